@@ -89,11 +89,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     job_page: str = ""
     """the path of the page of one job, with `{id}`, shown instead of the page that every job has"""
     panels: str = ""
-    """panels on the page of a job: a sequence of `web.dashboard.panel.PanelMaker`"""
+    """panels on the page of a job: a sequence of `web.dashboard.job.PanelMaker`"""
     actions: str = ""
     """what an operator may do to a job: `(Job, State | None, Can) -> Can`"""
     dialogs: str = ""
-    """a template that defines the macro `dialogs(job)` for the kind's own actions"""
+    """a template with the dialogs of the kind's own actions; it finds the job as `job`"""
     templates: str = ""
     """the package whose folder `templates` has the kind's templates"""
     assets: Mapping[str, str] = {}

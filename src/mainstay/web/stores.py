@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self, TypeVar
 
-from ..batch.desk import Desk
 from ..control import Control
 from ..control.task_defaults import TaskDefaults
 from ..errors import InvalidInput, StoreError
 from ..stores import JobStore, open_store, shown_url
 from .store_deadline import ANSWER_S, with_deadline
 
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+T = TypeVar("T", bound=Closable)
+
 #: callers whose control is kept
 _KNOWN = 256
 
 
 class ServedStore:
-    """One store: the rules on it, what is done to batches in it, and whether it answers."""
+    """One store: the rules on it, what the kinds of job keep for it, and whether it answers."""
 
     def __init__(self, name: str, store: JobStore, *, answer_s: float = ANSWER_S) -> None:
         self.name = name
@@ -30,13 +36,26 @@ class ServedStore:
         self.control = Control(self.store)
         self.defaults = TaskDefaults(self.store)
         """what a submit by name takes from its task"""
-        self.desk = Desk(self.control)
+        self._kept: dict[Callable[[Control], Any], Any] = {}
         # to make one takes longer than to submit a job with it
         self._controls: dict[str, Control] = {}
         self.answered_s = time.monotonic()
         """when it last answered"""
         self.error = ""
         """why it did not, if that was later"""
+
+    def kept(self, make: Callable[[Control], T]) -> T:
+        """An object that a kind of job keeps for this store: made on first use, closed with the store."""
+        if make not in self._kept:
+            self._kept[make] = make(self.control)
+        found: T = self._kept[make]
+        return found
+
+    async def close(self) -> None:
+        """Close the store, and first what the kinds keep for it."""
+        for each in self._kept.values():
+            await each.close()
+        await self.store.close()
 
     def heard(self) -> None:
         """It has answered: `/readyz` tells how long ago that was."""
@@ -91,8 +110,7 @@ class ServedStores:
 
     async def close(self) -> None:
         for place in self.places.values():
-            await place.desk.close()
-            await place.store.close()
+            await place.close()
 
     async def __aenter__(self) -> Self:
         return self

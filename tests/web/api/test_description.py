@@ -16,7 +16,7 @@ import uvicorn
 from mainstay.clock import seconds
 from mainstay.errors import InvalidInput
 from mainstay.web.api.openapi import described
-from mainstay.web.api.routes import OPERATIONS
+from mainstay.web.api.routes import operations
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
@@ -34,23 +34,23 @@ async def test_the_description_is_there_for_anybody_and_names_every_operation(se
     found = (await server.client.get("/api/v1/openapi.json")).json()
     assert found["openapi"] == "3.1.0"
     named = {each["operationId"] for path in found["paths"].values() for each in path.values()}
-    assert named >= {operation.id for operation in OPERATIONS}
+    assert named >= {operation.id for operation in operations()}
     assert {"stream_store", "stream_job"} <= named
 
 
 def test_each_operation_has_a_name_of_its_own_and_says_what_it_needs() -> None:
-    names = [operation.id for operation in OPERATIONS]
+    names = [operation.id for operation in operations()]
     assert len(set(names)) == len(names)
-    found = described(OPERATIONS, stores=["main"])
-    for operation in OPERATIONS:
+    found = described(operations(), stores=["main"])
+    for operation in operations():
         told = found["paths"][operation.path][operation.method.lower()]
         assert f"`{operation.scope}`" in told["description"]
         assert {"401", "403", "422", "503"} <= told["responses"].keys()
 
 
 def test_what_stands_below_a_field_describes_it() -> None:
-    found = described(OPERATIONS, stores=["main", "other"])
-    assert found["components"]["schemas"]["JobSubmission"]["properties"]["name"]["description"] == "the task it is for"
+    found = described(operations(), stores=["main", "other"])
+    assert found["components"]["schemas"]["NewJob"]["properties"]["name"]["description"] == "the task it is for"
     (text,) = [each for each in found["paths"]["/jobs"]["get"]["parameters"] if each["name"] == "text"]
     assert text["description"] == "with this in its id, name, reason or last error"
     (store,) = [each for each in found["paths"]["/stats"]["get"]["parameters"] if each["name"] == "store"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.batch.spec import Spec
+from mainstay.batch.web.desks import desk_at
 from mainstay.clock import SystemClock
 from mainstay.outputs import Group
 from mainstay.stores import JobStore
@@ -40,7 +41,7 @@ async def partial_batch(server: Server, root: Path) -> str:
         manifest="",
         plan=server.control.jobs.plan(),
     )
-    made = await server.shelf.first.desk.submit(spec, [group], server.control.jobs.plan())
+    made = await desk_at(server.shelf.first).submit(spec, [group], server.control.jobs.plan())
     await server.control.operations.force(made.id, "partial", actor="ann", reason="a test")
     return made.id
 

@@ -73,7 +73,7 @@ async def test_a_priority_that_is_offered_can_be_changed() -> None:
         control = Control(MemoryStore())
         job = await job_in(control, state)
         if can_of(job, JOB.get(state)).priority:
-            assert await works(lambda c=control, j=job: c.set_priority(j.id, 5, actor="ann")), state  # type: ignore[misc]
+            assert await works(lambda c=control, j=job: c.operations.set_priority(j.id, 5, actor="ann")), state  # type: ignore[misc]
 
 
 async def test_a_job_that_waits_for_others_is_not_offered_to_be_retried() -> None:
@@ -88,4 +88,4 @@ async def test_nothing_is_offered_for_a_state_that_only_a_newer_version_knows() 
     control = Control(MemoryStore())
     job = await control.jobs.get((await control.jobs.submit("t")).id)
     can = can_of(job, None)
-    assert not any((can.retry, can.cancel, can.priority, can.force, can.resume, can.validate))
+    assert not any((can.retry, can.cancel, can.priority, can.force, can.own))

@@ -15,7 +15,7 @@ from ...cli.watching import Pace
 from ...model import Job
 from .. import Desk
 from . import view
-from .progress import BatchSeen, watched
+from .progress import BatchStatusView, watched
 
 #: how often a log says something while nothing but counts change
 _LOG_EVERY_MS = 10_000
@@ -31,7 +31,7 @@ async def follow(desk: Desk, job_id: str, pace: Pace, console: Console) -> Job:
     return seen.status.job
 
 
-async def follow_as_data(desk: Desk, job_id: str, pace: Pace, where: Where) -> BatchSeen:
+async def follow_as_data(desk: Desk, job_id: str, pace: Pace, where: Where) -> BatchStatusView:
     """A line of JSON for each change."""
     before: dict[str, Any] | None = None
     async for seen in watched(desk, job_id, pace):

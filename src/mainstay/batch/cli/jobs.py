@@ -29,7 +29,7 @@ from ..report.model import BatchReport, advice_for, batch_report
 from ..spec import KIND
 from . import lists, view
 from .follow import code_of, follow, follow_as_data
-from .progress import BatchSeen, Rate, look
+from .progress import BatchStatusView, Rate, look
 from .report_view import show_report
 from .session import at_desk, study_of, with_studies
 
@@ -104,7 +104,7 @@ async def _plain_status(desk: Desk, job_id: str, pace: Pace, *, watch_it: bool, 
     return DONE
 
 
-def _show_status(seen: BatchSeen, where: Where, *, as_json: bool) -> None:
+def _show_status(seen: BatchStatusView, where: Where, *, as_json: bool) -> None:
     if as_json:
         print_json(view.status_data(seen, where))
         return

@@ -21,7 +21,7 @@ _WINDOW_S = 30.0
 _NAMED = 5
 
 
-class BatchSeen(msgspec.Struct, frozen=True, kw_only=True):
+class BatchStatusView(msgspec.Struct, frozen=True, kw_only=True):
     """A batch at one moment."""
 
     now_ms: int
@@ -61,7 +61,7 @@ class Rate:
         return (count - first) / (now_s - first_s) if now_s > first_s and count > first else None
 
 
-async def watched(desk: Desk, job_id: str, pace: Pace) -> AsyncIterator[BatchSeen]:
+async def watched(desk: Desk, job_id: str, pace: Pace) -> AsyncIterator[BatchStatusView]:
     """Look at a batch until it is settled. Its end is noticed at once, everything else at the next look."""
     store, loop = desk.control.store, asyncio.get_running_loop()
     ends = None if pace.for_s is None else loop.time() + pace.for_s
@@ -79,10 +79,10 @@ async def watched(desk: Desk, job_id: str, pace: Pace) -> AsyncIterator[BatchSee
             await wake.wait(left)
 
 
-async def look(desk: Desk, job_id: str, rate: Rate, now_s: float) -> BatchSeen:
+async def look(desk: Desk, job_id: str, rate: Rate, now_s: float) -> BatchStatusView:
     """One look."""
     status = await desk.status(job_id)
-    seen = BatchSeen(now_ms=desk.control.store.clock.now_ms(), status=status)
+    seen = BatchStatusView(now_ms=desk.control.store.clock.now_ms(), status=status)
     if seen.settled:
         return seen
     units = status.units if status.group == "units" else status.aggregations.get(status.group, status.units)

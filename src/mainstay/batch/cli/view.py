@@ -19,7 +19,7 @@ from ...lifecycle import time_text
 from .. import Status, Tallied
 from ..report.model import advice_for
 from ..spec import Begun
-from .progress import BatchSeen
+from .progress import BatchStatusView
 
 _BAR = 24
 _NARROW = 80
@@ -27,7 +27,7 @@ _NARROW = 80
 _LONG_S = 600
 
 
-def frame(seen: BatchSeen, width: int) -> RenderableType:
+def frame(seen: BatchStatusView, width: int) -> RenderableType:
     """The picture as of now."""
     status = seen.status
     job, spec, units = status.job, status.spec, status.units
@@ -75,7 +75,7 @@ def made_text(one: Tallied) -> str:
     return f"{one.succeeded:,} made" + (f", {before:,} there before" if before else "")
 
 
-def _now(seen: BatchSeen) -> str:
+def _now(seen: BatchStatusView) -> str:
     status = seen.status
     if seen.settled:
         return status.job.reason or ""
@@ -96,7 +96,7 @@ def _count(done: int, total: int) -> str:
     return f"{done:,} of {total:,}, {share}%"
 
 
-def _speed(seen: BatchSeen) -> str:
+def _speed(seen: BatchStatusView) -> str:
     if seen.rate is None:
         return ""
     if not seen.left_s:
@@ -107,11 +107,11 @@ def _speed(seen: BatchSeen) -> str:
     return f"{left}, until {time_text(_ends_ms(seen) or 0)[11:16]}Z"
 
 
-def _ends_ms(seen: BatchSeen) -> int | None:
+def _ends_ms(seen: BatchStatusView) -> int | None:
     return None if seen.left_s is None else seen.now_ms + round(seen.left_s * 1000)
 
 
-def progress_line(seen: BatchSeen) -> str:
+def progress_line(seen: BatchStatusView) -> str:
     """The same in one line, for a log."""
     units, spec = seen.status.units, seen.status.spec
     speed = f", {_speed(seen)}" if seen.rate else ""
@@ -120,7 +120,7 @@ def progress_line(seen: BatchSeen) -> str:
     return f"{seen.status.job.status}: {done}, {units.failed:,} failed{speed}{trouble}"
 
 
-def status_data(seen: BatchSeen, where: Where) -> dict[str, Any]:
+def status_data(seen: BatchStatusView, where: Where) -> dict[str, Any]:
     """For programs."""
     status = seen.status
     job, validation = status.job, status.validation
@@ -167,7 +167,7 @@ def unchanged(before: dict[str, Any] | None, now: dict[str, Any]) -> bool:
     return before is not None and all(before[name] == now[name] for name in now if name not in passing)
 
 
-def advice(seen: BatchSeen, where: Where) -> list[Advice]:
+def advice(seen: BatchStatusView, where: Where) -> list[Advice]:
     """What to do about it, as it is typed here."""
     status = seen.status
     lacking = 0 if status.validation is None else status.spec.expected - status.validation.present

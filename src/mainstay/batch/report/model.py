@@ -13,13 +13,14 @@ from typing import Any, Literal
 import msgspec
 
 from ...control import Control
-from ...control.explain import Advice, batch_advice
+from ...control.explain import Advice
 from ...errors import StoreError
 from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
 from ...stores import Query, shown_url
 from .. import Desk, Lacking, Status, Tallied
+from ..advice import batch_advice
 from ..findings import seen_in
 
 #: failed units that are read for their errors

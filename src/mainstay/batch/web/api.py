@@ -11,13 +11,15 @@ from starlette.responses import Response
 from ...lifecycle import table_of
 from ...web.api.fields import PageSize, Reason
 from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
-from ...web.api.store_responses import BatchStatusView, OutputPage, ResumeResult
-from ...web.api.text_mask import masked_output, masked_unit, masked_validation, shown_job, shown_report
+from ...web.api.text_mask import shown_job
 from ...web.api.versions import wanted_version
 from ..findings import Validation
 from ..report.heat_map import HeatMap, heat_map
 from ..report.model import BatchReport, advice_for
 from ..spec import Tallied
+from .desks import desk_of
+from .masks import masked_output, masked_unit, masked_validation, shown_report
+from .responses import BatchStatusView, OutputPage, ResumeResult
 
 #: units that a dry run of a resume names
 _NAMED = 100
@@ -57,7 +59,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
-    status = await ask.desk.status(ask.path("id"))
+    status = await desk_of(ask).status(ask.path("id"))
     job, spec, validation = (
         await shown_job(ask.place.store, status.job, ask.site.masker),
         status.spec,
@@ -100,7 +102,7 @@ async def get_map(ask: ApiRequest[Mapping, None]) -> Response:
 
 
 async def list_outputs(ask: ApiRequest[Listing, None]) -> Response:
-    desk, job_id, wanted = ask.desk, ask.path("id"), ask.query
+    desk, job_id, wanted = desk_of(ask), ask.path("id"), ask.query
     limit = min(wanted.limit, ask.site.options.page_limit)
     found, following = await desk.outputs(job_id, start=wanted.start, limit=limit)
     masker = ask.site.masker
@@ -111,12 +113,12 @@ async def list_outputs(ask: ApiRequest[Listing, None]) -> Response:
 
 async def validate_job(ask: ApiRequest[NoParameters, Validate]) -> Response:
     version = await wanted_version(ask)
-    found = await ask.desk.validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
+    found = await desk_of(ask).validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
     return json_response(masked_validation(msgspec.to_builtins(found), ask.site.masker))
 
 
 async def resume_job(ask: ApiRequest[NoParameters, Resume]) -> Response:
-    desk, job_id, version = ask.desk, ask.path("id"), await wanted_version(ask)
+    desk, job_id, version = desk_of(ask), ask.path("id"), await wanted_version(ask)
     if ask.body.dry_run:
         wanted = [one async for one in desk.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
@@ -130,7 +132,7 @@ async def resume_job(ask: ApiRequest[NoParameters, Resume]) -> Response:
 
 
 async def _report(ask: ApiRequest[Any, Any]) -> BatchReport:
-    return await shown_report(ask.desk, ask.path("id"), ask.site.masker)
+    return await shown_report(desk_of(ask), ask.path("id"), ask.site.masker)
 
 
 def _tally(units: Tallied) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ...lifecycle import table_of
 from ...model import check_id
-from ...web.api.text_mask import shown_job, shown_report
+from ...web.api.text_mask import shown_job
 from ...web.api.views import etag_of
 from ...web.dashboard.job import can_of, others
 from ...web.dashboard.jobs import cursor_of, filter_of
@@ -18,6 +18,8 @@ from ...web.dashboard.page import PageView
 from ..report.html import map_html
 from ..report.model import advice_for
 from ..spec import KIND
+from .desks import desk_at
+from .masks import shown_report
 
 #: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
 _POLL_S, _SHARE = 3, 20
@@ -29,18 +31,18 @@ async def batches(view: PageView) -> Response:
     name = filter_of(given).name
     some = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
     counts = {job.id: await view.place.control.jobs.unit_counts(job.id) for job in some.jobs}
-    return view.page("batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
+    return view.page("batch/batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
 
 
 async def batch(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
-    status = await view.place.desk.status(job_id)
+    status = await desk_at(view.place).status(job_id)
     job = await shown_job(view.place.store, status.job, view.masker)
-    report = await shown_report(view.place.desk, job_id, view.masker)
+    report = await shown_report(desk_at(view.place), job_id, view.masker)
     lacking = report.outputs.expected - report.outputs.present
     return view.page(
-        "batch.html",
+        "batch/batch.html",
         title=job.name,
         job=job,
         etag=etag_of(job),
@@ -57,4 +59,6 @@ async def batch(view: PageView) -> Response:
     )
 
 
-__all__ = ["batch", "batches"]
+PAGES = {"/batches": batches, "/batches/{id}": batch}
+
+__all__ = ["PAGES", "batch", "batches"]

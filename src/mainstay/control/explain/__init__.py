@@ -12,7 +12,6 @@ from ...model import Job, check_id
 from ...stores import JobStore
 from ..trail import read_events
 from .attempts import Attempt
-from .batches import batch_advice
 from .facts import Awaited, Facts, Held, gather, is_alive
 from .obstacles import Advice
 from .story import Explanation, Section, explain
@@ -53,7 +52,6 @@ __all__ = [
     "Facts",
     "Held",
     "Section",
-    "batch_advice",
     "explain",
     "explained",
     "gather",

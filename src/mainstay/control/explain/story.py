@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from ...clock import duration_text
+from ...kinds import is_kind, kind_named, part
 from ...lifecycle import Event, State, table_of
 from ...model import Job
 from .attempts import Attempt, read
-from .batches import batch_advice
 from .facts import Facts, is_alive
 from .obstacles import Advice, Obstacle, obstacles
 from .words import Names, count, moment, sentence, span
@@ -386,8 +386,9 @@ class _Teller:
         told = []
         if job.error is not None:
             told.append(Advice(why="read the error with its traceback", command=f"mainstay jobs show {job.id}"))
-        if job.kind == "batch" and job.parent is None:
-            told += batch_advice(job.id, job.status, lacking=0)
+        kind = kind_named(job.kind) if job.parent is None and is_kind(job.kind) else None
+        if kind is not None and kind.advice:
+            told += part(kind.advice)(job)
         elif table.allows(job.status, "pending"):
             again = "the cause is mended: run it again"
             if job.failures > job.options.retry.retries:

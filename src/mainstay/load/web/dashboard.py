@@ -44,7 +44,7 @@ async def loads(view: PageView) -> Response:
         lambda: [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]],
         sum(map(size_of, some.jobs)),
     )
-    return view.page("loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
+    return view.page("load/loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
 
 
 async def load(view: PageView) -> Response:
@@ -53,7 +53,7 @@ async def load(view: PageView) -> Response:
     summary, drawn = await in_thread(lambda: _read(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
     return view.page(
-        "load.html",
+        "load/load.html",
         title=job.name,
         job=await shown_job(view.place.store, job, view.masker),
         etag=etag_of(job),
@@ -83,7 +83,7 @@ async def compare_loads(view: PageView) -> Response:
     first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
     found = await asyncio.to_thread(compare, first, second)
     parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
-    return view.page("compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+    return view.page("load/compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
 
 
 def _read(job: Job, texts: SummaryTexts) -> tuple[Summary | None, dict[str, Any]]:
@@ -204,4 +204,6 @@ def _part(value: float | None, limit: float) -> float | None:
     return None if value is None or limit <= 0 else min(1.0, value / (2 * limit))
 
 
-__all__ = ["compare_loads", "load", "loads"]
+PAGES = {"/loads": loads, "/loads/compare": compare_loads, "/loads/{id}": load}
+
+__all__ = ["PAGES", "compare_loads", "load", "loads"]

@@ -9,7 +9,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...batch.desk import Desk
 from ...control import Control
 from ...control.json_view import Extension
 from ..audit import AuditEntry
@@ -60,11 +59,6 @@ class ApiRequest(Generic[Q, B]):
     def control(self) -> Control:
         """The rules of the store that is meant; what is submitted is submitted in the caller's name."""
         return self.place.control_as(self.caller.actor)
-
-    @property
-    def desk(self) -> Desk:
-        """What is done to batches there, in the caller's name."""
-        return Desk(self.control, places=self.place.desk.places)
 
     def path(self, name: str) -> str:
         """A part of the path."""

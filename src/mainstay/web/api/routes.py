@@ -15,9 +15,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from ...batch.web import api as batch_api
 from ...errors import MainstayError
-from ...load.web import api as load_api
+from ...kinds import kinds, part
 from ...model import check_id
 from ..audit import AUDITED, AuditEntry
 from ..problems import Problem, answer, problem_of
@@ -37,8 +36,6 @@ OPERATIONS: tuple[ApiOperation, ...] = (
     *job_history.OPERATIONS,
     *job_actions.OPERATIONS,
     *bulk.OPERATIONS,
-    *batch_api.OPERATIONS,
-    *load_api.OPERATIONS,
     *queues.OPERATIONS,
     *schedules.OPERATIONS,
     *stores.OPERATIONS,
@@ -47,14 +44,24 @@ OPERATIONS: tuple[ApiOperation, ...] = (
 log = logging.getLogger("mainstay.web")
 
 
+@cache
+def operations() -> tuple[ApiOperation, ...]:
+    """Every operation: those of every job, and those of the installed kinds. A kind cannot replace one of ours."""
+    found = {(each.method, each.path): each for each in OPERATIONS}
+    for kind in kinds():
+        for each in part(kind.operations) if kind.operations else ():
+            found.setdefault((each.method, each.path), each)
+    return tuple(found.values())
+
+
 def routes(site: Site, *, also: Sequence[ApiOperation] = ()) -> list[BaseRoute]:
     """One route for each path; whoever asks for something else there is told what there is. The description is `also`
     of operations that others route."""
     by_path: dict[str, dict[str, ApiOperation]] = {}
-    for operation in OPERATIONS:
+    for operation in operations():
         by_path.setdefault(operation.path, {})[operation.method] = operation
     return [
-        Route("/openapi.json", _description(site, [*OPERATIONS, *also]), methods=["GET"]),
+        Route("/openapi.json", _description(site, [*operations(), *also]), methods=["GET"]),
         *(Route(_routed(path), Endpoint(site, by_path[path])) for path in sorted(by_path, key=_order)),
     ]
 
@@ -146,4 +153,4 @@ def as_problem(error: Exception, request: Request) -> Problem:
     return Problem(500, "internal_error", detail, id=mark)
 
 
-__all__ = ["OPERATIONS", "PREFIX", "as_problem", "routes"]
+__all__ = ["OPERATIONS", "PREFIX", "as_problem", "operations", "routes"]

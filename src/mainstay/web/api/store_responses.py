@@ -6,12 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from ...batch.desk import Output, Resumed, ToRun
-from ...batch.findings import Validation
-from ...batch.spec import Tallied
 from ...control.overview import Limit
 from ...stores import Violation
-from .job_responses import AdviceView
 
 
 class StoreInfo(msgspec.Struct, kw_only=True):
@@ -97,62 +93,3 @@ class ScheduleRun(msgspec.Struct, kw_only=True):
 class ScheduleDropped(msgspec.Struct, kw_only=True):
     name: str
     dropped: Literal[True]
-
-
-class TallyView(Tallied, frozen=True, kw_only=True):
-    """How units stand."""
-
-    done: int
-
-
-class UnitTallyView(TallyView, frozen=True, kw_only=True):
-    """How the units of the study stand."""
-
-    total: int
-
-
-class OutputCounts(msgspec.Struct, kw_only=True):
-    expected: int
-    there: int
-
-
-class BatchStatusView(msgspec.Struct, kw_only=True):
-    """How a batch stands, by the store of jobs alone."""
-
-    id: str
-    name: str
-    status: str
-    settled: bool
-    reason: str | None
-    version: int
-    at_ms: int
-    group: str
-    """what is at work: the units, or an aggregation by its name"""
-    planned: bool
-    sets: int
-    units: UnitTallyView
-    aggregations: dict[str, TallyView]
-    outputs: OutputCounts
-    waits: str
-    """what its driver waits for, in words"""
-    validation: Validation | None
-    runner: str
-    resumed_from: str | None
-    advice: list[AdviceView]
-
-
-class OutputPage(msgspec.Struct, kw_only=True):
-    """Some outputs, in the order of the manifest."""
-
-    place: str
-    outputs: list[Output]
-    next: int | None
-    """the `start` of the next page; null: these were the last"""
-
-
-class ResumeResult(Resumed, frozen=True, kw_only=True):
-    """What became of it, or would."""
-
-    dry_run: bool = False
-    sample: tuple[ToRun, ...] = ()
-    """of a dry run: the first of the units, and why"""

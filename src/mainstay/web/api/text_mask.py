@@ -11,17 +11,14 @@ from typing import Any
 
 import msgspec
 
-from ...batch.desk import Desk, Output, ToRun
-from ...batch.report.model import BatchReport, batch_report
 from ...control.explain import Explanation, explain, matter
 from ...control.rules.attempts import in_short
 from ...lifecycle import Event, details_text
 from ...model import ErrorInfo, Job
 from ...stores import JobStore
-from ..threads import SMALL
 from .masker import MASK, Masker
 from .secret_cache import Secrets
-from .secret_search import search, secrets_of
+from .secret_search import search
 
 #: instead of a text of a job whose payload was not searched for secrets
 UNSEARCHED = f"{MASK} (not shown here: the job's payload is too large to search for secrets; look at the job itself)"
@@ -119,48 +116,6 @@ async def explained(store: JobStore, job_id: str, masker: Masker) -> Explanation
     return explain(job_id, shown, veil.events(events), facts)
 
 
-async def shown_report(desk: Desk, job_id: str, masker: Masker) -> BatchReport:
-    """The report of a batch, by parameters that may be shown."""
-    report = await batch_report(
-        desk, job_id, told=lambda unit: with_masked_texts(unit, masker, _secrets_of_unit(masker, unit))
-    )
-    return msgspec.structs.replace(
-        report,
-        outcomes=[msgspec.structs.replace(one, params=masker.params(one.params)) for one in report.outcomes],
-        lacking=[
-            msgspec.structs.replace(one, unit=masker.unit(one.unit), path=masker.unit(one.path))
-            for one in report.lacking
-        ],
-    )
-
-
-def masked_validation(validation: Any, masker: Masker) -> Any:
-    """What a look at all outputs came to, as data; it names the first that lack. Anything else as it is."""
-    if not isinstance(validation, dict) or not isinstance(validation.get("first"), list | tuple):
-        return validation
-    return {**validation, "first": [_veiled_name(one, masker) for one in validation["first"]]}
-
-
-def masked_output(output: Output, masker: Masker) -> Output:
-    """One expected output of a batch."""
-    return msgspec.structs.replace(output, unit=masker.unit(output.unit), path=masker.unit(output.path))
-
-
-def masked_unit(unit: ToRun, masker: Masker) -> ToRun:
-    """One unit that would be run."""
-    return msgspec.structs.replace(unit, unit=masker.unit(unit.unit))
-
-
-def _veiled_name(lacking: Any, masker: Masker) -> Any:
-    named = lacking.keys() & {"unit", "path"} if isinstance(lacking, dict) else ()
-    return {**lacking, **{name: masker.unit(str(lacking[name])) for name in named}} if named else lacking
-
-
-def _secrets_of_unit(masker: Masker, unit: Job) -> Secrets:
-    """Of the many units of a batch, on the event loop: so large payloads, which units do not have, are not searched."""
-    return secrets_of(masker, unit) if len(unit.payload) <= SMALL else None
-
-
 def _error_in(data: dict[str, Any]) -> ErrorInfo | None:
     try:
         return msgspec.convert(data.get("error"), ErrorInfo | None)
@@ -172,12 +127,8 @@ __all__ = [
     "UNSEARCHED",
     "TextMask",
     "explained",
-    "masked_output",
-    "masked_unit",
-    "masked_validation",
     "shown_job",
     "shown_jobs",
-    "shown_report",
     "text_mask_of",
     "with_masked_texts",
 ]

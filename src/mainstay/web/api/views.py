@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from ...batch.spec import KIND as BATCH
 from ...control.json_view import EventView, JobView, event_view, job_view, readable_value
+from ...kinds import kind_named, part
 from ...lifecycle import Event
 from ...model import Job
 from ...stores.omitted_values import size_left_out
 from .masker import Masker
 from .secret_search import MOST_PARTS, parts_at_most
-from .text_mask import TextMask, masked_validation
+from .text_mask import TextMask
 
 
 def masked_job(job: Job, masker: Masker, *, payload: bool) -> JobView:
@@ -45,7 +45,8 @@ def value_view(job: Job, name: str, masker: Masker) -> Any:
             value = masker.mask(value)
     except (ValueError, RecursionError):
         return {"undecodable": f"{len(stored)} bytes"}
-    return masked_validation(value, masker) if job.kind == BATCH and name == "result" else value
+    kind = kind_named(job.kind)
+    return part(kind.masked_value)(name, value, masker) if kind is not None and kind.masked_value else value
 
 
 def size_of(job: Job) -> int:

@@ -20,9 +20,10 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 
 from __future__ import annotations
 
+from ...batch.web.responses import BatchStatusView, ResumeResult
 from ...control.json_view import EventView, JobView, StatsView
 from ..api.job_responses import BulkResult, JobPage, WorkingSession
-from ..api.store_responses import BatchStatusView, ResumeResult, ScheduleInfo, StoreInfo
+from ..api.store_responses import ScheduleInfo, StoreInfo
 from ..live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
 from .async_handle import AsyncJobGroup, AsyncJobHandle

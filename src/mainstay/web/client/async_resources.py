@@ -9,11 +9,12 @@ from ...batch.desk import Output
 from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
+from ...batch.web.responses import BatchStatusView, ResumeResult
 from ...control.json_view import JobView
 from ...control.overview import Limit, Queue
 from ...model import QueueSettings
 from ..api.job_responses import BulkResult, JobPage
-from ..api.store_responses import BatchStatusView, ResumeResult, ScheduleInfo
+from ..api.store_responses import ScheduleInfo
 from ..live.messages import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
 from .core import Action, Core, JobFilters

@@ -9,17 +9,15 @@ import msgspec
 from ...batch.findings import Validation
 from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
+from ...batch.web.responses import BatchStatusView, OutputPage, ResumeResult
 from ...control.json_view import SessionView, StatsView
 from ...control.overview import Limit, Queue, Queues
 from ...load.stats.model import Summary
 from ...model import QueueSettings
 from ..api.job_responses import BulkResult, DrainedSessions, WorkerList, WorkingSession
 from ..api.store_responses import (
-    BatchStatusView,
     LimitList,
-    OutputPage,
     QuickCheckResult,
-    ResumeResult,
     ScheduleInfo,
     ScheduleList,
     ScheduleRun,

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from ...kinds import kinds
 from ..problems import Problem, answer
 
 _SENT = (".css", ".js", ".svg")
@@ -39,9 +40,10 @@ def assets() -> dict[str, Asset]:
     ['dashboard.css', 'dashboard.js', 'icon.svg', 'login.css']
     """
     found = {path: _asset(path, file.read_bytes()) for path, file in _walk(files(__package__) / "static", "")}
-    # what shows the numbers of a chart is the same as in reports
-    hover = files("mainstay.load.report") / "hover.js"
-    found["report/hover.js"] = _asset("hover.js", hover.read_bytes())
+    for kind in kinds():
+        for path, place in kind.assets.items():
+            package, _, name = place.partition(":")
+            found.setdefault(path, _asset(name, (files(package) / name).read_bytes()))
     # the sign-in page is looked at without being let in, and so are these; it has no style of its own
     found["login.css"] = found["dashboard.css"]
     return found

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from ...batch.desk import RESUMABLE, Output
-from ...batch.spec import KIND as BATCH
 from ...control.explain.attempts import read
 from ...control.json_view import PRIVATE
-from ...errors import JobNotFound, MainstayError
+from ...errors import JobNotFound
+from ...kinds import Kind, kind_named, part
 from ...lifecycle import Event, State, table_of
 from ...model import Job, Session, check_id
-from ..api.text_mask import explained, masked_output, shown_job, text_mask_of
+from ..api.text_mask import explained, shown_job, text_mask_of
 from ..api.views import etag_of, size_of, value_view
 from ..threads import in_thread
 from .page import PageView
@@ -23,7 +23,24 @@ from .tree import Node, tree_of
 
 #: events that are shown: the newest
 _EVENTS = 200
-_OUTPUTS = 60
+
+
+class OwnAction(msgspec.Struct, frozen=True, kw_only=True):
+    """A button that opens a dialog which the templates of a kind define."""
+
+    dialog: str
+    label: str
+
+
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the page of a job that its kind adds: a template, which finds this as `panel`."""
+
+    template: str
+    data: Any = None
+
+
+#: makes a panel for a job, or None if there is nothing to show
+PanelMaker = Callable[[PageView, Job], Awaitable[Panel | None]]
 
 
 class AllowedActions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +50,8 @@ class AllowedActions(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool = False
     priority: bool = False
     force: bool = False
-    resume: bool = False
-    validate: bool = False
+    own: tuple[OwnAction, ...] = ()
+    """actions that only jobs of its kind have"""
 
 
 class HolderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +70,9 @@ async def job(view: PageView) -> Response:
         found = await control.jobs.get(job_id)
     except JobNotFound:
         return view.page("gone.html", title="Deleted job", told=told, status=410)
-    if found.kind == "load" and found.parent is None and "raw" not in view.request.query_params:
-        return RedirectResponse(view.url(f"/loads/{job_id}"), 303)
+    kind = None if found.is_unit else kind_named(found.kind)
+    if kind is not None and kind.job_page and "raw" not in view.request.query_params:
+        return RedirectResponse(view.url(kind.job_page.replace("{id}", job_id)), 303)
     table = table_of(found.parent)
     raw = await control.jobs.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
     veil = await text_mask_of(store, found, view.masker)
@@ -78,7 +96,7 @@ async def job(view: PageView) -> Response:
         awaited=await control.jobs.awaited(job_id) if found.options.after_when else [],
         refusals=await control.jobs.refusals(job_id),
         counts=counts,
-        outputs=await _outputs(view, found),
+        panels=await _panels(view, found, kind),
         data=data,
         metadata=view.masker.mask(found.options.metadata),
         force_to=others(found),
@@ -88,19 +106,19 @@ async def job(view: PageView) -> Response:
 
 def can_of(job: Job, state: State | None) -> AllowedActions:
     """By the flags of its state: what the API would refuse is not offered."""
-    if state is None or state.final:
-        is_batch = job.kind == BATCH and job.parent is None and job.status == "succeeded"
-        return AllowedActions(resume=is_batch, validate=is_batch)
-    retry = (state.settled or state.waiting) and not job.awaits
-    batch = job.kind == BATCH and job.parent is None
-    return AllowedActions(
-        retry=retry and not batch,
-        cancel=not job.is_unit or not state.settled,
-        priority=not state.settled,
-        force=True,
-        resume=batch and job.status in RESUMABLE,
-        validate=batch and state.settled,
-    )
+    can = AllowedActions()
+    if state is not None and not state.final:
+        can = AllowedActions(
+            retry=(state.settled or state.waiting) and not job.awaits,
+            cancel=not job.is_unit or not state.settled,
+            priority=not state.settled,
+            force=True,
+        )
+    kind = None if job.is_unit else kind_named(job.kind)
+    if kind is None or not kind.actions:
+        return can
+    found: AllowedActions = part(kind.actions)(job, state, can)
+    return found
 
 
 def others(job: Job) -> list[str]:
@@ -118,21 +136,9 @@ async def _holder(view: PageView, job: Job) -> HolderInfo | None:
     return HolderInfo(session=job.session, known=found, silent_ms=silent_ms)
 
 
-async def _outputs(view: PageView, job: Job) -> dict[str, Any] | None:
-    """What is there of a batch's outputs, the first of them."""
-    if job.kind != BATCH or job.parent is not None:
-        return None
-    try:
-        found, more = await view.place.desk.outputs(job.id, limit=_OUTPUTS)
-        status = await view.place.desk.status(job.id)
-    except MainstayError as error:
-        return {"error": str(error), "list": [], "more": None, "status": None}
-    lacking_first = sorted((masked_output(each, view.masker) for each in found), key=_lacks)
-    return {"error": "", "list": lacking_first, "more": more, "status": status}
-
-
-def _lacks(output: Output) -> tuple[bool, int, int]:
-    return output.state == "present", output.group, output.index
+async def _panels(view: PageView, job: Job, kind: Kind | None) -> list[Panel]:
+    makers: Sequence[PanelMaker] = part(kind.panels) if kind is not None and kind.panels else ()
+    return [panel for make in makers if (panel := await make(view, job)) is not None]
 
 
 def _data(view: PageView, job: Job) -> list[tuple[str, Node]]:
@@ -147,4 +153,4 @@ def _details(event: Event) -> Node:
     return tree_of(event.data)
 
 
-__all__ = ["AllowedActions", "can_of", "job", "others"]
+__all__ = ["AllowedActions", "OwnAction", "Panel", "PanelMaker", "can_of", "job", "others"]

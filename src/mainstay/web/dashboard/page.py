@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from ...kinds import kind_named, kinds
 from ..api.masker import Masker
 from ..api.routes import as_problem
 from ..caller import Caller
@@ -28,15 +29,13 @@ if TYPE_CHECKING:
     from ..live.snapshot import Snapshot
     from ..site import Site
 
-#: the pages that there are: path, name, key
+#: the pages of every job: path, name, key
 NAV = (
     ("/", "Overview", "o"),
     ("/jobs", "Jobs", "b"),
     ("/queues", "Queues", "u"),
     ("/workers", "Workers", "w"),
     ("/schedules", "Schedules", "s"),
-    ("/batches", "Batches", "a"),
-    ("/loads", "Load tests", "l"),
 )
 _THEMES = ("light", "dark")
 
@@ -101,7 +100,7 @@ class PageView:
             "url": self.url,
             "may": self.may,
             "now_ms": self.now_ms,
-            "nav": NAV,
+            "nav": navigation(),
             "at": request.scope["path"],
             "here": f"{here}?{query}" if query else here,
             "theme": theme if theme in _THEMES else "",
@@ -158,9 +157,23 @@ def _stranger(request: Request, problem: Problem) -> Response:
 
 
 @cache
+def navigation() -> tuple[tuple[str, str, str], ...]:
+    """The links at the top: path, name, key. The pages of the kinds come last."""
+    return (*NAV, *((each.path, each.title, each.key) for kind in kinds() for each in kind.navigation))
+
+
+@cache
 def _environment() -> jinja2.Environment:
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__, "templates"),
+        # templates of a kind have its name before theirs: batch/batches.html
+        loader=jinja2.ChoiceLoader(
+            [
+                jinja2.PackageLoader(__package__, "templates"),
+                jinja2.PrefixLoader(
+                    {kind.name: jinja2.PackageLoader(kind.templates, "templates") for kind in kinds() if kind.templates}
+                ),
+            ]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -175,7 +188,9 @@ def _environment() -> jinja2.Environment:
         actor=words.actor,
         part=lambda text: quote(text, safe=""),
     )
-    found.globals.update(asset=asset_url, ago=words.ago, look_of=words.look_of, lasted=words.lasted)
+    found.globals.update(
+        kind_named=kind_named, asset=asset_url, ago=words.ago, look_of=words.look_of, lasted=words.lasted
+    )
     return found
 
 
@@ -188,4 +203,4 @@ def compiled() -> None:
         found.get_template(name)
 
 
-__all__ = ["NAV", "Handler", "PageView", "compiled", "page_route", "refused"]
+__all__ = ["NAV", "Handler", "PageView", "compiled", "navigation", "page_route", "refused"]

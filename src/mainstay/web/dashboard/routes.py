@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ...batch.web.dashboard import batch, batches
-from ...load.web.dashboard import compare_loads, load, loads
+from ...kinds import kinds, part
 from ..problems import Problem
 from . import assets
 from .job import job
 from .jobs import bulk_preview, jobs
 from .overview import overview
-from .page import PageView, page_route
+from .page import Handler, PageView, page_route
 from .system_pages import queues, schedules, workers
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 def routes(site: Site) -> list[BaseRoute]:
     """All pages of the dashboard, and what they are made of."""
-    pages = {
+    pages: dict[str, Handler] = {
         "/": overview,
         "/jobs": jobs,
         "/jobs/bulk": bulk_preview,
@@ -31,13 +30,11 @@ def routes(site: Site) -> list[BaseRoute]:
         "/queues": queues,
         "/workers": workers,
         "/schedules": schedules,
-        "/batches": batches,
-        "/batches/{id}": batch,
-        "/loads": loads,
-        "/loads/compare": compare_loads,
-        "/loads/{id}": load,
-        "/{anything:path}": nowhere,
     }
+    for kind in kinds():
+        for path, page in part(kind.pages).items() if kind.pages else ():
+            pages.setdefault(path, page)
+    pages["/{anything:path}"] = nowhere
     return [*assets.routes(), *(page_route(site, path, page) for path, page in pages.items())]
 
 

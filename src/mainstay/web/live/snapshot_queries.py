@@ -12,6 +12,7 @@ from ...control import schedules
 from ...control.explain import is_alive
 from ...control.json_view import schedule_data
 from ...control.unserved import unserved
+from ...kinds import DEFAULT
 from ...lifecycle import JOB
 from ...model import Job, is_private
 from ...stores import JobStore, Query
@@ -142,7 +143,7 @@ async def runs(place: ServedStore, masker: Masker) -> Found:
     """Batches and load tests at work."""
     store = place.store
     found, _ = await _some(store, Query(status=_AT_WORK_STATES), _AT_WORK, masker)
-    jobs = [job for job in found if job.kind != "task"][:_RUNS]
+    jobs = [job for job in found if job.kind != DEFAULT][:_RUNS]
     return {"runs": [run_of(job, await store.unit_counts(job.id)) for job in jobs]}
 
 

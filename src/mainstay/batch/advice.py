@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from .obstacles import Advice
+from ..control.explain import Advice
+from ..model import Job
 
 #: what a batch may be resumed from, in the same job
 _RESUMABLE = ("partial", "failed", "timed_out", "quarantined")
+
+
+def advice_of(job: Job) -> list[Advice]:
+    """What to do about a settled batch."""
+    return batch_advice(job.id, job.status, lacking=0)
 
 
 def batch_advice(job_id: str, status: str, *, lacking: int) -> list[Advice]:

@@ -1,0 +1,54 @@
+"""What batches add to the page of a job: their outputs, and the actions resume and validate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import MainstayError
+from ...lifecycle import State
+from ...model import Job
+from ...web.dashboard.job import AllowedActions, OwnAction, Panel
+from ...web.dashboard.page import PageView
+from ..desk import RESUMABLE, Output
+from .desks import desk_at
+from .masks import masked_output
+
+#: outputs that are shown: of the first units
+_OUTPUTS = 60
+_RESUME = OwnAction(dialog="resume", label="Resume…")
+_VALIDATE = OwnAction(dialog="validate", label="Validate…")
+
+
+def actions(job: Job, state: State | None, can: AllowedActions) -> AllowedActions:
+    """A batch is resumed instead of retried: only what lacks outputs runs again."""
+    if state is None or state.final:
+        whole = (_RESUME, _VALIDATE) if job.status == "succeeded" else ()
+        return msgspec.structs.replace(can, retry=False, own=whole)
+    resume = (_RESUME,) if job.status in RESUMABLE else ()
+    return msgspec.structs.replace(can, retry=False, own=(*resume, *((_VALIDATE,) if state.settled else ())))
+
+
+async def outputs(view: PageView, job: Job) -> Panel:
+    """What is there of a batch's outputs, the first of them."""
+    desk = desk_at(view.place)
+    data: dict[str, Any]
+    try:
+        found, more = await desk.outputs(job.id, limit=_OUTPUTS)
+        status = await desk.status(job.id)
+    except MainstayError as error:
+        data = {"error": str(error), "list": [], "more": None, "status": None}
+    else:
+        lacking_first = sorted((masked_output(each, view.masker) for each in found), key=_lacks)
+        data = {"error": "", "list": lacking_first, "more": more, "status": status}
+    return Panel(template="batch/outputs_panel.html", data=data)
+
+
+def _lacks(output: Output) -> tuple[bool, int, int]:
+    return output.state == "present", output.group, output.index
+
+
+PANELS = (outputs,)
+
+__all__ = ["PANELS", "actions", "outputs"]

@@ -1,0 +1,66 @@
+"""What may be shown of a batch: names of units and paths of outputs hold parameters, which may be masked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...model import Job
+from ...web.api.masker import Masker
+from ...web.api.secret_cache import Secrets
+from ...web.api.secret_search import secrets_of
+from ...web.api.text_mask import with_masked_texts
+from ...web.threads import SMALL
+from ..desk import Desk, Output, ToRun
+from ..report.model import BatchReport, batch_report
+
+
+def masked_value(name: str, value: Any, masker: Masker) -> Any:
+    """A value of a batch job: its result is a validation."""
+    return masked_validation(value, masker) if name == "result" else value
+
+
+async def shown_report(desk: Desk, job_id: str, masker: Masker) -> BatchReport:
+    """The report of a batch, by parameters that may be shown."""
+    report = await batch_report(
+        desk, job_id, told=lambda unit: with_masked_texts(unit, masker, _secrets_of_unit(masker, unit))
+    )
+    return msgspec.structs.replace(
+        report,
+        outcomes=[msgspec.structs.replace(one, params=masker.params(one.params)) for one in report.outcomes],
+        lacking=[
+            msgspec.structs.replace(one, unit=masker.unit(one.unit), path=masker.unit(one.path))
+            for one in report.lacking
+        ],
+    )
+
+
+def masked_validation(validation: Any, masker: Masker) -> Any:
+    """What a look at all outputs came to, as data; it names the first that lack. Anything else as it is."""
+    if not isinstance(validation, dict) or not isinstance(validation.get("first"), list | tuple):
+        return validation
+    return {**validation, "first": [_masked_name(one, masker) for one in validation["first"]]}
+
+
+def masked_output(output: Output, masker: Masker) -> Output:
+    """One expected output of a batch."""
+    return msgspec.structs.replace(output, unit=masker.unit(output.unit), path=masker.unit(output.path))
+
+
+def masked_unit(unit: ToRun, masker: Masker) -> ToRun:
+    """One unit that would be run."""
+    return msgspec.structs.replace(unit, unit=masker.unit(unit.unit))
+
+
+def _masked_name(lacking: Any, masker: Masker) -> Any:
+    named = lacking.keys() & {"unit", "path"} if isinstance(lacking, dict) else ()
+    return {**lacking, **{name: masker.unit(str(lacking[name])) for name in named}} if named else lacking
+
+
+def _secrets_of_unit(masker: Masker, unit: Job) -> Secrets:
+    """Of the many units of a batch, on the event loop: so large payloads, which units do not have, are not searched."""
+    return secrets_of(masker, unit) if len(unit.payload) <= SMALL else None
+
+
+__all__ = ["masked_output", "masked_unit", "masked_validation", "masked_value", "shown_report"]

@@ -44,12 +44,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DrainError": ".seen",
-    "Drained": ".seen",
+    "DrainError": ".results",
+    "Drained": ".results",
     "Harness": ".harness",
     "MemoryStore": "..stores.memory",
-    "Ran": ".seen",
-    "Submitted": ".seen",
+    "Ran": ".results",
+    "Submitted": ".results",
     "VirtualClock": ".clock",
     "a_job": ".rows",
     "new_job": ".rows",

@@ -3,6 +3,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
+# what Mainstay itself needs, and then what its tests and tools need as well
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
 # the first interpreter that is new enough; `make PYTHON=/path/to/python` overrides it
@@ -25,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## run a few hundred jobs that end in every possible way, on SQLite, in a temporary folder
+demo: $(RUNTIME) ## run a few hundred jobs that end in every possible way, on SQLite, in a temporary folder
 	@$(PY) examples/demo.py
 
 test: $(STAMP) ## run every test, the examples in the documentation included
@@ -69,14 +71,22 @@ clean: ## remove the environment and every cache
 	rm -rf $(VENV) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Re-made only when what is installed changes. uv is faster but does not read pip's configuration, so where
+# Each is made again only when what is installed changes. uv is faster but does not read pip's configuration, so where
 # it cannot find a package (a private mirror, say) pip gets its turn.
-$(STAMP): requirements.lock pyproject.toml
+UV_PIP = test -n "$(UV)" && "$(UV)" pip
+PIP = $(PY) -m pip install -q --disable-pip-version-check
+
+$(RUNTIME): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Mainstay needs Python 3.11 or newer; found none. Try: make PYTHON=/path/to/python3"; exit 1; }
 	@test -x $(PY) || { echo "building $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
-	@{ test -n "$(UV)" && "$(UV)" pip sync -q --python $(PY) requirements.lock 2>$(VENV)/uv.log \
-		&& "$(UV)" pip install -q --python $(PY) --no-deps --no-build-isolation -e . 2>$(VENV)/uv.log; } || { \
+	@{ $(UV_PIP) install -q --python $(PY) -c requirements.lock hatchling editables 2>$(VENV)/uv.log \
+		&& $(UV_PIP) install -q --python $(PY) -c requirements.lock --no-build-isolation -e . 2>$(VENV)/uv.log; } || { \
 		$(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; \
-		$(PY) -m pip install -q --disable-pip-version-check -r requirements.lock \
-		&& $(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .; }
+		$(PIP) -c requirements.lock hatchling editables && $(PIP) -c requirements.lock --no-build-isolation -e .; }
+	@touch $(RUNTIME)
+
+$(STAMP): $(RUNTIME)
+	@{ $(UV_PIP) sync -q --python $(PY) requirements.lock 2>$(VENV)/uv.log \
+		&& $(UV_PIP) install -q --python $(PY) --no-deps --no-build-isolation -e . 2>$(VENV)/uv.log; } \
+		|| $(PIP) -r requirements.lock
 	@touch $(STAMP)

@@ -164,7 +164,7 @@ async def test_a_job_that_kills_its_whole_worker_ends_in_quarantine_and_its_neig
 
 @on_every_store
 async def test_a_drain_loses_nothing_and_counts_no_failure(fleet: Fleet) -> None:
-    worker = fleet.worker(concurrency=4, grace="2s")
+    worker = fleet.worker(concurrency=4, grace="4s")
     await fleet.ready()
     long = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
     await fleet.traced(long)

@@ -7,7 +7,7 @@ import pytest
 
 from mainstay.control import Completion, Control, Failure
 from mainstay.control.check import check
-from mainstay.model import ErrorInfo
+from mainstay.model import ErrorInfo, Settings
 from mainstay.stores import JobStore, open_store
 
 JOBS = 600
@@ -15,7 +15,7 @@ JOBS = 600
 
 async def worked_off(store: JobStore) -> int:
     """Submit, fail, retry, release and complete, as fast as the store allows."""
-    control = Control(store)
+    control = Control(store, settings=Settings(lease_s=3600))  # it sends no heartbeats, however long this takes
     session = (await control.claims.open_session()).id
     done = 0
     submitted = 0

@@ -19,7 +19,7 @@ from mainstay.control import Control
 from mainstay.errors import StoreError
 from mainstay.model import Job, Settings
 from mainstay.stores import open_store
-from mainstay.worker.messages import Drain, EngineConfig, Go, Hello, Pulsed, Retiring, ToEngine, Unfit, line
+from mainstay.worker.messages import Drain, EngineConfig, Hello, Pulsed, Retiring, StartClaiming, ToEngine, Unfit, line
 from mainstay.worker.recorder import Recorder
 from mainstay.worker.spawn import leave_stopping_to_the_supervisor
 
@@ -93,7 +93,7 @@ async def main() -> None:
     claiming: asyncio.Task[None] | None = None
     while text := await reader.readline():
         match msgspec.json.decode(text, type=ToEngine):
-            case Go() if claiming is None:
+            case StartClaiming() if claiming is None:
                 claiming = asyncio.create_task(fake.claim())
             case Drain() as asked if "slow" not in fake.manners or asked.grace_s == 0:
                 if claiming is not None and "deaf" not in fake.manners:

@@ -14,7 +14,7 @@ import pytest
 
 from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.testing import MemoryStore, VirtualClock
-from mainstay.worker.solo_turn import Solitude
+from mainstay.worker.solo_turn import SoloTurn
 from tests.worker.test_engine import Shift
 
 
@@ -111,10 +111,10 @@ async def test_a_cancel_reaches_it_while_it_waits(shift: Shift) -> None:
 
 async def test_one_job_runs_alone_in_a_worker_at_a_time(shift: Shift) -> None:
     """The other is put off, and runs when the lock is free."""
-    lock = Solitude.create()
+    lock = SoloTurn.create()
     hall = Hall(shift)
     engine = await shift.begin(concurrency=4, start=False)
-    engine._solitude = Solitude(os.dup(lock.fd))
+    engine._solitude = SoloTurn(os.dup(lock.fd))
     with _held_elsewhere(lock):
         engine.start()
         suspect = await _suspect(shift)
@@ -133,7 +133,7 @@ async def test_one_job_runs_alone_in_a_worker_at_a_time(shift: Shift) -> None:
 
 
 @contextlib.contextmanager
-def _held_elsewhere(lock: Solitude) -> Iterator[None]:
+def _held_elsewhere(lock: SoloTurn) -> Iterator[None]:
     """Another process holds the lock: record locks exclude processes, not files."""
     script = f"import fcntl, sys; fcntl.lockf({lock.fd}, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     holder = subprocess.Popen(

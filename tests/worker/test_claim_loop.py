@@ -12,7 +12,7 @@ import pytest
 from mainstay.errors import StoreUnavailable
 from mainstay.model import Job
 from mainstay.testing import MemoryStore, a_job
-from mainstay.worker.claim_loop import Claims
+from mainstay.worker.claim_loop import ClaimLoop
 
 
 class Desk:
@@ -23,7 +23,7 @@ class Desk:
         self.under_way: list[tuple[int, asyncio.Future[int]]] = []
         self.changed = asyncio.Event()
         self.called_off = 0
-        self.claims = Claims(
+        self.claims = ClaimLoop(
             MemoryStore(),
             queues=lambda: ("default",),
             wanted=lambda asked: max(0, min(10, self.most - asked)),

@@ -16,7 +16,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.errors import StoreLocked
 from mainstay.worker.engine_main import EngineHost, children_at_most
-from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Go, Hello, Pulsed, ToEngine, line
+from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Hello, Pulsed, StartClaiming, ToEngine, line
 from mainstay.worker.recorder import Recorder
 from tests.worker.crews import ENGINE, crew_on
 from tests.worker.program import Stage
@@ -100,7 +100,7 @@ class Away:
 async def test_a_session_lost_while_the_store_is_away_is_renewed_when_it_is_back(stage: Stage) -> None:
     async with supervised(stage) as engine:
         lost = (await engine.hellos.get()).session
-        engine.say(Go())
+        engine.say(StartClaiming())
         away = Away(await engine.control())
         engine.say(Pulsed(session=lost, known=False))
         for _ in range(2):
@@ -116,7 +116,7 @@ async def test_a_session_lost_while_the_store_is_away_is_renewed_when_it_is_back
 async def test_a_drain_is_heard_while_a_session_is_being_renewed(stage: Stage) -> None:
     async with supervised(stage) as engine:
         lost = (await engine.hellos.get()).session
-        engine.say(Go())
+        engine.say(StartClaiming())
         away = Away(await engine.control())
         engine.say(Pulsed(session=lost, known=False))
         await away.tries.get()
@@ -131,7 +131,7 @@ async def test_what_is_not_understood_is_no_reason_to_stop_listening(stage: Stag
         greeting = await engine.hellos.get()
         engine.say_raw(b'{"type":"Dance"}\nnot json\n')
         # more jobs to cancel than a line usually holds
-        engine.say(Go(), Pulsed(session=greeting.session, known=True, cancelling=("x" * 36,) * 5_000))
+        engine.say(StartClaiming(), Pulsed(session=greeting.session, known=True, cancelling=("x" * 36,) * 5_000))
 
         engine.say(Drain(0.0))
 
@@ -148,7 +148,7 @@ async def test_an_engine_that_cannot_hear_any_more_drains(
             raise RuntimeError("deaf")
 
         monkeypatch.setattr(EngineHost, "_heard", deaf)
-        engine.say(Go())
+        engine.say(StartClaiming())
 
         assert await engine.running == 0
     assert "cannot hear its supervisor any more" in caplog.text
@@ -157,7 +157,7 @@ async def test_an_engine_that_cannot_hear_any_more_drains(
 async def test_an_engine_whose_supervisor_is_gone_ends(stage: Stage) -> None:
     async with supervised(stage) as engine:
         await engine.hellos.get()
-        engine.say(Go())
+        engine.say(StartClaiming())
 
         engine.hang_up()
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mainstay.worker.engine_record import Member
+from mainstay.worker.engine_record import EngineRecord
 from mainstay.worker.messages import Pulsed
 from mainstay.worker.recorder import Recorder
 
@@ -23,15 +23,15 @@ def recorder() -> Iterator[Recorder]:
 
 
 @pytest.fixture
-def member(recorder: Recorder) -> Member:
-    made = Member(0.0)
+def member(recorder: Recorder) -> EngineRecord:
+    made = EngineRecord(0.0)
     made.process = SimpleNamespace(recorder=recorder, pid=7, send=lambda message: None)  # type: ignore[assignment]
     made.session = "s1"
     return made
 
 
 async def test_a_job_past_its_deadline_is_stuck_only_after_the_engine_had_a_second_to_end_it(
-    member: Member, recorder: Recorder
+    member: EngineRecord, recorder: Recorder
 ) -> None:
     recorder.begin(0, JOB, token=1, started_ms=0, deadline_ms=1_000)
     recorder.begin(1, OTHER, token=1, started_ms=0, deadline_ms=0)
@@ -43,7 +43,9 @@ async def test_a_job_past_its_deadline_is_stuck_only_after_the_engine_had_a_seco
     assert [entry.job_id for entry in member.stuck(now_ms=3_601_100, loop_s=1.2)] == [JOB]
 
 
-async def test_a_deadline_that_was_moved_in_time_starts_the_second_anew(member: Member, recorder: Recorder) -> None:
+async def test_a_deadline_that_was_moved_in_time_starts_the_second_anew(
+    member: EngineRecord, recorder: Recorder
+) -> None:
     recorder.begin(0, JOB, token=1, started_ms=0, deadline_ms=1_000)
     assert member.stuck(now_ms=1_500, loop_s=0.0) == ()
     recorder.move_deadline(0, 2_000)
@@ -52,7 +54,9 @@ async def test_a_deadline_that_was_moved_in_time_starts_the_second_anew(member: 
     assert len(member.stuck(now_ms=3_200, loop_s=2.2)) == 1
 
 
-async def test_a_job_that_was_cancelled_by_force_and_still_runs_is_stuck(member: Member, recorder: Recorder) -> None:
+async def test_a_job_that_was_cancelled_by_force_and_still_runs_is_stuck(
+    member: EngineRecord, recorder: Recorder
+) -> None:
     recorder.begin(0, JOB, token=1, started_ms=0, deadline_ms=0)
     recorder.begin(1, OTHER, token=1, started_ms=0, deadline_ms=0)
 
@@ -67,7 +71,7 @@ async def test_a_job_that_was_cancelled_by_force_and_still_runs_is_stuck(member:
 
 
 async def test_a_cancel_that_its_engine_confirms_in_time_leaves_nobody_stuck(
-    member: Member, recorder: Recorder
+    member: EngineRecord, recorder: Recorder
 ) -> None:
     recorder.begin(0, JOB, token=1, started_ms=0, deadline_ms=0)
     member.pulsed(Pulsed(session="s1", known=True, cancelling=(JOB,)))
@@ -79,7 +83,7 @@ async def test_a_cancel_that_its_engine_confirms_in_time_leaves_nobody_stuck(
     assert member.stuck(now_ms=0, loop_s=5.0) == ()
 
 
-async def test_a_start_is_told_to_the_store_once(member: Member, recorder: Recorder) -> None:
+async def test_a_start_is_told_to_the_store_once(member: EngineRecord, recorder: Recorder) -> None:
     recorder.begin(0, JOB, token=3, started_ms=5, deadline_ms=0)
     (mark,) = member.marks()
     assert (mark.job_id, mark.session, mark.token, mark.started_ms) == (JOB, "s1", 3, 5)
@@ -92,7 +96,9 @@ async def test_a_start_is_told_to_the_store_once(member: Member, recorder: Recor
     assert [mark.token for mark in member.marks()] == [4]
 
 
-async def test_a_lost_session_is_not_beaten_for_until_there_is_another(member: Member, recorder: Recorder) -> None:
+async def test_a_lost_session_is_not_beaten_for_until_there_is_another(
+    member: EngineRecord, recorder: Recorder
+) -> None:
     recorder.begin(0, JOB, token=3, started_ms=5, deadline_ms=0)
     member.pulsed(Pulsed(session="an older one", known=False))
     assert member.session == "s1"
@@ -104,7 +110,7 @@ async def test_a_lost_session_is_not_beaten_for_until_there_is_another(member: M
 
 
 async def test_a_loop_that_stands_still_while_it_has_work_is_told_once(
-    member: Member, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    member: EngineRecord, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):
         member.notice_silence()  # idle: nothing has to turn

@@ -15,8 +15,8 @@ from mainstay.model import Settings
 from mainstay.stores import Overdue, Pulse, Report
 from mainstay.testing import MemoryStore
 from mainstay.worker import heartbeat
-from mainstay.worker.engine_record import Member
-from mainstay.worker.heartbeat import Keeper
+from mainstay.worker.engine_record import EngineRecord
+from mainstay.worker.heartbeat import SupervisorLoops
 from mainstay.worker.recorder import Recorder
 
 FAST = Settings.of(heartbeat="20ms", lease="200ms", sweep="10ms")
@@ -58,12 +58,14 @@ class World:
     def __init__(self, recorder: Recorder) -> None:
         self.store = Fickle()
         self.control = Control(self.store, settings=FAST)
-        self.member = Member(0.0)
+        self.member = EngineRecord(0.0)
         self.member.process = SimpleNamespace(  # type: ignore[assignment]
             recorder=recorder, pid=7, send=lambda message: None, ended=asyncio.get_running_loop().create_future()
         )
         self.asked: list[str] = []
-        self.keeper = Keeper(self.control, lambda: [self.member], rng=random.Random(1), on_drain=self.asked.append)
+        self.keeper = SupervisorLoops(
+            self.control, lambda: [self.member], rng=random.Random(1), on_drain=self.asked.append
+        )
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mainstay.model import Settings
-from mainstay.worker.messages import Drain, FromEngine, Go, Hello, Pulsed, Retiring, ToEngine, Unfit, line
+from mainstay.worker.messages import Drain, FromEngine, Hello, Pulsed, Retiring, StartClaiming, ToEngine, Unfit, line
 
 NASTY = "two\nlines, a nul \0, and a smile 🙂"
 
@@ -17,7 +17,7 @@ NASTY = "two\nlines, a nul \0, and a smile 🙂"
         (Hello(session="s", store_url=NASTY, settings=Settings.of(lease="9s"), queues=("a", "b")), FromEngine),
         (Retiring(NASTY), FromEngine),
         (Unfit(NASTY), FromEngine),
-        (Go(), ToEngine),
+        (StartClaiming(), ToEngine),
         (Pulsed(session="s", known=True, cancelling=("x",)), ToEngine),
         (Drain(1.5), ToEngine),
     ],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mainstay.worker.pace import AHEAD_MS, Pace
+from mainstay.worker.pace import AHEAD_MS, ClaimPace
 
 
-def fed(*, took_ms: float, gap_ms: float, waiting: int = 5, n: int = 500) -> Pace:
-    pace = Pace(concurrency=10, batch=100)
+def fed(*, took_ms: float, gap_ms: float, waiting: int = 5, n: int = 500) -> ClaimPace:
+    pace = ClaimPace(concurrency=10, batch=100)
     for number in range(n):
         pace.finished(took_ms, at_ms=number * gap_ms, waiting=waiting)
     return pace
@@ -28,7 +28,7 @@ def test_slow_jobs_are_not_held() -> None:
 
 
 def test_a_wait_for_the_store_is_no_sign_of_being_slow() -> None:
-    pace = Pace(concurrency=10, batch=100)
+    pace = ClaimPace(concurrency=10, batch=100)
     at_ms = 0.0
     for _ in range(50):
         at_ms += 400  # a far store: nothing is held meanwhile

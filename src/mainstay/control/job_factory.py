@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True):
     """its id, where that has to be known beforehand; None: a fresh one"""
 
 
-class JobMaker:
+class JobFactory:
     """Makes jobs of requests, with the defaults of the settings. May be used by several threads at once."""
 
     def __init__(self, settings: Settings, rng: random.Random, actor: str) -> None:

@@ -18,7 +18,7 @@ from ..model import Job, Settings, check_id
 from ..stores import Change, Durability, JobStore, NewJob, Query, Refusal, Wake
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .job_factory import JobMaker, Request
+from .job_factory import JobFactory, Request
 from .options import Plan
 from .submission import MayReplace, Submitted, in_requests
 from .trail import read_events, read_story
@@ -35,7 +35,7 @@ _OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
 class Jobs:
     """The jobs of a store, as their submitters see them."""
 
-    def __init__(self, store: JobStore, settings: Settings, maker: JobMaker, actor: str) -> None:
+    def __init__(self, store: JobStore, settings: Settings, maker: JobFactory, actor: str) -> None:
         self._store = store
         self._maker = maker
         self._actor = actor

@@ -15,7 +15,7 @@ from ..lifecycle import Chain
 from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .job_factory import JobMaker, Request
+from .job_factory import JobFactory, Request
 from .options import Plan
 from .submission import Submitted, in_requests
 
@@ -28,7 +28,7 @@ class Enqueuer:
     """Makes jobs and has them stored by somebody else's transaction. What it returns are steps, to be taken on the
     connection of that transaction."""
 
-    def __init__(self, enqueue: Enqueue, maker: JobMaker, chain: Chain) -> None:
+    def __init__(self, enqueue: Enqueue, maker: JobFactory, chain: Chain) -> None:
         self._enqueue = enqueue
         self._maker = maker
         self._chain = chain

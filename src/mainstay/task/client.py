@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..control import Control
-from ..control.job_factory import JobMaker
+from ..control.job_factory import JobFactory
 from ..control.options import OptionReader
 from ..model import Settings
 from ..stores import open_store
@@ -54,7 +54,7 @@ class Client:
 
         self.connection = Connection(connect)
         self._portal = Portal()
-        self._maker: JobMaker | None = None
+        self._maker: JobFactory | None = None
         self._at_exit = False
         _clients.add(self)
 
@@ -66,10 +66,10 @@ class Client:
         return self.connection.control or await self.connection.open()
 
     @property
-    def maker(self) -> JobMaker:
+    def maker(self) -> JobFactory:
         """Makes the jobs that are stored within transactions of the user's own."""
         if self._maker is None:
-            self._maker = JobMaker(self.settings, self.rng or random.Random(), "client")
+            self._maker = JobFactory(self.settings, self.rng or random.Random(), "client")
         return self._maker
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:

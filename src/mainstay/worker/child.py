@@ -31,17 +31,17 @@ from .context import Context, Input
 from .endings import Ending, Failed, Halted
 from .exits import leave_at_once
 from .pipe import (
-    Answer,
-    Ask,
-    Begun,
+    ChildAnswer,
     ChildConfig,
+    ChildProgress,
+    ChildReady,
+    ChildRequest,
+    ChildStarted,
     ChildUnfit,
     Pipe,
-    Ready,
     RunJob,
-    Stop,
+    StopJob,
     ToChild,
-    Told,
     frame,
     refused,
     to_wire,
@@ -86,7 +86,7 @@ class PipeLink:
     async def inputs(self) -> list[Input]:
         return msgspec.msgpack.decode(await self._ask("inputs"), type=list[Input])
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: ChildAnswer) -> None:
         waiting = self._asked.pop(answer.number, None)
         if waiting is None or waiting.done():
             return
@@ -109,7 +109,7 @@ class PipeLink:
         number = next(self._numbers)
         waiting: asyncio.Future[bytes] = self.loop.create_future()
         self._asked[number] = waiting
-        self._pipe.send(Ask(number, what, data))
+        self._pipe.send(ChildRequest(number, what, data))
         return await waiting
 
     def _tell_soon(self) -> None:
@@ -126,7 +126,7 @@ class PipeLink:
             return
         self._told = said
         self._told_at = self.loop.time()
-        self._pipe.send(Told(said))
+        self._pipe.send(ChildProgress(said))
 
 
 class Child:
@@ -145,7 +145,7 @@ class Child:
     async def serve(self, sock: socket.socket) -> None:
         """Until the engine hangs up. In the middle of a job, that ends the process."""
         self._pipe = await Pipe.over(sock, self._hear)
-        self._pipe.send(Ready())
+        self._pipe.send(ChildReady())
         await self._pipe.ended
         if self._link is not None:
             os._exit(1)
@@ -155,16 +155,16 @@ class Child:
         match _decoder.decode(data):
             case RunJob(job):
                 self._begin(job)
-            case Stop(why) if self._link is not None:
+            case StopJob(why) if self._link is not None:
                 self._context.stop(why)
                 # a thread cannot be cancelled; it has to look at `stopping`
                 if self._is_async:
                     self._task.cancel()
-            case Answer() as answer if self._link is not None:
+            case ChildAnswer() as answer if self._link is not None:
                 self._link.answer(answer)
 
     def _begin(self, job: Job) -> None:
-        self._pipe.send(Begun())
+        self._pipe.send(ChildStarted())
         self._link = PipeLink(self._pipe, self._numbers)
         self._context = Context(job, self._link, pack=self._program.pack, unpack=self._program.unpack)
         try:

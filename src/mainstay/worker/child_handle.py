@@ -16,17 +16,17 @@ from .context import Stopped
 from .endings import Crashed, Ending, Failed, Halted, PutOff
 from .exits import in_words
 from .pipe import (
-    Answer,
-    Ask,
-    Begun,
+    ChildAnswer,
+    ChildProgress,
+    ChildReady,
+    ChildRequest,
+    ChildStarted,
     ChildUnfit,
     Ended,
     FromChild,
     Pipe,
-    Ready,
     RunJob,
-    Stop,
-    Told,
+    StopJob,
     from_wire,
     refusal,
 )
@@ -174,14 +174,14 @@ class ChildHandle:
         self._pipe.send(RunJob(run.job))
 
     def stop(self, run: ChildRun, why: str) -> None:
-        """Ask its job to stop."""
+        """ChildRequest its job to stop."""
         if self.state == "starting":
             # whether it is slow or hangs cannot be known; nothing is lost with it
             self._run = None
             run.end(Halted(why))
             self.kill()
         elif self._pipe is not None:
-            self._pipe.send(Stop(why))
+            self._pipe.send(StopJob(why))
 
     def drop(self, run: ChildRun) -> None:
         """Nobody waits for this run any more."""
@@ -225,7 +225,7 @@ class ChildHandle:
         if run is None:
             return
         match message:
-            case Ready() if self.state == "starting":
+            case ChildReady() if self.state == "starting":
                 self._ready = True
                 self._children.started()
                 self.take(run)
@@ -234,12 +234,12 @@ class ChildHandle:
                 self.state = "ending"
                 self._unfit(run, error)
                 self._children.ends(self)
-            case Begun():
+            case ChildStarted():
                 self._begun = True
                 run.begin()
-            case Told(progress):
+            case ChildProgress(progress):
                 self._pass_on(run, progress)
-            case Ask():
+            case ChildRequest():
                 task = asyncio.get_running_loop().create_task(self._answer(run, message))
                 self._questions.add(task)
                 task.add_done_callback(self._questions.discard)
@@ -269,7 +269,7 @@ class ChildHandle:
             self.idle_since_s = asyncio.get_running_loop().time()
             self._children.rest(self)
 
-    async def _answer(self, run: ChildRun, ask: Ask) -> None:
+    async def _answer(self, run: ChildRun, ask: ChildRequest) -> None:
         link = run.context.link
         value = b""
         try:
@@ -279,9 +279,9 @@ class ChildHandle:
                 value = msgspec.msgpack.encode(await link.extend())
             else:
                 value = msgspec.msgpack.encode(await link.inputs())
-            answer = Answer(ask.number, value)
+            answer = ChildAnswer(ask.number, value)
         except (Exception, Stopped) as error:  # noqa: BLE001 - it is the job's, and raised there
-            answer = Answer(ask.number, refusal=refusal(error))
+            answer = ChildAnswer(ask.number, refusal=refusal(error))
         if self._run is run and self._pipe is not None:
             self._pipe.send(answer)
 

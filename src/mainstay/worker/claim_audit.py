@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 Claim = tuple[str, int]
 
 
-class Account:
+class ClaimAudit:
     """Tells what is amiss at two looks in a row: what is on its way from or to the store is so only once.
 
-    >>> account = Account()
+    >>> account = ClaimAudit()
     >>> account.compare({("a", 1)}, known={("b", 1)}, ours={("b", 1)})
     (set(), set())
     >>> account.compare({("a", 1)}, known={("b", 1)}, ours={("b", 1)})

@@ -15,7 +15,7 @@ _DUE_S = 0.2
 _SHORTEST_WAIT_S = 0.001
 
 
-class Claims:
+class ClaimLoop:
     """Asks for as many as are wanted; when there are no more it sleeps until it is woken, or something gets due."""
 
     def __init__(

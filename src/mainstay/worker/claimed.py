@@ -11,10 +11,10 @@ from ..model import Job
 MOST_S = 0.25
 
 
-class Held:
+class ClaimedJobs:
     """First come, first begun; each with the time it came.
 
-    >>> held = Held()
+    >>> held = ClaimedJobs()
     >>> held.add(["a", "b"], now_s=1.0); held.add(["c"], now_s=1.2)
     >>> held.next(), held.too_long(now_s=1.26), len(held)
     ('a', ['b'], 1)

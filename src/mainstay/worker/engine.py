@@ -34,18 +34,18 @@ from ..model import Job, Session
 from ..stores import Change, Query
 from ..stores.routes import Offers
 from .attempt import attempt
-from .claim_audit import Account, Claim
-from .claim_loop import Claims
-from .claimed import Held
+from .claim_audit import Claim, ClaimAudit
+from .claim_loop import ClaimLoop
+from .claimed import ClaimedJobs
 from .endings import Ending, Failed, Gone, Halted
-from .ledger import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, Entry, Ledger, Parked
+from .ledger import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, Ledger, LedgerEntry, Parked
 from .outage import Outage
-from .pace import Pace
+from .pace import ClaimPace
 from .program import Program, Work, offer_of
 from .recorder import Recorder
 from .reports import Reports
-from .run import Run
-from .solo_turn import Solitude
+from .run import JobRun
+from .solo_turn import SoloTurn
 
 if TYPE_CHECKING:
     from .children import Children
@@ -76,7 +76,7 @@ class Engine:
         concurrency: int | None = None,
         recorder: Recorder | None = None,
         children: Children | None = None,
-        solitude: Solitude | None = None,
+        solitude: SoloTurn | None = None,
         open_session: Callable[[], Awaitable[Session]] | None = None,
         on_retire: Callable[[str], None] | None = None,
         keep: Callable[[Sequence[Change]], object] | None = None,
@@ -105,8 +105,8 @@ class Engine:
         concurrency = concurrency or settings.concurrency
         self._most_unstored = settings.unstored or concurrency
         """how many jobs may have begun and not be stored as ended: that many run again if this process is killed"""
-        self._pace = Pace(concurrency=concurrency, batch=settings.claim_batch)
-        self._claims = Claims(
+        self._pace = ClaimPace(concurrency=concurrency, batch=settings.claim_batch)
+        self._claims = ClaimLoop(
             control.store,
             queues=lambda: self.queues,
             wanted=self._wanted,
@@ -121,16 +121,16 @@ class Engine:
         self._works: dict[tuple[str, str], Work] = {}
         self._offers = Offers()
         self._free = list(range(concurrency - 1, -1, -1))
-        self._held = Held()
-        self._running: dict[int, Run] = {}
+        self._held = ClaimedJobs()
+        self._running: dict[int, JobRun] = {}
         """by slot: after a lost session the same job may be here twice, once stopping and once anew"""
-        self._behind: list[Run] = []
+        self._behind: list[JobRun] = []
         """what would not stop"""
         self._clean = contextvars.copy_context()
         """what every run begins with: nothing that another job has set"""
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._account = Account()
+        self._account = ClaimAudit()
         self._ticking = False
         self._ticked_s = 0.0
         self._stood_still = False
@@ -204,7 +204,7 @@ class Engine:
         return len(self._running) + len(self._held)
 
     @property
-    def running(self) -> Collection[Run]:
+    def running(self) -> Collection[JobRun]:
         return self._running.values()
 
     @property
@@ -276,7 +276,7 @@ class Engine:
         """It was lost with its workers time and again: if that goes on, its engine has run nothing else."""
         if self._solitude is not None and not self._solitude.take():
             reason = "another job runs alone in this worker; it has to wait for it"
-            self._ledger.add(Entry(job, Parked(_ALONE_LATER_S, reason)))
+            self._ledger.add(LedgerEntry(job, Parked(_ALONE_LATER_S, reason)))
             self._made_room()
             return
         log.warning("runs alone job_id=%s name=%s: it was lost with its worker %d times", job.id, job.name, job.losses)
@@ -293,7 +293,7 @@ class Engine:
 
     def _give_back(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
-            self._ledger.add(Entry(job, Halted("not begun"), None, DRAINED))
+            self._ledger.add(LedgerEntry(job, Halted("not begun"), None, DRAINED))
         self._made_room()
 
     def _made_room(self) -> None:
@@ -310,10 +310,10 @@ class Engine:
                 work = self._works[job.kind, job.name] = self.program.work(job.kind, job.name)
             except UnknownTask as error:
                 self._offers.warn(job)
-                self._ledger.add(Entry(job, _parked(job, error)))
+                self._ledger.add(LedgerEntry(job, _parked(job, error)))
                 self._made_room()
                 return
-        run = Run(
+        run = JobRun(
             self,
             job,
             work,
@@ -328,7 +328,7 @@ class Engine:
             self._record_start(run)
         run.task = asyncio.Task(self._perform(run), loop=self.loop, context=self._clean.copy())
 
-    async def _perform(self, run: Run) -> None:
+    async def _perform(self, run: JobRun) -> None:
         run.begun = True
         try:
             if run.cause:
@@ -343,7 +343,7 @@ class Engine:
             ending = Failed(error=error_info(error))
         self._finish(run, ending)
 
-    async def _apart(self, run: Run) -> Ending:
+    async def _apart(self, run: JobRun) -> Ending:
         """In a child process. A suspect's start is stored first, so that the blame is exact; one that crashed twice, or
         runs alone, gets a process that nothing else has used."""
         assert self._children is not None
@@ -353,12 +353,12 @@ class Engine:
         run.child.begun.add_done_callback(lambda _: self._taken(run))
         return await run.child.ending
 
-    def _taken(self, run: Run) -> None:
+    def _taken(self, run: JobRun) -> None:
         if not run.over:
             run.taken(started_ms=self._clock.now_ms(), began_ms=self._clock.lease_ms())
             self._record_start(run)
 
-    async def _start_stored(self, run: Run) -> bool:
+    async def _start_stored(self, run: JobRun) -> bool:
         """As soon as the store takes it; False if it was told to stop meanwhile, or was lost."""
         outage = Outage("start", self.rng)
         while not run.cause:
@@ -372,7 +372,7 @@ class Engine:
                 break
         return not run.cause
 
-    def _finish(self, run: Run, ending: Ending) -> None:
+    def _finish(self, run: JobRun, ending: Ending) -> None:
         if run.over:
             log.info("came to its end after it was given up job_id=%s", run.job.id)
             return
@@ -390,7 +390,7 @@ class Engine:
             self._begin_held(self._clock.lease_ms())
             self._made_room()
 
-    def _let_go(self, run: Run) -> None:
+    def _let_go(self, run: JobRun) -> None:
         run.over = True
         del self._running[run.slot]
         if run.alone:
@@ -398,21 +398,21 @@ class Engine:
         if self._recorder is not None:
             self._recorder.end(run.slot)
 
-    def _end(self, run: Run, ending: Ending) -> None:
+    def _end(self, run: JobRun, ending: Ending) -> None:
         if isinstance(ending, Gone) or (run.cause == LOST and isinstance(ending, Halted)):
             return  # somebody else has it
         if run.cause in (DRAINED, OVERRAN, STALLED) and isinstance(ending, Failed):
             # an error on the way out is not what ended it
             log.info("failed while it stopped job_id=%s: %s: %s", run.job.id, ending.error.type, ending.error.message)
             ending = Halted(run.cause)
-        self._ledger.add(Entry(run.job, ending, run.started_ms, run.cause, run.work.decide))
+        self._ledger.add(LedgerEntry(run.job, ending, run.started_ms, run.cause, run.work.decide))
 
     # stopping -----------------------------------------------------------------------------------
 
     def cancel(self, ids: Collection[str]) -> None:
         """Stop jobs that were cancelled."""
         for job in self._held.only(ids):
-            self._ledger.add(Entry(job, Halted("cancelled before it began"), None, CANCELLED))
+            self._ledger.add(LedgerEntry(job, Halted("cancelled before it began"), None, CANCELLED))
         for run in list(self._running.values()):
             if run.job.id in ids and not run.cause:
                 self._halt(run, CANCELLED, "cancelled", grace_s=run.job.options.grace_s)
@@ -440,16 +440,16 @@ class Engine:
                 self._lose_claim(run)
         self._made_room()
 
-    def _lose_claim(self, run: Run) -> None:
+    def _lose_claim(self, run: JobRun) -> None:
         self._halt(run, LOST, "its claim was lost", grace_s=run.job.options.grace_s)
 
-    def _halt(self, run: Run, cause: str, why: str, *, grace_s: float) -> None:
+    def _halt(self, run: JobRun, cause: str, why: str, *, grace_s: float) -> None:
         run.halt(cause, why, kill_ms=self._clock.lease_ms() + int(grace_s * 1000))
         self.record(run)
         if run.child is not None and grace_s == 0:
             run.child.kill()
 
-    def _leave_behind(self, run: Run) -> None:
+    def _leave_behind(self, run: JobRun) -> None:
         """It would not stop, and cannot be made to: its slot stays taken and this process is no longer clean."""
         self._let_go(run)
         self._behind.append(run)
@@ -469,7 +469,7 @@ class Engine:
 
     # watching -----------------------------------------------------------------------------------
 
-    def _record_start(self, run: Run) -> None:
+    def _record_start(self, run: JobRun) -> None:
         """Show the supervisor that it runs."""
         if self._recorder is not None:
             self._recorder.begin(
@@ -481,7 +481,7 @@ class Engine:
                 apart=run.apart,
             )
 
-    def record(self, run: Run) -> None:
+    def record(self, run: JobRun) -> None:
         """Show the supervisor until when it may run now."""
         if self._recorder is not None and not run.over and not run.waits:
             self._recorder.move_deadline(run.slot, run.recorded_deadline_ms)
@@ -511,7 +511,7 @@ class Engine:
             self._pace.stuck()
             self._give_back(stale)
 
-    def _watch(self, run: Run, now_ms: int) -> None:
+    def _watch(self, run: JobRun, now_ms: int) -> None:
         if not run.cause:
             if now_ms >= run.deadline_ms:
                 self._halt(run, run.overrun, run.overrun, grace_s=run.job.options.grace_s)

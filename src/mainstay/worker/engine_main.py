@@ -30,12 +30,12 @@ from .async_waits import first, within
 from .children import Children
 from .engine import Engine
 from .exits import leave_at_once
-from .messages import Drain, EngineConfig, FromEngine, Go, Hello, Retiring, ToEngine, Unfit, line
+from .messages import Drain, EngineConfig, FromEngine, Hello, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
 from .outbox import keep
 from .program import Program, load, offer_of
 from .recorder import Recorder
-from .solo_turn import Solitude
+from .solo_turn import SoloTurn
 from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
@@ -98,7 +98,7 @@ class EngineHost:
             concurrency=self._concurrency,
             recorder=recorder,
             children=children,
-            solitude=Solitude(self._config.solitude_fd) if self._config.solitude_fd >= 0 else None,
+            solitude=SoloTurn(self._config.solitude_fd) if self._config.solitude_fd >= 0 else None,
             open_session=self._open_session,
             on_retire=self._retire,
             keep=self._keep,
@@ -217,7 +217,7 @@ class EngineHost:
         except msgspec.MsgspecError as error:
             log.warning("supervisor said something odd: %s", error)
             return
-        if isinstance(message, Go):
+        if isinstance(message, StartClaiming):
             self._go.set()
         elif isinstance(message, Drain):
             self._told(message)

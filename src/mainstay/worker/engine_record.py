@@ -7,7 +7,7 @@ import logging
 
 from ..stores import Report
 from .crash_blame import Death
-from .messages import Drain, Go, Hello, Pulsed
+from .messages import Drain, Hello, Pulsed, StartClaiming
 from .recorder import Running
 from .spawn import EngineHandle
 
@@ -19,7 +19,7 @@ STUCK_S = 1.0
 _QUIET_LOOKS = 5
 
 
-class Member:
+class EngineRecord:
     """An engine from its start to its burial."""
 
     def __init__(self, born_s: float) -> None:
@@ -49,7 +49,7 @@ class Member:
 
     def go(self) -> None:
         """Let it claim."""
-        self.process.send(Go())
+        self.process.send(StartClaiming())
         self.going.set()
 
     def drain(self, grace_s: float) -> None:

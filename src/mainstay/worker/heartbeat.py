@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection
 
 from ..control import Control
-from .engine_record import Member
+from .engine_record import EngineRecord
 from .messages import Pulsed
 from .outage import Outage
 
@@ -23,13 +23,13 @@ WATCH_S = 1.0
 MARK_S = 0.3
 
 
-class Keeper:
+class SupervisorLoops:
     """The loops of one supervisor."""
 
     def __init__(
         self,
         control: Control,
-        crew: Callable[[], Collection[Member]],
+        crew: Callable[[], Collection[EngineRecord]],
         *,
         rng: random.Random,
         on_drain: Callable[[str], None],

@@ -39,7 +39,7 @@ class Parked(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Entry(msgspec.Struct, gc=False):
+class LedgerEntry(msgspec.Struct, gc=False):
     """One job and how it ended."""
 
     job: Job
@@ -71,8 +71,8 @@ class Ledger:
         """called when `unstored` may have become less"""
         self.unstored = 0
         """of the jobs whose endings are on their way, those that had begun: if this process dies they run again"""
-        self._entries: list[Entry] = []
-        self._writing: list[Entry] = []
+        self._entries: list[LedgerEntry] = []
+        self._writing: list[LedgerEntry] = []
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -95,7 +95,7 @@ class Ledger:
         """Those whose endings are not stored yet."""
         return [entry.job for entry in (*self._writing, *self._entries)]
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Take an ending; it is on its way."""
         self._entries.append(entry)
         if entry.started_ms is not None:
@@ -153,7 +153,7 @@ class Ledger:
             if self._on_stored is not None:
                 self._on_stored()
 
-    async def _write_all(self, entries: list[Entry]) -> None:
+    async def _write_all(self, entries: list[LedgerEntry]) -> None:
         """Together; if that fails through no fault of the store, one by one, so that it shows which one it is."""
         if not entries:
             return
@@ -167,7 +167,7 @@ class Ledger:
                 await self._write_one(entries[0])
                 entries.pop(0)
 
-    async def _write_one(self, entry: Entry) -> None:
+    async def _write_one(self, entry: LedgerEntry) -> None:
         """An ending that cannot be written is a failure; one of which not even that can be said is given back."""
         try:
             await self._write([entry])
@@ -180,7 +180,7 @@ class Ledger:
                 entry.ending = Failed(error=error_info(error, retryable=False))
                 self.add(entry)
 
-    async def _write(self, entries: Sequence[Entry]) -> None:
+    async def _write(self, entries: Sequence[LedgerEntry]) -> None:
         """All endings at once; the store makes one commit of what is asked for at the same time."""
         done = [entry for entry in entries if type(entry.ending) is Done]
         if len(done) == len(entries):
@@ -191,7 +191,7 @@ class Ledger:
         if failed:
             writes.append(self._fail(failed))
         writes += [self._alone(entry) for entry in entries if isinstance(entry.ending, PutOff | NotNeeded | Parked)]
-        halted: dict[str, list[Entry]] = {}
+        halted: dict[str, list[LedgerEntry]] = {}
         for entry in entries:
             if isinstance(entry.ending, Halted):
                 halted.setdefault(entry.cause, []).append(entry)
@@ -202,7 +202,7 @@ class Ledger:
                 # parts may be written: what is sent again is answered with "already applied"
                 raise result
 
-    async def _complete(self, entries: Sequence[Entry]) -> None:
+    async def _complete(self, entries: Sequence[LedgerEntry]) -> None:
         completions = [
             Completion(entry.job, entry.ending.result, entry.ending.followups, None, entry.started_ms)
             for entry in entries
@@ -218,13 +218,13 @@ class Ledger:
             else:
                 self._look_at(entry, outcome)
 
-    async def _fail(self, entries: Sequence[Entry]) -> None:
+    async def _fail(self, entries: Sequence[LedgerEntry]) -> None:
         failures = [_failure(entry) for entry in entries]
         for entry, outcome in zip(entries, await self._control.attempts.fail(failures), strict=True):
             log_end(outcome)
             self._look_at(entry, outcome)
 
-    async def _halt(self, cause: str, entries: Sequence[Entry]) -> None:
+    async def _halt(self, cause: str, entries: Sequence[LedgerEntry]) -> None:
         jobs = [entry.job for entry in entries]
         if cause == CANCELLED:
             outcomes = await self._control.attempts.confirm_cancelled(jobs)
@@ -241,7 +241,7 @@ class Ledger:
         for entry, outcome in zip(entries, outcomes, strict=True):
             self._look_at(entry, outcome)
 
-    async def _alone(self, entry: Entry) -> None:
+    async def _alone(self, entry: LedgerEntry) -> None:
         job, ending = entry.job, entry.ending
         try:
             if isinstance(ending, PutOff):
@@ -261,7 +261,7 @@ class Ledger:
             return
         self._look_at(entry, outcome)
 
-    def _look_at(self, entry: Entry, outcome: Outcome) -> None:
+    def _look_at(self, entry: LedgerEntry, outcome: Outcome) -> None:
         """What was not simply written. A ghost's refusal is recorded by the store and logged by control."""
         if outcome.outcome == "conflict" and entry.tries < _MOST_TRIES:
             entry.tries += 1
@@ -270,7 +270,7 @@ class Ledger:
             log.error("ending refused job_id=%s outcome=%s: %s", entry.job.id, outcome.outcome, outcome.error)
 
 
-def _failure(entry: Entry) -> Failure:
+def _failure(entry: LedgerEntry) -> Failure:
     ending = entry.ending
     if isinstance(ending, Misfit):
         why = f"its arguments do not fit the task: {ending.error.message}"

@@ -30,7 +30,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Engine: my program is loaded and this is my session. Said again when a session was lost and a new one opened.
-    The engine claims nothing before it hears `Go`."""
+    The engine claims nothing before it hears `StartClaiming`."""
 
     session: str
     store_url: str
@@ -50,7 +50,7 @@ class Unfit(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class Go(msgspec.Struct, frozen=True, tag=True):
+class StartClaiming(msgspec.Struct, frozen=True, tag=True):
     """Supervisor: your session is being kept alive, and what the dead left has been swept. Claim."""
 
 
@@ -70,7 +70,7 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 
 
 FromEngine = Hello | Retiring | Unfit
-ToEngine = Go | Pulsed | Drain
+ToEngine = StartClaiming | Pulsed | Drain
 
 
 def line(message: FromEngine | ToEngine) -> bytes:

@@ -24,7 +24,7 @@ _PART = "aside"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line of a file."""
 
     schema: int = _SCHEMA
@@ -34,15 +34,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-class Kept(msgspec.Struct, frozen=True):
+class OutboxFile(msgspec.Struct, frozen=True):
     """One file."""
 
     path: Path
-    header: Header
+    header: OutboxHeader
     changes: list[Change]
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one change that was kept."""
 
     job_id: str
@@ -75,20 +75,20 @@ class Recording(StoreProxy):
 
 def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int) -> Path:
     """Write a file, whole or not at all, for nobody else to read."""
-    header = Header(store=shown_url(store_url), session=session, at_ms=at_ms)
+    header = OutboxHeader(store=shown_url(store_url), session=session, at_ms=at_ms)
     path = state_folder(_PART) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
     _write(path, header, changes)
     return path
 
 
-def kept(store_url: str, *, session: str | None = None) -> list[Kept]:
+def kept(store_url: str, *, session: str | None = None) -> list[OutboxFile]:
     """What was kept for a store; of one session, or of all."""
     found = (_read(path) for path in sorted(state_folder(_PART).glob("*.ndjson")))
     wanted = shown_url(store_url)
     return [one for one in found if one.header.store == wanted and session in (None, one.header.session)]
 
 
-async def write_kept(store: JobStore, files: Iterable[Kept]) -> AsyncIterator[Written]:
+async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncIterator[OutboxResult]:
     """Apply what was kept, one by one. A file is removed when all of it is answered; what is in conflict, because
     somebody changed the job while its worker still has it, stays in it."""
     for file in files:
@@ -97,7 +97,7 @@ async def write_kept(store: JobStore, files: Iterable[Kept]) -> AsyncIterator[Wr
             [answer] = await store.apply([change])
             if answer.outcome == "conflict":
                 left.append(change)
-            yield Written(
+            yield OutboxResult(
                 job_id=change.before.id,
                 name=change.before.name,
                 wanted=change.after.status,
@@ -110,7 +110,7 @@ async def write_kept(store: JobStore, files: Iterable[Kept]) -> AsyncIterator[Wr
             file.path.unlink(missing_ok=True)
 
 
-def _write(path: Path, header: Header, changes: Sequence[Change]) -> None:
+def _write(path: Path, header: OutboxHeader, changes: Sequence[Change]) -> None:
     new = path.with_suffix(".new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -125,13 +125,13 @@ def _write(path: Path, header: Header, changes: Sequence[Change]) -> None:
         os.close(folder)
 
 
-def _read(path: Path) -> Kept:
+def _read(path: Path) -> OutboxFile:
     try:
         first, *rest = path.read_bytes().splitlines()
-        header = msgspec.json.decode(first, type=Header)
+        header = msgspec.json.decode(first, type=OutboxHeader)
         if header.schema > _SCHEMA:
             raise InvalidInput("aside", f"{path} was written by a newer Mainstay: use that one for it")
-        return Kept(path, header, [msgspec.json.decode(line, type=Change) for line in rest])
+        return OutboxFile(path, header, [msgspec.json.decode(line, type=Change) for line in rest])
     except (ValueError, msgspec.MsgspecError) as error:
         if isinstance(error, InvalidInput):
             raise

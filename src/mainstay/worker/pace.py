@@ -18,10 +18,10 @@ _GAP_WEIGHT = 0.02
 _BATCHES = 3
 
 
-class Pace:
+class ClaimPace:
     """Fed with how long jobs took; asked how many to hold, and whether now is the time to claim.
 
-    >>> pace = Pace(concurrency=10, batch=100)
+    >>> pace = ClaimPace(concurrency=10, batch=100)
     >>> pace.wanted(running=0, waiting=0), pace.wanted(running=10, waiting=0)
     (10, 0)
     >>> for n in range(100): pace.finished(1, at_ms=n / 10, waiting=5)

@@ -57,13 +57,13 @@ class RunJob(msgspec.Struct, frozen=True, tag=True):
     job: Job
 
 
-class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Stop the job that runs."""
+class StopJob(msgspec.Struct, frozen=True, tag=True):
+    """StopJob the job that runs."""
 
     why: str
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ChildRefusal(msgspec.Struct, frozen=True):
     """An error on its way to the child."""
 
     type: str
@@ -71,18 +71,18 @@ class Refusal(msgspec.Struct, frozen=True):
     details: dict[str, str] = {}
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
-    """To an `Ask`."""
+class ChildAnswer(msgspec.Struct, frozen=True, tag=True):
+    """To an `ChildRequest`."""
 
     number: int
     value: bytes = b""
-    refusal: Refusal | None = None
+    refusal: ChildRefusal | None = None
 
 
 # from the child -------------------------------------------------------------------------------------
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class ChildReady(msgspec.Struct, frozen=True, tag=True):
     """The program is loaded; give me jobs."""
 
 
@@ -92,15 +92,15 @@ class ChildUnfit(msgspec.Struct, frozen=True, tag=True):
     error: ErrorInfo
 
 
-class Begun(msgspec.Struct, frozen=True, tag=True):
+class ChildStarted(msgspec.Struct, frozen=True, tag=True):
     """I have the job: what happens from now on is its doing."""
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
+class ChildProgress(msgspec.Struct, frozen=True, tag=True):
     progress: Progress
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class ChildRequest(msgspec.Struct, frozen=True, tag=True):
     number: int
     """never used twice by one child"""
     what: Literal["save", "extend", "inputs"]
@@ -128,8 +128,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted | Gone
 
 
-ToChild = RunJob | Stop | Answer
-FromChild = Ready | ChildUnfit | Begun | Told | Ask | Ended
+ToChild = RunJob | StopJob | ChildAnswer
+FromChild = ChildReady | ChildUnfit | ChildStarted | ChildProgress | ChildRequest | Ended
 
 _HEAD = 4
 
@@ -223,12 +223,12 @@ def _followup(request: Request, settings: Settings) -> Followup:
     return Followup(request.name, payload, plan, request.content, request.id)
 
 
-def refusal(error: BaseException) -> Refusal:
+def refusal(error: BaseException) -> ChildRefusal:
     details = {name: clean(value) for name, value in vars(error).items() if isinstance(value, str)}
-    return Refusal(type(error).__name__, clean(str(error)), details)
+    return ChildRefusal(type(error).__name__, clean(str(error)), details)
 
 
-def refused(refusal: Refusal) -> errors.MainstayError | Stopped:
+def refused(refusal: ChildRefusal) -> errors.MainstayError | Stopped:
     """The same error again, if it is one of ours."""
     if refusal.type == Stopped.__name__:
         return Stopped(refusal.message)

@@ -10,7 +10,7 @@ from ..control import Control
 from ..errors import StaleClaim, StoreError
 from ..model import Progress
 from ..stores import Report
-from .run import Run
+from .run import JobRun
 
 log = logging.getLogger("mainstay.worker")
 
@@ -21,14 +21,14 @@ EVERY_S = 0.5
 class Reports:
     """Progress is noted from any thread and sent in batches; a checkpoint is sent at once."""
 
-    def __init__(self, control: Control, *, record: Callable[[Run], None], lost: Callable[[Run], None]) -> None:
+    def __init__(self, control: Control, *, record: Callable[[JobRun], None], lost: Callable[[JobRun], None]) -> None:
         self._control = control
         self._record = record
         self._lost = lost
-        self._said: dict[Run, Report] = {}
+        self._said: dict[JobRun, Report] = {}
         self._sent_s = 0.0
 
-    def note(self, run: Run, progress: Progress) -> None:
+    def note(self, run: JobRun, progress: Progress) -> None:
         """Keep it until the next write. The last words of a job that has ended are not heard."""
         report = self._control.claims.progress(run.job, progress.done, progress.total, progress.message)
         if run.over:
@@ -38,13 +38,13 @@ class Reports:
         if run.job.options.stall_timeout_s is not None:
             self._record(run)
 
-    def waiting(self, run: Run) -> None:
+    def waiting(self, run: JobRun) -> None:
         """It waits for the store: that is not a stall."""
         if run.job.options.stall_timeout_s is not None and not run.over:
             run.progress_ms = self._control.store.clock.lease_ms()
             self._record(run)
 
-    async def now(self, run: Run, checkpoint: bytes | None = None) -> None:
+    async def now(self, run: JobRun, checkpoint: bytes | None = None) -> None:
         """Store that it began, how far it came, and its checkpoint; raises `StaleClaim`."""
         said = self._said.pop(run, None)
         report = Report(

@@ -27,7 +27,7 @@ NEVER_MS = 1 << 62
 _GRACE_FOR_STORE = 0.75
 
 
-class Run:
+class JobRun:
     """A job, its limits, and the task that runs it. It is the `Link` of its own context.
 
     Limits are judged by lease time, which no one can set: a step of the wall clock must not time anything out.

@@ -12,14 +12,14 @@ import os
 import tempfile
 
 
-class Solitude:
-    """One engine's view of the lock. `Solitude.create()` makes the file; its `fd` is what engines inherit."""
+class SoloTurn:
+    """One engine's view of the lock. `SoloTurn.create()` makes the file; its `fd` is what engines inherit."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     @classmethod
-    def create(cls) -> Solitude:
+    def create(cls) -> SoloTurn:
         if hasattr(os, "memfd_create"):
             return cls(os.memfd_create("mainstay-solitude", os.MFD_CLOEXEC))
         with tempfile.TemporaryFile() as file:

@@ -22,13 +22,13 @@ from ..errors import InvalidInput, MainstayError, StoreError
 from ..stores import open_store
 from .async_waits import first, within
 from .crash_blame import Death, bury
-from .engine_record import Member
+from .engine_record import EngineRecord
 from .exits import in_words
-from .heartbeat import Keeper
+from .heartbeat import SupervisorLoops
 from .messages import FromEngine, Hello, Retiring, Unfit
 from .outage import Outage
 from .outbox import kept, write_kept
-from .solo_turn import Solitude
+from .solo_turn import SoloTurn
 from .spawn import ENGINE, spawn
 from .worker_options import Orders, shown_url
 
@@ -65,11 +65,11 @@ class Supervisor:
         self._command = command
         self._rng = rng or random.Random()
         self._ready = ready
-        self._solitude = Solitude.create()
-        self._crew: set[Member] = set()
+        self._solitude = SoloTurn.create()
+        self._crew: set[EngineRecord] = set()
         self._posts: list[_Post] = [_Post() for _ in range(orders.processes)]
         self._control: Control | None = None
-        self._opening: asyncio.Task[Keeper] | None = None
+        self._opening: asyncio.Task[SupervisorLoops] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._up = asyncio.Event()
         """the first engine has come up"""
@@ -158,8 +158,8 @@ class Supervisor:
             wait_s = 0.0 if lived_s >= _SHORT_LIFE_S else min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, wait_s * 2))
             await within(self._stopping.wait(), wait_s)
 
-    def _enlist(self) -> Member:
-        member = Member(asyncio.get_running_loop().time())
+    def _enlist(self) -> EngineRecord:
+        member = EngineRecord(asyncio.get_running_loop().time())
         lock = self._solitude.fd
         member.process = spawn(
             lambda link_fd, recorder_fd: self._orders.config(link_fd, recorder_fd, lock),
@@ -173,12 +173,12 @@ class Supervisor:
         member.buried = self._start(self._attend(member))
         return member
 
-    def _wonder(self, member: Member) -> None:
+    def _wonder(self, member: EngineRecord) -> None:
         if member.greeting is None and not member.dead:
             pid = member.process.pid
             log.warning("engine not ready after %gs pid=%d; does an import wait for something?", _SLOW_START_S, pid)
 
-    def _heard(self, member: Member, message: FromEngine) -> None:
+    def _heard(self, member: EngineRecord, message: FromEngine) -> None:
         match message:
             case Hello():
                 member.greeting = message
@@ -189,7 +189,7 @@ class Supervisor:
                 log.warning("engine retires pid=%d: %s", member.process.pid, message.reason)
                 self._see_off(member)
 
-    async def _admit(self, member: Member, hello: Hello) -> None:
+    async def _admit(self, member: EngineRecord, hello: Hello) -> None:
         """Let an engine claim: its session is beaten for from now on."""
         if self._opening is None:
             self._url = hello.store_url
@@ -219,7 +219,7 @@ class Supervisor:
         if not self._stopping.is_set():
             member.go()
 
-    async def _open(self, hello: Hello) -> Keeper:
+    async def _open(self, hello: Hello) -> SupervisorLoops:
         """The store, as soon as it can be reached, and the loops that live on it."""
         if hello.store_url.startswith("memory:"):
             raise InvalidInput("store", "a store in memory is not shared between processes; use sqlite:///jobs.db")
@@ -232,14 +232,14 @@ class Supervisor:
                 continue
             outage.over()
             control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
-            keeper = Keeper(control, lambda: self._crew, rng=self._rng, on_drain=self.drain)
+            keeper = SupervisorLoops(control, lambda: self._crew, rng=self._rng, on_drain=self.drain)
             for loop in (keeper.beat(), keeper.mark(), keeper.sweep(), keeper.watch()):
                 self._start(loop)
             return keeper
 
     # ends ---------------------------------------------------------------------------------------
 
-    async def _attend(self, member: Member) -> None:
+    async def _attend(self, member: EngineRecord) -> None:
         """Wait for its death, and bury it."""
         status = await member.process.ended
         try:
@@ -251,7 +251,7 @@ class Supervisor:
             self._crew.discard(member)
             member.process.close()
 
-    def _judge(self, member: Member, status: int) -> None:
+    def _judge(self, member: EngineRecord, status: int) -> None:
         """Say how it ended, and whether it makes sense to go on."""
         pid = member.process.pid
         how = "was killed by its supervisor" if member.killed and status == -signal.SIGKILL else in_words(status)
@@ -305,7 +305,7 @@ class Supervisor:
         async for written in write_kept(control.store, kept(control.store.url, session=death.session)):
             log.info("kept ending written job_id=%s outcome=%s", written.job_id, written.outcome)
 
-    def _see_off(self, member: Member) -> None:
+    def _see_off(self, member: EngineRecord) -> None:
         """It takes no more jobs; it has its grace to go."""
         member.leaving.set()
         own_s = member.greeting.settings.grace_s if member.greeting is not None else 0.0
@@ -418,4 +418,4 @@ class _Post:
     """A place that one engine takes."""
 
     def __init__(self) -> None:
-        self.member: Member | None = None
+        self.member: EngineRecord | None = None

@@ -6,7 +6,7 @@ import random
 
 from mainstay.control import Control
 from mainstay.worker.endings import Done
-from mainstay.worker.ledger import Entry, Ledger
+from mainstay.worker.ledger import Ledger, LedgerEntry
 from tests.stores.registry.conftest import Join
 
 
@@ -29,7 +29,7 @@ async def test_an_ending_that_came_too_late_too_often_is_written_later(join: Joi
     way.before = come_first
     ledger = Ledger(Control(world.store), rng=random.Random(1))
     ledger.start()
-    ledger.add(Entry(job, Done()))
+    ledger.add(LedgerEntry(job, Done()))
     await ledger.flush()
     await ledger.stop()
 

@@ -18,7 +18,7 @@ from ...cli.exits import DONE, NO
 from ...cli.ids import IdsArgument, full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
-from ...worker.outbox import Written, kept, write_kept
+from ...worker.outbox import OutboxResult, kept, write_kept
 from .. import Desk
 from ..runners import Runners
 from ..syncing import Synced, sync_outside
@@ -61,7 +61,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
       mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
     """
 
-    async def work(to: Connected) -> tuple[list[Written], list[Synced]]:
+    async def work(to: Connected) -> tuple[list[OutboxResult], list[Synced]]:
         written = [] if job_ids else await _write_kept(to)
         desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
         runners = Runners() if to.app is None else to.app.runners
@@ -82,13 +82,13 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
     raise typer.Exit(DONE if fine else NO)
 
 
-async def _write_kept(to: Connected) -> list[Written]:
+async def _write_kept(to: Connected) -> list[OutboxResult]:
     """What workers of this machine could not write when they had to stop."""
     store = to.control.store
     return [one async for one in write_kept(store, kept(store.url))]
 
 
-def _show_kept(written: list[Written], console: Console) -> None:
+def _show_kept(written: list[OutboxResult], console: Console) -> None:
     for one in written:
         style = "green" if one.fine else "yellow"
         said = f"{one.job_id} {one.name}: kept as {one.wanted}, {_KEPT[one.outcome]}"

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from mainstay.control import Completion, Control, Request
+from mainstay.control import Completion, Control, JobRequest
 from mainstay.stores import open_store
 
 
@@ -20,7 +20,7 @@ async def submit_bulk(control: Control, n: int, batch: int) -> None:
     plan = control.jobs.plan()
     for start in range(0, n, batch):
         await control.jobs.submit_many(
-            [Request("bench.task", {"i": i}, plan) for i in range(start, min(start + batch, n))]
+            [JobRequest("bench.task", {"i": i}, plan) for i in range(start, min(start + batch, n))]
         )
 
 
@@ -31,7 +31,7 @@ async def submit_singly(control: Control, n: int, tasks: int) -> None:
 
     async def caller() -> None:
         for i in left:
-            await control.jobs.submit_many([Request("bench.task", {"i": i}, plan)])
+            await control.jobs.submit_many([JobRequest("bench.task", {"i": i}, plan)])
 
     await asyncio.gather(*(caller() for _ in range(tasks)))
 

@@ -21,7 +21,7 @@ import apsw
 import asyncpg
 import httpx
 
-from mainstay.control import Control, Request
+from mainstay.control import Control, JobRequest
 from mainstay.stores import Query, open_store
 from mainstay.web.live.snapshot_queries import FAST, SLOW
 from mainstay.web.options import WebOptions
@@ -53,10 +53,10 @@ async def fill(url: str, jobs: int) -> None:
     control = Control(store)
     plans = [control.jobs.plan(queue=f"queue-{n}") for n in range(_QUEUES)]
     rare = control.jobs.plan(queue="rare")
-    await store.insert(control.jobs.new_jobs([Request("rare.send", {"n": n}, rare) for n in range(min(RARE, jobs))]))
+    await store.insert(control.jobs.new_jobs([JobRequest("rare.send", {"n": n}, rare) for n in range(min(RARE, jobs))]))
     for start in range(RARE, jobs, _BATCH):
         some = range(start, min(jobs, start + _BATCH))
-        await store.insert(control.jobs.new_jobs([Request("send", {"n": n}, plans[n % _QUEUES]) for n in some]))
+        await store.insert(control.jobs.new_jobs([JobRequest("send", {"n": n}, plans[n % _QUEUES]) for n in some]))
     await store.close()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 import servers
-from mainstay.control import Control, Request
+from mainstay.control import Control, JobRequest
 from mainstay.stores import JobStore, open_store
 from servers import Postgres, Redis
 
@@ -146,7 +146,7 @@ async def _run(store: JobStore, url: str, log: Path, found: Soak, tell: Tell) ->
 async def _submit(control: Control, plan: Plan, acknowledged: set[str]) -> None:
     for first in range(0, plan.jobs, _BATCH):
         numbers = range(first, min(first + _BATCH, plan.jobs))
-        asked = [Request(pass_through.name, {"number": number}, _PATIENT) for number in numbers]
+        asked = [JobRequest(pass_through.name, {"number": number}, _PATIENT) for number in numbers]
         acknowledged.update(made.id for made in await control.jobs.submit_many(asked))
         while len(acknowledged) - await _succeeded(control.store) > _AHEAD:  # noqa: ASYNC110  # a store's counter
             await asyncio.sleep(0.2)

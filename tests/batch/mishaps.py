@@ -20,7 +20,7 @@ from typing import Any
 
 from mainstay import App, Batch, Outputs
 from mainstay.batch import driver
-from mainstay.control import Control, Request
+from mainstay.control import Control, JobRequest
 from mainstay.model import Job
 from mainstay.outputs.blobs import Blob
 from mainstay.outputs.blobs.folder import FolderBlobs
@@ -42,7 +42,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def spawn(self: Control, job: Job, units: Iterable[Request], *, reason: str) -> Job:
+async def spawn(self: Control, job: Job, units: Iterable[JobRequest], *, reason: str) -> Job:
     if asked("hold-planning"):
         while not (FOLDER / "go-on").exists():
             time.sleep(0.01)  # the loop stands still with it, as that of a frozen process

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.control import Request
+from mainstay.control import JobRequest
 from tests.chaos.conftest import SHORT
 from tests.chaos.fleet import Fleet
 from tests.conformance.adapters import ADAPTERS
@@ -76,7 +76,7 @@ async def test_nobody_reaps_anybody_for_the_difference_of_their_clocks(fleet: Fl
     """Each holds a job for longer than a lease, and each sweeps all the while."""
     workers = [fleet.worker(concurrency=1, environment=_off(off_s)), fleet.worker(concurrency=1)]
     await fleet.ready(2)
-    asked = [Request("chaos_tasks.waits", {"gate_name": "go"}, {"timeout": "60s"}) for _ in workers]
+    asked = [JobRequest("chaos_tasks.waits", {"gate_name": "go"}, {"timeout": "60s"}) for _ in workers]
     made = await fleet.control.jobs.submit_many(asked)
     holders = {(await fleet.traced(one.id)).pid for one in made}
 

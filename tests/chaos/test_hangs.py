@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mainstay.control import Request
+from mainstay.control import JobRequest
 from tests.chaos.fleet import Fleet, gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -76,7 +76,7 @@ async def test_a_busy_job_does_not_starve_the_heartbeat(fleet: Fleet) -> None:
     fleet.worker(concurrency=1)
     await fleet.ready(2)
     for_s = fleet.control.settings.lease_s + 1.5
-    [made] = await fleet.control.jobs.submit_many([Request("chaos_tasks.busy", {"for_s": for_s})])
+    [made] = await fleet.control.jobs.submit_many([JobRequest("chaos_tasks.busy", {"for_s": for_s})])
 
     job = await fleet.settled(made.id)
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from mainstay.control import Request
+from mainstay.control import JobRequest
 from mainstay.control.check import check
 from mainstay.control.rules.blame import ALONE_LOSSES
 from tests.chaos.fleet import Fleet, kill, on_every_store
@@ -32,7 +32,7 @@ async def test_every_accepted_job_settles_exactly_once_whoever_is_killed(fleet: 
     made = await fleet.control.jobs.submit_many(
         # a budget that outlasts the killing: these are not poison, they are unlucky
         [
-            Request(f"chaos_tasks.{NAMES[number % len(NAMES)]}", {"number": number}, {"crash_budget": 50})
+            JobRequest(f"chaos_tasks.{NAMES[number % len(NAMES)]}", {"number": number}, {"crash_budget": 50})
             for number in range(JOBS)
         ]
     )
@@ -70,7 +70,7 @@ async def test_a_kill_repeats_no_more_jobs_than_the_concurrency_of_what_was_kill
     concurrency = 5
     for victim in ("engine", "supervisor", "engine"):
         made = await fleet.control.jobs.submit_many(
-            [Request("chaos_tasks.quick", {"number": n}, {"crash_budget": 50}) for n in range(1500)]
+            [JobRequest("chaos_tasks.quick", {"number": n}, {"crash_budget": 50}) for n in range(1500)]
         )
         ids = {one.id for one in made}
         if not fleet.workers or not fleet.workers[-1].alive:
@@ -98,7 +98,7 @@ async def test_exactly_the_poison_ones_end_in_quarantine(fleet: Fleet) -> None:
     poison = {40, 140, 240, 399}
     made = await fleet.control.jobs.submit_many(
         [
-            Request(f"chaos_tasks.{'poison' if number in poison else 'quick'}", {"number": number})
+            JobRequest(f"chaos_tasks.{'poison' if number in poison else 'quick'}", {"number": number})
             for number in range(400)
         ]
     )
@@ -143,7 +143,7 @@ async def test_a_job_that_is_lost_with_its_worker_four_times_is_not_blamed(fleet
 
 async def test_a_job_that_kills_its_whole_worker_ends_in_quarantine_and_its_neighbours_do_not(fleet: Fleet) -> None:
     """Two engines; the neighbours are lost with it time and again, until they or it run alone."""
-    asked = Request("chaos_tasks.climbs", {"steps": 15, "pause_s": 0.1})
+    asked = JobRequest("chaos_tasks.climbs", {"steps": 15, "pause_s": 0.1})
     neighbours = [one.id for one in await fleet.control.jobs.submit_many([asked] * 3)]
     poison = (await fleet.control.jobs.submit("chaos_tasks.kills_its_worker", {})).id
     jobs = await fleet.control.jobs.get_many([poison, *neighbours])
@@ -168,7 +168,7 @@ async def test_a_drain_loses_nothing_and_counts_no_failure(fleet: Fleet) -> None
     await fleet.ready()
     long = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
     await fleet.traced(long)
-    made = await fleet.control.jobs.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(200)])
+    made = await fleet.control.jobs.submit_many([JobRequest("chaos_tasks.naps", {"number": n}) for n in range(200)])
     await fleet.traced(made[0].id)
 
     code = worker.stop()  # `waits` does not end within its grace, and each of the others does

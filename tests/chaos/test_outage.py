@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 import servers
-from mainstay.control import Request
+from mainstay.control import JobRequest
 from mainstay.control.check import check
 from servers import Postgres, Proxy, Redis
 from tests.chaos.conftest import SHORT
@@ -36,7 +36,7 @@ async def test_a_fleet_resumes_by_itself_after_its_store_was_locked_for_three_le
     engines = [worker.engines for worker in workers]
     running = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"})).id
     await fleet.traced(running)
-    waiting = await fleet.control.jobs.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
+    waiting = await fleet.control.jobs.submit_many([JobRequest("chaos_tasks.naps", {"number": n}) for n in range(50)])
 
     locker = apsw.Connection(str(fleet.folder / "jobs.db"))
     locker.set_busy_timeout(30_000)
@@ -89,7 +89,7 @@ async def test_a_fleet_resumes_by_itself_after_its_server_was_away(
         await fleet.ready(2)
         running = (await fleet.control.jobs.submit("chaos_tasks.waits", {"gate_name": "go"}, crash_budget=10)).id
         await fleet.traced(running)
-        asked = [Request("chaos_tasks.naps", {"number": n}, {"crash_budget": 10}) for n in range(200)]
+        asked = [JobRequest("chaos_tasks.naps", {"number": n}, {"crash_budget": 10}) for n in range(200)]
         waiting = await fleet.control.jobs.submit_many(asked)
 
         getattr(server, end)()
@@ -180,7 +180,8 @@ async def test_a_fleet_whose_wire_is_cut_again_and_again_loses_nothing_and_doubl
             made = []
             for number in range(18):
                 asked = [
-                    Request("chaos_tasks.naps", {"number": n}, {"crash_budget": 50, "retries": 50}) for n in range(20)
+                    JobRequest("chaos_tasks.naps", {"number": n}, {"crash_budget": 50, "retries": 50})
+                    for n in range(20)
                 ]
                 made += await fleet.control.jobs.submit_many(asked)
                 _spoil(proxy, number, chance)
@@ -213,7 +214,9 @@ async def test_a_fleet_outlives_a_wire_that_is_dead_without_a_word(server: Postg
         async with _fleet(tmp_path, f"{proxy.url}?auto_migrate=on") as fleet:
             fleet.worker()
             await fleet.ready()
-            made = await fleet.control.jobs.submit_many([Request("chaos_tasks.naps", {"number": n}) for n in range(50)])
+            made = await fleet.control.jobs.submit_many(
+                [JobRequest("chaos_tasks.naps", {"number": n}) for n in range(50)]
+            )
             await fleet.traced(made[0].id)
 
             proxy.stall()

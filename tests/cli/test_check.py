@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
-from mainstay.control import Control, Request
+from mainstay.control import Control, JobRequest
 from mainstay.control.check import Report
 from mainstay.errors import StoreDamaged
 from mainstay.stores import JobStore, open_store
@@ -268,7 +268,7 @@ def test_opening_a_truncated_file_raises_store_damaged(path: Path) -> None:
 
 async def _submit_a_page_more(path: Path) -> None:
     store = await open_store(f"sqlite:///{path}")
-    await Control(store, rng=random.Random(2)).jobs.submit_many([Request("work.do")] * 200)
+    await Control(store, rng=random.Random(2)).jobs.submit_many([JobRequest("work.do")] * 200)
     await store.close()
 
 

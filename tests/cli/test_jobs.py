@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from mainstay.cli import app
 from mainstay.clock import SystemClock
-from mainstay.control import Completion, Control, Failure, Request, error_info
+from mainstay.control import Completion, Control, Failure, JobRequest, error_info
 from mainstay.stores import open_store
 from mainstay.testing import VirtualClock
 
@@ -367,7 +367,7 @@ def test_a_missing_file_is_an_error_and_not_a_new_database(tmp_path: Path, words
 
 async def _submit_more(made: Made) -> None:
     store = await open_store(made.url)
-    one, two = await Control(store, rng=random.Random(5)).jobs.submit_many([Request("a"), Request("a")])
+    one, two = await Control(store, rng=random.Random(5)).jobs.submit_many([JobRequest("a"), JobRequest("a")])
     made.ids |= {"one": one.id, "two": two.id}
     await store.close()
 
@@ -391,7 +391,7 @@ async def _submit_long_ago(made: Made) -> None:
 async def _submit_group(made: Made) -> None:
     store = await open_store(made.url)
     group = await Control(store, rng=random.Random(9)).jobs.submit_group(
-        [Request("part"), Request("part")], Request("whole")
+        [JobRequest("part"), JobRequest("part")], JobRequest("whole")
     )
     made.ids |= {"first": group.members[0].id, "second": group.members[1].id, "callback": group.then.id}
     await store.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Completion, Failure, Request
+from mainstay.control import Completion, Failure, JobRequest
 from mainstay.errors import InvalidInput, InvalidTransition, JobNotFound, KeyConflict, UniqueClash
 from mainstay.model import AWAITS_MS, ErrorInfo, Session
 from mainstay.stores import Query
@@ -83,7 +83,7 @@ async def test_wrong_wishes_are_refused_with_the_field(
 async def test_in_a_batch_the_request_is_named_too(bench: Bench) -> None:
     never = "018bcfe5-6800-7000-8000-0123456789ab"
     with pytest.raises(InvalidInput) as caught:
-        await bench.control.jobs.submit_many([Request("one"), Request("two", None, {"after": [never]})])
+        await bench.control.jobs.submit_many([JobRequest("one"), JobRequest("two", None, {"after": [never]})])
     assert caught.value.field == "requests[1].after[0]"
 
 
@@ -168,7 +168,7 @@ async def test_a_follow_up_of_a_completion_may_wait(bench: Bench, session: Sessi
     other = await bench.control.jobs.submit("other", queue="b")
     await bench.control.jobs.submit("one")
     [job] = await bench.worker.claims.claim(["default"], session.id, 1)
-    spawn = (Request("follow", None, {"after": [job.id, other.id]}),)
+    spawn = (JobRequest("follow", None, {"after": [job.id, other.id]}),)
     [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=spawn)])
     assert outcome.ok
     assert await succeed(bench, session, "b") == ["other"]
@@ -180,7 +180,7 @@ async def test_a_follow_up_that_waits_for_nobody_there_is_refused_with_its_compl
 ) -> None:
     await bench.control.jobs.submit("one")
     [job] = await bench.worker.claims.claim(["default"], session.id, 1)
-    spawn = (Request("follow", None, {"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}),)
+    spawn = (JobRequest("follow", None, {"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}),)
     [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=spawn)])
     assert outcome.outcome == "invalid"
     assert "waits for one, that is gone" in str(outcome.error)
@@ -240,7 +240,7 @@ async def test_asking_what_a_job_waits_for_needs_a_job(bench: Bench) -> None:
 
 
 async def test_several_jobs_are_read_in_the_order_asked_for(bench: Bench) -> None:
-    made = await bench.control.jobs.submit_many([Request(name) for name in ("one", "two", "three")])
+    made = await bench.control.jobs.submit_many([JobRequest(name) for name in ("one", "two", "three")])
     wanted = [made[2].id, made[0].id]
     assert [job.id for job in await bench.control.jobs.get_many(wanted)] == wanted
     with pytest.raises(JobNotFound):
@@ -250,12 +250,12 @@ async def test_several_jobs_are_read_in_the_order_asked_for(bench: Bench) -> Non
 # groups --------------------------------------------------------------------------------------------
 
 
-def members(n: int, **options: Any) -> list[Request]:
-    return [Request("member", {"n": each}, options) for each in range(n)]
+def members(n: int, **options: Any) -> list[JobRequest]:
+    return [JobRequest("member", {"n": each}, options) for each in range(n)]
 
 
 async def test_the_callback_of_a_group_runs_once_when_all_are_done(bench: Bench, session: Session) -> None:
-    group = await bench.control.jobs.submit_group(members(5), Request("then", {"x": 1}, {"queue": "b"}))
+    group = await bench.control.jobs.submit_group(members(5), JobRequest("then", {"x": 1}, {"queue": "b"}))
     assert group.then.created
     assert [each.created for each in group.members] == [True] * 5
     ids = [each.id for each in group.members]
@@ -269,20 +269,20 @@ async def test_the_callback_of_a_group_runs_once_when_all_are_done(bench: Bench,
 
 
 async def test_a_group_of_none_is_done_at_once(bench: Bench, session: Session) -> None:
-    group = await bench.control.jobs.submit_group([], Request("then"))
+    group = await bench.control.jobs.submit_group([], JobRequest("then"))
     assert group.members == []
     assert await succeed(bench, session) == ["then"]
 
 
 @pytest.mark.parametrize(("failed", "status"), [("skip", "skipped"), ("fail", "failed")])
 async def test_a_member_that_fails_decides(bench: Bench, session: Session, failed: Any, status: str) -> None:
-    group = await bench.control.jobs.submit_group(members(3), Request("then"), failed=failed)
+    group = await bench.control.jobs.submit_group(members(3), JobRequest("then"), failed=failed)
     await fail(bench, session, "default")
     assert (await bench.control.jobs.get(group.then.id)).status == status
 
 
 async def test_a_group_may_wait_for_any_end(bench: Bench, session: Session) -> None:
-    group = await bench.control.jobs.submit_group(members(2), Request("then", None, {"queue": "b"}), when="settled")
+    group = await bench.control.jobs.submit_group(members(2), JobRequest("then", None, {"queue": "b"}), when="settled")
     await fail(bench, session, "default")
     await succeed(bench, session)
     assert await succeed(bench, session, "b") == ["then"]
@@ -291,8 +291,8 @@ async def test_a_group_may_wait_for_any_end(bench: Bench, session: Session) -> N
 
 async def test_a_member_that_was_there_before_counts_as_that_job(bench: Bench, session: Session) -> None:
     known = await bench.control.jobs.submit("member", {"n": 0}, key="m0", queue="a")
-    requests = [Request("member", {"n": 0}, {"key": "m0"}), Request("member", {"n": 1})]
-    group = await bench.control.jobs.submit_group(requests, Request("then", None, {"queue": "b"}))
+    requests = [JobRequest("member", {"n": 0}, {"key": "m0"}), JobRequest("member", {"n": 1})]
+    group = await bench.control.jobs.submit_group(requests, JobRequest("then", None, {"queue": "b"}))
     assert [(each.id == known.id, each.created) for each in group.members] == [(True, False), (False, True)]
     assert await bench.control.jobs.awaited(group.then.id) == [each.id for each in group.members]
     await succeed(bench, session)
@@ -302,7 +302,7 @@ async def test_a_member_that_was_there_before_counts_as_that_job(bench: Bench, s
 
 
 async def test_a_group_that_was_submitted_before_is_given_back(bench: Bench) -> None:
-    then = Request("then", None, {"key": "g1"})
+    then = JobRequest("then", None, {"key": "g1"})
     first = await bench.control.jobs.submit_group(members(3), then)
     again = await bench.control.jobs.submit_group(members(3), then)
     assert (again.then.id, again.then.created) == (first.then.id, False)
@@ -324,17 +324,17 @@ async def test_a_group_that_was_submitted_before_is_given_back(bench: Bench) -> 
 async def test_the_key_of_a_callback_is_that_of_the_group_and_is_refused_to_another(
     bench: Bench, given: Iterable[int], how: dict[str, Any]
 ) -> None:
-    then = Request("then", None, {"key": "g1"})
+    then = JobRequest("then", None, {"key": "g1"})
     await bench.control.jobs.submit_group(members(3), then)
     with pytest.raises(KeyConflict, match="^then: idempotency key 'g1' of then was used before"):
-        await bench.control.jobs.submit_group([Request("member", {"n": n}) for n in given], then, **how)
+        await bench.control.jobs.submit_group([JobRequest("member", {"n": n}) for n in given], then, **how)
     assert len(await bench.everything()) == 4
 
 
 async def test_the_key_of_a_job_is_not_that_of_a_group(bench: Bench) -> None:
     await bench.control.jobs.submit("then", key="g1")
     with pytest.raises(KeyConflict):
-        await bench.control.jobs.submit_group(members(1), Request("then", None, {"key": "g1"}))
+        await bench.control.jobs.submit_group(members(1), JobRequest("then", None, {"key": "g1"}))
     assert len(await bench.everything()) == 1
 
 
@@ -342,14 +342,14 @@ async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Be
     """Also those that met each other, or a job that was there before."""
     known = await bench.control.jobs.submit("member", {"n": 9}, key="there")
     given = [
-        Request("member", {"n": 0}, {"key": "d"}),
-        Request("member", {"n": 1}, {"unique": "u"}),
-        Request("member", {"n": 0}, {"key": "d"}),
-        Request("member", {"n": 9}, {"key": "there"}),
-        Request("member", {"n": 2}, {"unique": "u"}),
-        Request("member", {"n": 3}),
+        JobRequest("member", {"n": 0}, {"key": "d"}),
+        JobRequest("member", {"n": 1}, {"unique": "u"}),
+        JobRequest("member", {"n": 0}, {"key": "d"}),
+        JobRequest("member", {"n": 9}, {"key": "there"}),
+        JobRequest("member", {"n": 2}, {"unique": "u"}),
+        JobRequest("member", {"n": 3}),
     ]
-    then = Request("then", None, {"key": "g1"})
+    then = JobRequest("then", None, {"key": "g1"})
     first = await bench.control.jobs.submit_group(given, then)
     again = await bench.control.jobs.submit_group(given, then)
     ids = [each.id for each in first.members]
@@ -360,30 +360,30 @@ async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Be
 
 @pytest.mark.parametrize("field", ["key", "unique"])
 async def test_a_callback_that_would_be_one_of_the_members_is_refused(bench: Bench, field: str) -> None:
-    given = [Request("m"), Request("t", None, {field: "z"})]
+    given = [JobRequest("m"), JobRequest("t", None, {field: "z"})]
     with pytest.raises(InvalidInput, match=rf"^then\.{field}: is that of members\[1\]"):
-        await bench.control.jobs.submit_group(given, Request("t", None, {field: "z"}))
+        await bench.control.jobs.submit_group(given, JobRequest("t", None, {field: "z"}))
     assert await bench.everything() == []
-    await bench.control.jobs.submit_group([Request("m", None, {field: "z"})], Request("t", None, {field: "z"}))
+    await bench.control.jobs.submit_group([JobRequest("m", None, {field: "z"})], JobRequest("t", None, {field: "z"}))
 
 
 @pytest.mark.parametrize(
     ("given", "then", "more", "field"),
     [
-        ([Request("m"), Request("m", None, {"retrys": 1})], Request("t"), {}, "members[1].retrys"),
-        ([Request("m"), Request("m", None, {"group": "g"})], Request("t"), {}, "members[1].group"),
-        ([Request("m")], Request("t", None, {"retrys": 1}), {}, "then.retrys"),
-        ([Request("m")], Request("t", object()), {}, "then.payload"),
-        ([Request("m")], Request("t"), {"when": "done"}, "when"),
-        ([Request("m")], Request("t"), {"failed": "cancel"}, "failed"),
-        ([Request("m")], Request("t"), {"when": "settled", "failed": "fail"}, "failed"),
-        ([Request("m")] * 10_001, Request("t"), {}, "members"),
-        (7, Request("t"), {}, "members"),
-        ([Request("m", None, {"retrys": 1})], Request("t"), {}, "members[0].retrys"),
+        ([JobRequest("m"), JobRequest("m", None, {"retrys": 1})], JobRequest("t"), {}, "members[1].retrys"),
+        ([JobRequest("m"), JobRequest("m", None, {"group": "g"})], JobRequest("t"), {}, "members[1].group"),
+        ([JobRequest("m")], JobRequest("t", None, {"retrys": 1}), {}, "then.retrys"),
+        ([JobRequest("m")], JobRequest("t", object()), {}, "then.payload"),
+        ([JobRequest("m")], JobRequest("t"), {"when": "done"}, "when"),
+        ([JobRequest("m")], JobRequest("t"), {"failed": "cancel"}, "failed"),
+        ([JobRequest("m")], JobRequest("t"), {"when": "settled", "failed": "fail"}, "failed"),
+        ([JobRequest("m")] * 10_001, JobRequest("t"), {}, "members"),
+        (7, JobRequest("t"), {}, "members"),
+        ([JobRequest("m", None, {"retrys": 1})], JobRequest("t"), {}, "members[0].retrys"),
     ],
 )
 async def test_a_wrong_group_is_refused_with_the_place(
-    bench: Bench, given: Iterable[Request], then: Request, more: dict[str, Any], field: str
+    bench: Bench, given: Iterable[JobRequest], then: JobRequest, more: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
         await bench.control.jobs.submit_group(given, then, **more)
@@ -394,15 +394,17 @@ async def test_a_wrong_group_is_refused_with_the_place(
 async def test_a_callback_with_waits_of_its_own_is_refused(bench: Bench) -> None:
     first = await bench.control.jobs.submit("one")
     with pytest.raises(InvalidInput, match="then.after: the callback waits for the members"):
-        await bench.control.jobs.submit_group(members(1), Request("then", None, {"after": [first.id]}))
+        await bench.control.jobs.submit_group(members(1), JobRequest("then", None, {"after": [first.id]}))
 
 
 async def test_what_the_store_refuses_names_the_member_or_the_callback(bench: Bench) -> None:
     never = "018bcfe5-6800-7000-8000-0123456789ab"
-    requests = [Request("m"), Request("m", None, {"after": [never]})]
+    requests = [JobRequest("m"), JobRequest("m", None, {"after": [never]})]
     with pytest.raises(InvalidInput) as caught:
-        await bench.control.jobs.submit_group(requests, Request("then"))
+        await bench.control.jobs.submit_group(requests, JobRequest("then"))
     assert caught.value.field == "members[1].after[0]"
     await bench.control.jobs.submit("then", unique="u")
     with pytest.raises(UniqueClash, match="^then: "):
-        await bench.control.jobs.submit_group(members(1), Request("then", None, {"unique": "u", "on_clash": "refuse"}))
+        await bench.control.jobs.submit_group(
+            members(1), JobRequest("then", None, {"unique": "u", "on_clash": "refuse"})
+        )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from mainstay.control import Completion, Control, Failure, Quarantine, Request, Stop, Wait, decoded, error_info
+from mainstay.control import Completion, Control, Failure, JobRequest, Quarantine, Stop, Wait, decoded, error_info
 from mainstay.errors import InvalidInput, MainstayError, PayloadTooLarge
 from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Job, Settings
@@ -92,8 +92,8 @@ async def test_a_result_too_large_leaves_the_job_running_and_says_why(bench: Ben
 
 async def test_follow_up_jobs_are_there_if_and_only_if_the_completion_was_accepted(bench: Bench) -> None:
     job = await bench.claimed()
-    await bench.worker.attempts.complete([Completion(job, spawn=(Request("next", 1),))])
-    await bench.worker.attempts.complete([Completion(job, spawn=(Request("next", 2),))])
+    await bench.worker.attempts.complete([Completion(job, spawn=(JobRequest("next", 1),))])
+    await bench.worker.attempts.complete([Completion(job, spawn=(JobRequest("next", 2),))])
 
     assert sorted(found.name for found in await bench.everything()) == ["demo.task", "next"]
 
@@ -102,7 +102,7 @@ async def test_a_follow_up_that_clashes_refuses_the_completion_and_names_the_cau
     await bench.control.jobs.submit("next", 1, key="k", queue="other")
     job = await bench.claimed()
 
-    [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=(Request("next", 2, {"key": "k"}),))])
+    [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=(JobRequest("next", 2, {"key": "k"}),))])
 
     assert outcome.outcome == "invalid"
     assert "clashes" in str(outcome.error)

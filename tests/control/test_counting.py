@@ -8,7 +8,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.control import Completion, Control, Failure, Outcome, Request
+from mainstay.control import Completion, Control, Failure, JobRequest, Outcome
 from mainstay.control.rules.retry import backoff
 from mainstay.lifecycle import JOB
 from mainstay.model import ErrorInfo, Job, RetryPolicy
@@ -54,7 +54,7 @@ class Fleet:
 
     async def run(self) -> list[Job]:
         plan = self.control.jobs.plan(retries=self.retries, crash_budget=self.crash_budget, backoff_base="1s")
-        await self.control.jobs.submit_many(Request("t", n, plan) for n in range(self.jobs))
+        await self.control.jobs.submit_many(JobRequest("t", n, plan) for n in range(self.jobs))
         for _ in range(400):
             rows = (await self.store.find(Query(), limit=1000)).jobs
             if all(JOB.states[row.status].settled for row in rows):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Completion, Failure, Request
+from mainstay.control import Completion, Failure, JobRequest
 from mainstay.control.drivers import driver_id
 from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.errors import InvalidTransition, StaleClaim
@@ -16,13 +16,13 @@ from mainstay.model import Job
 from tests.control.conftest import Bench
 
 
-def driver(job: Job) -> Request:
+def driver(job: Job) -> JobRequest:
     plan = {"parent": job.id, "unit": "driver", "kind": "batch", "priority": 1, "retries": 0}
-    return Request("study:driver", None, plan, id=driver_id(job))
+    return JobRequest("study:driver", None, plan, id=driver_id(job))
 
 
-def unit(job: Job, name: str) -> Request:
-    return Request("study:unit", None, {"parent": job.id, "unit": name, "kind": "batch", "retries": 0})
+def unit(job: Job, name: str) -> JobRequest:
+    return JobRequest("study:unit", None, {"parent": job.id, "unit": name, "kind": "batch", "retries": 0})
 
 
 async def left(bench: Bench, **options: object) -> Job:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Completion, Control, Failure, Request
+from mainstay.control import Completion, Control, Failure, JobRequest
 from mainstay.errors import InvalidInput
 from mainstay.model import ErrorInfo, Settings
 
@@ -55,7 +55,7 @@ async def test_a_job_that_is_kept_for_ever_stays(bench: Bench) -> None:
 
 
 async def test_batches_follow_each_other_until_all_is_gone(bench: Bench) -> None:
-    await bench.control.jobs.submit_many(Request("t", n) for n in range(25))
+    await bench.control.jobs.submit_many(JobRequest("t", n) for n in range(25))
     session = await bench.session()
     jobs = await bench.worker.claims.claim(["default"], session.id, 25)
     await bench.worker.attempts.complete([Completion(job) for job in jobs])

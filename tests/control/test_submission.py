@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.control import Completion, Control, Request, decoded
+from mainstay.control import Completion, Control, JobRequest, decoded
 from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, UniqueClash, UnknownOption
 from mainstay.model import Settings
 
@@ -162,12 +162,12 @@ async def test_replace_with_a_key_of_its_own_takes_the_place_of_the_holder(bench
 
 async def test_a_batch_is_all_or_nothing_and_names_the_bad_request(bench: Bench) -> None:
     with pytest.raises(UnknownOption, match=r"requests\[1\]\.retrys.*did you mean 'retries'"):
-        await bench.control.jobs.submit_many([Request("t", 1), Request("t", 2, {"retrys": 3})])
+        await bench.control.jobs.submit_many([JobRequest("t", 1), JobRequest("t", 2, {"retrys": 3})])
     assert await bench.everything() == []
 
 
 async def test_a_batch_keeps_its_order(bench: Bench) -> None:
-    made = await bench.control.jobs.submit_many(Request("t", n) for n in range(50))
+    made = await bench.control.jobs.submit_many(JobRequest("t", n) for n in range(50))
     session = await bench.session()
 
     claimed = await bench.worker.claims.claim(["default"], session.id, 50)
@@ -295,11 +295,11 @@ async def test_a_payload_within_itself_is_refused(bench: Bench) -> None:
 @pytest.mark.parametrize("request_", [("t", {}), "t", None, {"name": "t"}])
 async def test_what_is_not_a_request_is_refused_with_what_is_wanted(bench: Bench, request_: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^requests\[1\]: .* is not a request; write Request\(name, payload"):
-        await bench.control.jobs.submit_many([Request("t"), request_])
+        await bench.control.jobs.submit_many([JobRequest("t"), request_])
     assert await bench.everything() == []
 
 
-@pytest.mark.parametrize("requests", [None, 5, Request("t")])
+@pytest.mark.parametrize("requests", [None, 5, JobRequest("t")])
 async def test_what_is_not_a_list_of_requests_is_refused(bench: Bench, requests: Any) -> None:
     with pytest.raises(InvalidInput, match="^requests: .* is not a list of requests"):
         await bench.control.jobs.submit_many(requests)
@@ -318,14 +318,14 @@ async def test_a_conflict_of_one_job_has_no_index(bench: Bench) -> None:
 
 async def test_a_conflict_of_a_batch_names_the_request(bench: Bench) -> None:
     await bench.control.jobs.submit("t", 1, key="k", unique="u")
-    fine = Request("t", 0)
+    fine = JobRequest("t", 0)
 
     with pytest.raises(KeyConflict, match=r"^requests\[1\]: idempotency key 'k'"):
-        await bench.control.jobs.submit_many([fine, Request("t", 2, {"key": "k"})])
+        await bench.control.jobs.submit_many([fine, JobRequest("t", 2, {"key": "k"})])
     with pytest.raises(UniqueClash, match=r"^requests\[2\]: job .* holds the unique key"):
-        await bench.control.jobs.submit_many([fine, fine, Request("t", 2, {"unique": "u", "on_clash": "refuse"})])
+        await bench.control.jobs.submit_many([fine, fine, JobRequest("t", 2, {"unique": "u", "on_clash": "refuse"})])
     with pytest.raises(InvalidInput, match=r"^requests\[1\]\.parent: there is no job") as refusal:
-        await bench.control.jobs.submit_many([fine, Request("t", 2, {"parent": NOBODY, "unit": "a"})])
+        await bench.control.jobs.submit_many([fine, JobRequest("t", 2, {"parent": NOBODY, "unit": "a"})])
     assert refusal.value.field == "requests[1].parent"
     assert len(await bench.everything()) == 1
 
@@ -345,10 +345,10 @@ async def test_an_oversize_payload_is_refused_with_the_limit(bench: Bench) -> No
 
 
 async def test_replace_is_refused_where_it_could_not_be_carried_out(bench: Bench) -> None:
-    replacing = Request("t", 1, {"unique": "u", "on_clash": "replace"})
+    replacing = JobRequest("t", 1, {"unique": "u", "on_clash": "replace"})
 
     with pytest.raises(InvalidInput) as refused:
-        bench.control.jobs.new_jobs([Request("t"), replacing])
+        bench.control.jobs.new_jobs([JobRequest("t"), replacing])
     assert refused.value.field == "requests[1].on_clash"
     [outcome] = await bench.worker.attempts.complete([Completion(await bench.claimed(), spawn=(replacing,))])
     assert outcome.outcome == "invalid"
@@ -363,7 +363,7 @@ async def test_a_unit_of_a_job_that_is_not_there_is_refused_by_name(bench: Bench
         await bench.control.jobs.submit("t", parent=gone.id, unit="a")
     assert refused.value.field == "parent"
     with pytest.raises(InvalidInput) as refused:
-        await bench.control.jobs.submit_many([Request("t"), Request("t", None, {"parent": gone.id, "unit": "a"})])
+        await bench.control.jobs.submit_many([JobRequest("t"), JobRequest("t", None, {"parent": gone.id, "unit": "a"})])
     assert refused.value.field == "requests[1].parent"
     assert await bench.everything() == []
 
@@ -411,9 +411,9 @@ async def test_a_sealed_payload_is_stored(bench: Bench) -> None:
 async def test_a_sealed_payload_is_told_from_another_by_its_content(bench: Bench) -> None:
     """A codec seals the same arguments differently each time; what they say is the same."""
 
-    def sealed(nonce: bytes, content: bytes) -> Request:
+    def sealed(nonce: bytes, content: bytes) -> JobRequest:
         payload = msgspec.Raw(msgspec.msgpack.encode(nonce))
-        return Request("demo", payload, {"key": "k"}, content)
+        return JobRequest("demo", payload, {"key": "k"}, content)
 
     [first] = await bench.control.jobs.submit_many([sealed(b"1", b"same")])
     [again] = await bench.control.jobs.submit_many([sealed(b"2", b"same")])
@@ -423,8 +423,8 @@ async def test_a_sealed_payload_is_told_from_another_by_its_content(bench: Bench
 
 
 async def test_a_sealed_payload_is_unique_by_its_content(bench: Bench) -> None:
-    def sealed(nonce: bytes, content: bytes) -> Request:
-        return Request("demo", nonce, {"unique": True}, content)
+    def sealed(nonce: bytes, content: bytes) -> JobRequest:
+        return JobRequest("demo", nonce, {"unique": True}, content)
 
     made = await bench.control.jobs.submit_many([sealed(b"1", b"same"), sealed(b"2", b"same"), sealed(b"2", b"other")])
     assert [each.created for each in made] == [True, False, True]
@@ -432,7 +432,7 @@ async def test_a_sealed_payload_is_unique_by_its_content(bench: Bench) -> None:
 
 async def test_content_must_be_bytes(bench: Bench) -> None:
     with pytest.raises(InvalidInput, match="content: must be bytes, not str"):
-        await bench.control.jobs.submit_many([Request("demo", None, {}, "text")])  # type: ignore[arg-type]
+        await bench.control.jobs.submit_many([JobRequest("demo", None, {}, "text")])  # type: ignore[arg-type]
 
 
 # how safe it is to be -------------------------------------------------------------------------------
@@ -441,8 +441,8 @@ async def test_content_must_be_bytes(bench: Bench) -> None:
 async def test_what_the_store_cannot_give_is_refused_and_nothing_is_stored(bench: Bench) -> None:
     for submit in (
         bench.control.jobs.submit("t", durability="applied"),
-        bench.control.jobs.submit_many([Request("t"), Request("t", options={"durability": "applied"})]),
-        bench.control.jobs.submit_group([Request("t", options={"durability": "applied"})], Request("then")),
+        bench.control.jobs.submit_many([JobRequest("t"), JobRequest("t", options={"durability": "applied"})]),
+        bench.control.jobs.submit_group([JobRequest("t", options={"durability": "applied"})], JobRequest("then")),
     ):
         with pytest.raises(InvalidInput, match="durability: 'applied' cannot be given here"):
             await submit

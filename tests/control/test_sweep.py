@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Completion, Control, Request
+from mainstay.control import Completion, Control, JobRequest
 from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.errors import Conflict, StoreLocked
 from mainstay.lifecycle import Move, apply
@@ -408,7 +408,7 @@ async def test_a_sweeper_whose_sessions_were_given_up_goes_on_sweeping(bench: Be
 async def test_one_bad_row_does_not_stop_the_sweep(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     from mainstay.control.rules import overdue
 
-    await bench.control.jobs.submit_many(Request("t", n) for n in range(250))
+    await bench.control.jobs.submit_many(JobRequest("t", n) for n in range(250))
     session = await bench.session()
     jobs = await bench.worker.claims.claim(["default"], session.id, 250)
     bad = {job.id for job in jobs[:120]}

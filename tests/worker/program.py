@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from mainstay.control import Control, Duty, Request, decoded
+from mainstay.control import Control, Duty, JobRequest, decoded
 from mainstay.control.payload import encoded
 from mainstay.errors import BadArguments, BadResult, InvalidInput, UnknownTask
 from mainstay.model import BLANK, Job, Settings
@@ -185,7 +185,7 @@ def skips(reason: Any = "nothing to do") -> None:
 
 @stage.act
 def submits(payload: Any, options: dict[str, Any]) -> str:
-    context().submit(Request("next", payload, options), Request("last"))
+    context().submit(JobRequest("next", payload, options), JobRequest("last"))
     return "submitted"
 
 

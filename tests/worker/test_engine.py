@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Control, Request
+from mainstay.control import Control, JobRequest
 from mainstay.errors import MainstayError, StaleClaim, StoreError
 from mainstay.model import Job, Session
 from mainstay.stores import JobStore, Query
@@ -217,7 +217,7 @@ async def test_a_job_can_skip_itself(shift: Shift) -> None:
 
 async def test_follow_ups_are_submitted_with_the_success_and_not_with_a_failure(shift: Shift) -> None:
     async def parent(good: bool) -> None:
-        context().submit(Request("child"))
+        context().submit(JobRequest("child"))
         if not good:
             raise ValueError("after all")
 
@@ -773,7 +773,7 @@ async def test_what_waited_because_the_loop_stood_still_is_not_given_back(shift:
         await shift.settled(await shift.submit("quick"))
     names = ["stalls", *["quick"] * 20]
 
-    made = await shift.client.jobs.submit_many([Request(name, {}) for name in names])
+    made = await shift.client.jobs.submit_many([JobRequest(name, {}) for name in names])
 
     jobs = [await shift.settled(one.id) for one in made]
     assert [job.releases for job in jobs] == [0] * len(jobs)
@@ -813,7 +813,7 @@ async def test_many_jobs_run_side_by_side_and_each_exactly_once(shift: Shift) ->
         now -= 1
 
     shift.act(counts)
-    made = await shift.client.jobs.submit_many([Request("counts", {}) for _ in range(1000)])
+    made = await shift.client.jobs.submit_many([JobRequest("counts", {}) for _ in range(1000)])
     await shift.begin(concurrency=7)
     for one in made:
         assert (await shift.settled(one.id)).status == "succeeded"
@@ -831,7 +831,7 @@ async def test_nothing_a_job_sets_in_its_context_is_seen_by_the_next(shift: Shif
         return before
 
     shift.act(reads_and_sets)
-    made = await shift.client.jobs.submit_many([Request("reads_and_sets", {}) for _ in range(5)])
+    made = await shift.client.jobs.submit_many([JobRequest("reads_and_sets", {}) for _ in range(5)])
     await shift.begin(concurrency=1)
 
     seen = [shift.stage.unpack((await shift.settled(one.id)).result or b"") for one in made]
@@ -921,7 +921,7 @@ async def test_a_submit_after_the_end_of_its_job_is_refused(shift: Shift) -> Non
     await shift.settled(job_id)
 
     with pytest.raises(MainstayError, match="has ended"):
-        stray[0].submit(Request("ends"))
+        stray[0].submit(JobRequest("ends"))
 
 
 @pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, SystemExit, StopAsyncIteration])

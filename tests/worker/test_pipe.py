@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from mainstay import errors
-from mainstay.control import Plan, Request, decoded
+from mainstay.control import JobRequest, Plan, decoded
 from mainstay.errors import InvalidInput, JobNotFound, MainstayError
 from mainstay.model import BLANK, Options, Settings
 from mainstay.worker.context import Stopped
@@ -21,8 +21,8 @@ def travel(ending: Ending) -> Ending:
 
 def test_every_part_of_a_follow_up_arrives() -> None:
     plan = Plan(options=Options(tags=("a",), metadata={"k": "v"}), queue="mail", unique=True, after=("x", "y"))
-    given = Request("next", {"n": 1}, plan, b"content", "018bcfe5-6800-7000-8000-000000000001")
-    for field in msgspec.structs.fields(Request):
+    given = JobRequest("next", {"n": 1}, plan, b"content", "018bcfe5-6800-7000-8000-000000000001")
+    for field in msgspec.structs.fields(JobRequest):
         assert getattr(given, field.name) != field.default, f"{field.name} is not tried"
     ending = travel(Done(None, (given,)))
     assert isinstance(ending, Done)
@@ -33,7 +33,7 @@ def test_every_part_of_a_follow_up_arrives() -> None:
 
 
 def test_options_given_by_name_are_read_where_they_were_given() -> None:
-    ending = travel(Done(None, (Request("next", None, {"queue": "mail", "delay": "5m"}),)))
+    ending = travel(Done(None, (JobRequest("next", None, {"queue": "mail", "delay": "5m"}),)))
     assert isinstance(ending, Done)
     plan = ending.followups[0].options
     assert isinstance(plan, Plan)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from ..control import Control, Duty, Request, Submitted
+from ..control import Control, Duty, JobRequest, Submitted
 from ..control.schedules import (
     CatchUp,
     Overlap,
@@ -143,7 +143,7 @@ class Schedules:
             pass  # unreadable, or sealed by another codec: it is stored anew
         return msgspec.structs.replace(spec, payload=sealer.seal(spec.payload))
 
-    def _prepared(self, request: Request) -> Request:
+    def _prepared(self, request: JobRequest) -> JobRequest:
         """The job of a tick, with the hooks asked; of what this program declares."""
         hooks, part = self._client.before_submit, self._parts.declaring(request.name)
         if not hooks or part is None or not isinstance(request.options, Mapping):

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ..control import Control, Plan, Request, Submitted, decoded
+from ..control import Control, JobRequest, Plan, Submitted, decoded
 from ..control.drivers import driver_id
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
@@ -382,7 +382,7 @@ class Desk:
         store = await self.places.get(spec.outputs, create=True)
         await save_manifest(store, Manifest(job=job_id, groups=groups))
         payload = msgspec.msgpack.encode(spec)
-        request = Request(
+        request = JobRequest(
             spec.study,
             msgspec.Raw(self._sealer.seal(payload)),
             msgspec.structs.replace(plan, kind=KIND),

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ..control import Control, Plan, Request
+from ..control import Control, JobRequest, Plan
 from ..control.drivers import driver_id
 from ..errors import InvalidTransition, OutputCorrupt, OutputMissing, StoreError
 from ..lifecycle import Move, table_of
@@ -55,7 +55,7 @@ _FAILED = ("failed", "timed_out")
 _RETRIES = RetryPolicy(retries=8, base_s=1.0, cap_s=60.0, crash_budget=10)
 
 
-def driver_request(job: Job, spec: Spec) -> Request:
+def driver_request(job: Job, spec: Spec) -> JobRequest:
     """The driver of a batch that is claimed. Before all units in its queue: see `Driving.put_off`."""
     options = msgspec.structs.replace(
         spec.plan.options, retry=_RETRIES, run_timeout_s=None, stall_timeout_s=None, tags=(), metadata={}
@@ -68,7 +68,7 @@ def driver_request(job: Job, spec: Spec) -> Request:
         parent=job.id,
         unit=f"{DRIVER} {job.token}",
     )
-    return Request(row_name(spec.study, DRIVER), None, plan, id=driver_id(job))
+    return JobRequest(row_name(spec.study, DRIVER), None, plan, id=driver_id(job))
 
 
 def _n_open(counts: Mapping[str, int]) -> int:
@@ -220,7 +220,7 @@ class Drive:
         state = self._state
         known = await self._planned_before()
         state.there = state.made = state.idle = state.unknown = 0
-        batch: list[Request] = []
+        batch: list[JobRequest] = []
         async for wanted in self._wanted():
             if (state.group, wanted.index) in known:
                 state.made += 1
@@ -283,7 +283,7 @@ class Drive:
             ):
                 yield wanted
 
-    async def _insert(self, batch: list[Request]) -> None:
+    async def _insert(self, batch: list[JobRequest]) -> None:
         await self._still_ours()
         total = len(self._manifest.groups[self._state.group].pairs)
         self._context.progress(self._state.there, total, f"{self._state.made} units to run")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from ..control import Plan, Request
+from ..control import JobRequest, Plan
 from ..errors import StoreError
 from ..outputs import Manifest, OutputStore, Unit
 from ..outputs.lookup import Seen
@@ -113,7 +113,7 @@ def lacks(seen: Seen) -> str:
 
 def request_of(
     spec: Spec, parent: str, group: int, wanted: Wanted, sealer: Sealer, *, queue: str | None = None
-) -> Request:
+) -> JobRequest:
     """The row of one unit."""
     unit = wanted.unit
     role = UNIT if group == 0 else spec.aggregations[group - 1].name
@@ -133,4 +133,4 @@ def request_of(
     plan: Plan = msgspec.structs.replace(
         spec.plan, parent=parent, unit=name, kind="batch", queue=queue or spec.plan.queue
     )
-    return Request(row_name(spec.study, role), msgspec.Raw(sealer.seal(msgspec.msgpack.encode(call))), plan)
+    return JobRequest(row_name(spec.study, role), msgspec.Raw(sealer.seal(msgspec.msgpack.encode(call))), plan)

@@ -13,7 +13,7 @@ import typer
 
 from ..control import Control, bulk
 from ..control.actions import Action, cancelling, deleting, retrying
-from ..control.bulk import Answer, Found
+from ..control.bulk import BulkAnswer, JobSelection
 from ..control.job_filter import state_meant
 from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
@@ -128,7 +128,7 @@ def force(
             "reason", "a forced move needs a reason, for the audit trail: --reason 'its host burned down'"
         )
 
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+    async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         async def one(job_id: str) -> Job:
             return await control.operations.force(job_id, to, actor=manner.who, reason=why)
 
@@ -169,7 +169,7 @@ def run(
 ) -> None:
     """Find the jobs, show and ask where that is due, do it, and leave with the exit code that says how it went."""
 
-    async def find(store: JobStore) -> Found:
+    async def find(store: JobStore) -> JobSelection:
         query = await _query(store, action, filters) if not ids else None
         return await _found(store, ids or (), query, manner, as_json=as_json)
 
@@ -180,7 +180,7 @@ def run(
     settle(action, where, found, manner, as_json=as_json)
 
 
-def settle(action: Action, where: Where, found: Found, manner: Manner, *, as_json: bool) -> None:
+def settle(action: Action, where: Where, found: JobSelection, manner: Manner, *, as_json: bool) -> None:
     """The same once the jobs are found."""
     by_filter = found.query is not None
     if manner.dry_run:
@@ -206,7 +206,9 @@ def settle(action: Action, where: Where, found: Found, manner: Manner, *, as_jso
         raise typer.Exit(NO)
 
 
-async def _found(store: JobStore, ids: Sequence[str], query: Query | None, manner: Manner, *, as_json: bool) -> Found:
+async def _found(
+    store: JobStore, ids: Sequence[str], query: Query | None, manner: Manner, *, as_json: bool
+) -> JobSelection:
     if query is None:
         return await bulk.named(store, [await full_id(store, each) for each in ids][: manner.limit])
     with act_view.counting(quiet=as_json) as seen:
@@ -222,7 +224,7 @@ async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
     return msgspec.structs.replace(query, status=action.states)
 
 
-def _ask(verb: str, found: Found, *, as_json: bool) -> None:
+def _ask(verb: str, found: JobSelection, *, as_json: bool) -> None:
     n = f"{found.total:,} {'job' if found.total == 1 else 'jobs'}"
     if as_json or not sys.stdin.isatty():
         raise Refused("yes", f"this would {verb} {n}, and there is nobody to ask; add --yes, or look with --dry-run")

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from ..control.bulk import Answer, Found, paged, walk
+from ..control.bulk import BulkAnswer, JobSelection, paged, walk
 from ..control.json_view import job_view
 from ..errors import MainstayError
 from ..lifecycle import is_stopping
@@ -44,14 +44,14 @@ class Told(Protocol):
 
     all_ok: bool
 
-    def take(self, answers: Sequence[Answer]) -> None: ...
+    def take(self, answers: Sequence[BulkAnswer]) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-def told(verb: str, done: str, found: Found, console: Console, *, as_json: bool) -> Told:
+def told(verb: str, done: str, found: JobSelection, console: Console, *, as_json: bool) -> Told:
     """A person, or a program."""
     return _Program(verb) if as_json else _Person(done, found, console)
 
@@ -66,7 +66,7 @@ def counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda n: bar.update(task, description=f"{n:,} jobs match so far")
 
 
-def show_preview(verb: str, found: Found, console: Console) -> None:
+def show_preview(verb: str, found: JobSelection, console: Console) -> None:
     """How many there are, by state, and the first of them."""
     if not found.total:
         console.print("no jobs match")
@@ -84,7 +84,7 @@ def show_preview(verb: str, found: Found, console: Console) -> None:
         console.print(Text(f"... and {found.total - len(found.first):,} more", style="dim"))
 
 
-async def show_plan(verb: str, found: Found, store: JobStore, console: Console, *, as_json: bool) -> None:
+async def show_plan(verb: str, found: JobSelection, store: JobStore, console: Console, *, as_json: bool) -> None:
     """What would be done, and nothing else."""
     if not as_json:
         show_preview(verb, found, console)
@@ -103,13 +103,13 @@ async def show_plan(verb: str, found: Found, store: JobStore, console: Console, 
 class _Person:
     """A bar while it lasts, and at the end what became of them."""
 
-    def __init__(self, done: str, found: Found, console: Console) -> None:
+    def __init__(self, done: str, found: JobSelection, console: Console) -> None:
         self.all_ok = True
         self._done = done
         self._found = found
         self._console = console
         self._counts: Counter[str] = Counter()
-        self._refused: list[Answer] = []
+        self._refused: list[BulkAnswer] = []
         err = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
@@ -127,7 +127,7 @@ class _Person:
         if self._counts:
             self._print_end()
 
-    def take(self, answers: Sequence[Answer]) -> None:
+    def take(self, answers: Sequence[BulkAnswer]) -> None:
         """Count a page of answers; few named jobs are answered for one by one."""
         for answer in answers:
             self._counts[answer.outcome] += 1
@@ -141,7 +141,7 @@ class _Person:
                 if answer.ok:
                     self._print_one(answer)
 
-    def _print_one(self, answer: Answer) -> None:
+    def _print_one(self, answer: BulkAnswer) -> None:
         line = Text(f"{answer.id} ", style="dim").append_text(coloured(answer.status or answer.outcome))
         if answer.outcome == "already_applied":
             line.append(" already", style="dim")
@@ -184,7 +184,7 @@ class _Program:
         self._out.rest = {"counts": dict(self._counts)}
         self._out.__exit__(kind, error, trace)
 
-    def take(self, answers: Sequence[Answer]) -> None:
+    def take(self, answers: Sequence[BulkAnswer]) -> None:
         """Write a page of answers."""
         self._counts.update(answer.outcome for answer in answers)
         self.all_ok = self.all_ok and all(answer.ok for answer in answers)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..control import Control, overview
-from ..control.overview import Limit
+from ..control.overview import LimitOverview
 from . import completion
 from .command import command
 from .common import JsonOption, aside, looking, print_json, printable, screen, working
@@ -103,7 +103,7 @@ def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> 
         typer.echo(f"key {printable(key)}: no limit")
 
 
-def _show(seen: list[Limit], console: Console) -> None:
+def _show(seen: list[LimitOverview], console: Console) -> None:
     if not seen:
         console.print("no limits: every concurrency key may have as many jobs at a time as there is room for")
         return

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from ..control import Control, bulk, overview
 from ..control.actions import WAITING, deleting, withdrawing
-from ..control.bulk import Found
-from ..control.overview import Queue, Queues, check_known, known_queues
+from ..control.bulk import JobSelection
+from ..control.overview import QueueOverview, QueuesOverview, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
 from . import act, act_view, completion
@@ -133,7 +133,7 @@ def purge(
       mainstay queues purge mail --reason "sent by mistake" --yes
     """
 
-    async def find(store: JobStore) -> Found:
+    async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
         with act_view.counting(quiet=as_json) as seen:
             return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, seen=seen)
@@ -143,7 +143,7 @@ def purge(
     act.settle(action, where, looking(where, find), manner, as_json=as_json)
 
 
-def _show(seen: Queues, console: Console) -> None:
+def _show(seen: QueuesOverview, console: Console) -> None:
     if not seen.queues:
         console.print("no queues yet")
         return
@@ -162,7 +162,7 @@ def _show(seen: Queues, console: Console) -> None:
         console.print(Text(f"per minute, all queues, last 5 min: {rates}", style="dim"))
 
 
-def _wide(seen: Queues, states: Sequence[str]) -> Table:
+def _wide(seen: QueuesOverview, states: Sequence[str]) -> Table:
     """One line for a queue, one column for a state."""
     table = _table()
     for status in states:
@@ -175,7 +175,7 @@ def _wide(seen: Queues, states: Sequence[str]) -> Table:
     return table
 
 
-def _narrow(seen: Queues, states: Sequence[str]) -> Table:
+def _narrow(seen: QueuesOverview, states: Sequence[str]) -> Table:
     """One line for a queue, its states in words."""
     table = _table()
     table.add_column("jobs", overflow="fold")
@@ -193,12 +193,12 @@ def _table() -> Table:
     return table
 
 
-def _title(queue: Queue) -> Text:
+def _title(queue: QueueOverview) -> Text:
     title = Text(printable(queue.name))
     return title.append(" (paused)", style="yellow") if queue.paused else title
 
 
-def _oldest(queue: Queue, seen: Queues) -> str:
+def _oldest(queue: QueueOverview, seen: QueuesOverview) -> str:
     return "" if queue.oldest_ready_ms is None else age(seen.at_ms - queue.oldest_ready_ms)
 
 

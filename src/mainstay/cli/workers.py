@@ -14,7 +14,7 @@ from rich.text import Text
 from ..control import Control, overview
 from ..control.explain import is_alive
 from ..control.json_view import session_view
-from ..control.overview import COUNTED, Seen
+from ..control.overview import COUNTED, SessionOverview
 from ..control.worker_drain import crew_of, worker_of
 from ..errors import WorkerNotFound
 from ..model import Session
@@ -127,7 +127,7 @@ def _drains(crew: list[Session]) -> str:
     return f"{_called(crew)} drains, asked by {printable(crew[0].draining_by)}"
 
 
-def _state(seen: Seen) -> Text:
+def _state(seen: SessionOverview) -> Text:
     if seen.session.dead:
         return Text("dead", style="red")
     if not seen.at_work:
@@ -138,7 +138,7 @@ def _state(seen: Seen) -> Text:
     return Text(f"draining{leads}", style="yellow")
 
 
-def _show(seen: list[Seen], console: Console) -> None:
+def _show(seen: list[SessionOverview], console: Console) -> None:
     if not seen:
         console.print("nobody is at work: no session is open")
         return

@@ -10,7 +10,7 @@ from .control import Control
 from .duties import Duties, Duty
 from .failure import error_info
 from .group import SubmittedGroup
-from .job_factory import Request
+from .job_factory import JobRequest
 from .operations import Operations
 from .options import OPTION_NAMES, Plan
 from .payload import decoded
@@ -28,11 +28,11 @@ __all__ = [
     "Duty",
     "Extension",
     "Failure",
+    "JobRequest",
     "Operations",
     "Outcome",
     "Plan",
     "Quarantine",
-    "Request",
     "Stop",
     "Submitted",
     "SubmittedGroup",

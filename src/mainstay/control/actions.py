@@ -8,7 +8,7 @@ import msgspec
 
 from ..lifecycle import JOB
 from . import bulk
-from .bulk import Answer, Do
+from .bulk import BulkAnswer, Do
 from .control import Control
 
 UNSETTLED = tuple(state.name for state in JOB.states.values() if not state.settled)
@@ -36,7 +36,7 @@ def cancelling(*, actor: str, reason: str | None = None) -> Action:
     """To cancel."""
     why = reason or "cancelled on request"
 
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+    async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         return bulk.answers(ids, await control.operations.cancel_many(ids, actor=actor, reason=why))
 
     return Action(verb="cancel", done="cancelled", states=UNSETTLED, do=do)
@@ -45,7 +45,7 @@ def cancelling(*, actor: str, reason: str | None = None) -> Action:
 def withdrawing(*, actor: str, reason: str) -> Action:
     """To cancel those that wait; what somebody has taken meanwhile goes on."""
 
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+    async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         return bulk.answers(ids, await control.operations.withdraw_many(ids, actor=actor, reason=reason))
 
     return Action(verb="cancel", done="cancelled", states=WAITING, do=do)
@@ -55,7 +55,7 @@ def retrying(*, actor: str, reason: str | None = None) -> Action:
     """To send back to the queue."""
     why = reason or "retried on request"
 
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+    async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         return bulk.answers(ids, await control.operations.retry_many(ids, actor=actor, reason=why))
 
     return Action(verb="retry", done="sent back", states=RETRIABLE, do=do)
@@ -65,10 +65,10 @@ def deleting(*, actor: str, reason: str | None = None) -> Action:
     """To delete."""
     why = reason or "deleted on request"
 
-    async def do(control: Control, ids: Sequence[str]) -> list[Answer]:
+    async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         said = await control.operations.delete_many(ids, actor=actor, reason=why)
         return [
-            Answer(id=job_id, outcome=outcome, error=_NOT_DELETED.get(outcome))
+            BulkAnswer(id=job_id, outcome=outcome, error=_NOT_DELETED.get(outcome))
             for job_id, outcome in zip(ids, said, strict=True)
         ]
 

@@ -20,8 +20,8 @@ from ..errors import InvalidInput, MainstayError
 from ..lifecycle import Chain, Move, Moved, succeed
 from ..model import ErrorInfo, Job, Settings
 from .failure import bounded, error_info, shown
-from .job_factory import Request
-from .jobs import Jobs
+from .job_factory import JobRequest
+from .jobs import JobService
 from .options import check_text
 from .payload import as_given, encoded
 from .rules import attempts, cancellation, overdue
@@ -36,7 +36,7 @@ class Completion(msgspec.Struct, frozen=True):
     """the row as claimed"""
     result: Any = None
     """any data; `msgspec.Raw` is msgpack already, and is stored as it is"""
-    spawn: tuple[Request, ...] = ()
+    spawn: tuple[JobRequest, ...] = ()
     """jobs submitted in the same transaction, if and only if the completion is accepted"""
     on_last: Move | None = None
     """for a unit: moves its parent, in the same transaction, if it was the last"""
@@ -63,7 +63,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Attempts:
     """The worker's side of a job's end."""
 
-    def __init__(self, writer: Writer, jobs: Jobs, settings: Settings, rng: random.Random) -> None:
+    def __init__(self, writer: Writer, jobs: JobService, settings: Settings, rng: random.Random) -> None:
         self._writer = writer
         self._chain = writer.chain
         self._jobs = jobs

@@ -25,7 +25,7 @@ SHOWN = 10
 _COUNTED = frozenset({"status", "queue", "created_before_ms", "oldest_first"})
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one job."""
 
     id: str
@@ -40,10 +40,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: does it to some jobs; one answer for each
-Do = Callable[[Control, Sequence[str]], Awaitable[list[Answer]]]
+Do = Callable[[Control, Sequence[str]], Awaitable[list[BulkAnswer]]]
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that are meant."""
 
     counts: dict[str, int]
@@ -62,7 +62,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return n if self.limit is None else min(n, self.limit)
 
 
-async def named(store: JobStore, ids: Sequence[str]) -> Found:
+async def named(store: JobStore, ids: Sequence[str]) -> JobSelection:
     """Jobs by id. One that is not there is an error before anything is done."""
     whole = tuple(dict.fromkeys(check_id(each) for each in ids))
     counts: Counter[str] = Counter()
@@ -74,7 +74,7 @@ async def named(store: JobStore, ids: Sequence[str]) -> Found:
             counts[job.status] += 1
             if len(first) < SHOWN:
                 first.append(job)
-    return Found(counts=dict(counts), first=first, now_ms=store.clock.now_ms(), ids=whole)
+    return JobSelection(counts=dict(counts), first=first, now_ms=store.clock.now_ms(), ids=whole)
 
 
 def paged(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -85,7 +85,7 @@ def paged(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 async def matching(
     store: JobStore, query: Query, *, limit: int | None = None, seen: Callable[[int], None] = lambda _: None
-) -> Found:
+) -> JobSelection:
     """Jobs by filter, counted. Where the store keeps counts this costs nothing; else every one is looked at."""
     now_ms = store.clock.now_ms()
     before_ms = now_ms if query.created_before_ms is None else min(query.created_before_ms, now_ms)
@@ -104,10 +104,10 @@ async def matching(
             counts.update(job.status for job in page)
             first += page[: SHOWN - len(first)]
             seen(sum(counts.values()))
-    return Found(counts=dict(counts), first=first, now_ms=now_ms, query=pinned, limit=limit)
+    return JobSelection(counts=dict(counts), first=first, now_ms=now_ms, query=pinned, limit=limit)
 
 
-async def carry_out(control: Control, found: Found, do: Do) -> AsyncIterator[list[Answer]]:
+async def carry_out(control: Control, found: JobSelection, do: Do) -> AsyncIterator[list[BulkAnswer]]:
     """Do it, a page at a time."""
     if found.query is None:
         for ids in paged(found.ids):
@@ -137,10 +137,10 @@ async def walk(
         cursor = page.cursor
 
 
-def answers(ids: Sequence[str], outcomes: Sequence[Outcome]) -> list[Answer]:
+def answers(ids: Sequence[str], outcomes: Sequence[Outcome]) -> list[BulkAnswer]:
     """Control's outcomes, as they are told here."""
     return [
-        Answer(
+        BulkAnswer(
             id=job_id,
             outcome=outcome.outcome,
             status=None if outcome.job is None else outcome.job.status,
@@ -150,20 +150,20 @@ def answers(ids: Sequence[str], outcomes: Sequence[Outcome]) -> list[Answer]:
     ]
 
 
-async def one_by_one(ids: Sequence[str], act: Callable[[str], Awaitable[Job]]) -> list[Answer]:
+async def one_by_one(ids: Sequence[str], act: Callable[[str], Awaitable[Job]]) -> list[BulkAnswer]:
     """The same for what control does to one job at a time."""
     found = []
     for job_id in ids:
         try:
             job = await act(job_id)
         except JobNotFound as error:
-            found.append(Answer(id=job_id, outcome="missing", error=str(error)))
+            found.append(BulkAnswer(id=job_id, outcome="missing", error=str(error)))
         except StoreError:
             raise
         except MainstayError as error:
-            found.append(Answer(id=job_id, outcome="invalid", error=str(error).splitlines()[0]))
+            found.append(BulkAnswer(id=job_id, outcome="invalid", error=str(error).splitlines()[0]))
         else:
-            found.append(Answer(id=job_id, outcome="applied", status=job.status))
+            found.append(BulkAnswer(id=job_id, outcome="applied", status=job.status))
     return found
 
 

@@ -15,7 +15,7 @@ from .claims import Claims, check_session
 from .drivers import Drivers
 from .duties import Duties, Duty
 from .job_factory import JobFactory
-from .jobs import Jobs
+from .jobs import JobService
 from .operations import Operations
 from .rules.guard import SweepGuard
 from .sweep import Sweeper
@@ -68,7 +68,7 @@ class Control:
         writer = Writer(store)
         guard = SweepGuard(lease_ms=round(settings.lease_s * 1000), heartbeat_ms=round(settings.heartbeat_s * 1000))
         self._rng = rng
-        self.jobs = Jobs(store, settings, JobFactory(settings, rng, actor), actor)
+        self.jobs = JobService(store, settings, JobFactory(settings, rng, actor), actor)
         """submit, read, wait"""
         self.claims = Claims(store, writer, guard, settings, rng)
         """sessions, and what they do with jobs between claim and end"""

@@ -15,8 +15,8 @@ from ..lifecycle import Move, table_of, time_text
 from ..model import Job, check_id
 from ..model import driver_id as driver_of_claim
 from ..stores import JobStore
-from .job_factory import Request
-from .jobs import Jobs
+from .job_factory import JobRequest
+from .jobs import JobService
 from .options import check_text
 from .writer import Decision, Moves, Wish, Writer, at_version, refused
 
@@ -34,12 +34,12 @@ def driver_id(job: Job) -> str:
 class Drivers:
     """The writes around a driver. All of them are made by the holder of a claim, and refused once that is lost."""
 
-    def __init__(self, store: JobStore, writer: Writer, jobs: Jobs) -> None:
+    def __init__(self, store: JobStore, writer: Writer, jobs: JobService) -> None:
         self._store = store
         self._writer = writer
         self._jobs = jobs
 
-    async def hand_over(self, job: Job, driver: Request, *, reason: str) -> Job:
+    async def hand_over(self, job: Job, driver: JobRequest, *, reason: str) -> Job:
         """Let go of a job in the state it is in, and make its driver, in one write. Its run timeout goes on."""
 
         def decide(row: Job, now_ms: int) -> Moves:
@@ -48,7 +48,7 @@ class Drivers:
 
         return await self._as_holder(job, decide, [driver])
 
-    async def spawn(self, job: Job, units: Iterable[Request], *, reason: str) -> Job:
+    async def spawn(self, job: Job, units: Iterable[JobRequest], *, reason: str) -> Job:
         """Make jobs, with a note on the one that makes them; none of them if its claim was lost."""
         return await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
 
@@ -92,7 +92,7 @@ class Drivers:
         if (await self._store.get([driver]))[0] is not None:
             await self._writer.one(driver, decide, actor="control")
 
-    async def _as_holder(self, job: Job, decide: Decision, units: Iterable[Request]) -> Job:
+    async def _as_holder(self, job: Job, decide: Decision, units: Iterable[JobRequest]) -> Job:
         holder = job.session or ""
         spawn = self._jobs.new_jobs(units, actor=holder)
         outcome = (await self._writer.write([Wish(job, decide, holder, holder, spawn)]))[0]

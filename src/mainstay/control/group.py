@@ -13,13 +13,13 @@ from ..errors import Conflict, InvalidInput
 from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .failure import shown
-from .job_factory import Request
+from .job_factory import JobRequest
 from .options import MOST_AWAITED, Plan
 from .payload import content_of
 from .submission import Submitted
 
 ReadOptions = Callable[[Mapping[str, Any]], Plan]
-MakeJobs = Callable[[Iterable[Request]], Sequence[NewJob]]
+MakeJobs = Callable[[Iterable[JobRequest]], Sequence[NewJob]]
 
 _MEMBER = re.compile(r"(?:requests|jobs)\[(\d+)\]")
 
@@ -68,8 +68,8 @@ def _names(new: NewJob) -> dict[str, tuple[str, ...]]:
 
 
 def group_jobs(
-    members: Iterable[Request],
-    then: Request,
+    members: Iterable[JobRequest],
+    then: JobRequest,
     *,
     when: Literal["succeeded", "settled"],
     failed: Literal["skip", "fail"],
@@ -101,7 +101,7 @@ def _check_apart(members: Sequence[NewJob], then: NewJob) -> None:
                 raise InvalidInput(f"then.{field}", rule)
 
 
-def _keyed_as_a_whole(then: NewJob, requests: Sequence[Request], members: Sequence[NewJob], how: str) -> NewJob:
+def _keyed_as_a_whole(then: NewJob, requests: Sequence[JobRequest], members: Sequence[NewJob], how: str) -> NewJob:
     """Its key stands for the group: with other members, or another condition, it is used for something else."""
     if then.key is None:
         return then
@@ -115,7 +115,7 @@ def _durability(options: Mapping[str, Any] | Plan) -> Durability | None:
     return options.durability if isinstance(options, Plan) else options.get("durability")
 
 
-def _members(requests: list[Request], new_jobs: MakeJobs) -> Sequence[NewJob]:
+def _members(requests: list[JobRequest], new_jobs: MakeJobs) -> Sequence[NewJob]:
     try:
         new = new_jobs(requests)
     except InvalidInput as error:
@@ -131,7 +131,7 @@ def _members(requests: list[Request], new_jobs: MakeJobs) -> Sequence[NewJob]:
 
 
 def _callback(
-    then: Request, after: tuple[str, ...], when: str, failed: str, read: ReadOptions, new_jobs: MakeJobs
+    then: JobRequest, after: tuple[str, ...], when: str, failed: str, read: ReadOptions, new_jobs: MakeJobs
 ) -> tuple[Plan, NewJob]:
     try:
         given = then.options

@@ -22,10 +22,10 @@ _KNOWN_NAMES = 4096
 _sha256 = hashlib.sha256
 
 
-class Request(msgspec.Struct, frozen=True):
+class JobRequest(msgspec.Struct, frozen=True):
     """One job to submit. `options` are written as for `submit`, or read beforehand by `Control.plan`.
 
-    >>> Request("mail.send", {"to": "a@b.c"}, {"queue": "mail"}).name
+    >>> JobRequest("mail.send", {"to": "a@b.c"}, {"queue": "mail"}).name
     'mail.send'
     """
 
@@ -56,7 +56,7 @@ class JobFactory:
         return self._reader.read(options)
 
     def together(
-        self, requests: Iterable[Request], *, now_ms: int, chain: Chain, actor: str | None = None
+        self, requests: Iterable[JobRequest], *, now_ms: int, chain: Chain, actor: str | None = None
     ) -> tuple[NewJob, ...]:
         """Jobs to be inserted by somebody else's write: a completion, a schedule's tick, a transaction."""
         prepared = self.make(requests, now_ms=now_ms, chain=chain, actor=actor)
@@ -67,7 +67,7 @@ class JobFactory:
         return tuple(new for new, _ in prepared)
 
     def make(
-        self, requests: Iterable[Request], *, now_ms: int, chain: Chain, actor: str | None = None
+        self, requests: Iterable[JobRequest], *, now_ms: int, chain: Chain, actor: str | None = None
     ) -> list[tuple[NewJob, Plan]]:
         """The jobs, in the order of the requests, each with the options it was made with."""
         try:
@@ -186,7 +186,7 @@ def _check_list(given: object) -> None:
 
 
 def _check_request(given: object, index: int) -> None:
-    if not isinstance(given, Request):
+    if not isinstance(given, JobRequest):
         rule = f"{shown(given)} is not a request; write Request(name, payload, options)"
         raise InvalidInput(f"requests[{index}]", rule) from None
 

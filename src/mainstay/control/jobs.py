@@ -18,7 +18,7 @@ from ..model import Job, Settings, check_id
 from ..stores import Change, Durability, JobStore, NewJob, Query, Refusal, Wake
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .job_factory import JobFactory, Request
+from .job_factory import JobFactory, JobRequest
 from .options import Plan
 from .submission import MayReplace, Submitted, in_requests
 from .trail import read_events, read_story
@@ -32,7 +32,7 @@ _LONGEST_S = 600.0
 _OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
-class Jobs:
+class JobService:
     """The jobs of a store, as their submitters see them."""
 
     def __init__(self, store: JobStore, settings: Settings, maker: JobFactory, actor: str) -> None:
@@ -57,9 +57,9 @@ class Jobs:
         after_failed (skip, fail), durability (local, replicated, applied). Durations are written with a unit; timeouts
         can be "off".
         """
-        return await self.submit_request(Request(name, payload, options))
+        return await self.submit_request(JobRequest(name, payload, options))
 
-    async def submit_request(self, request: Request, *, may_replace: MayReplace | None = None) -> Submitted:
+    async def submit_request(self, request: JobRequest, *, may_replace: MayReplace | None = None) -> Submitted:
         """Submit one job whose options were read beforehand. `may_replace` is asked before `on_clash="replace"` cancels
         a job, and raises to refuse it."""
         store = self._store
@@ -74,7 +74,7 @@ class Jobs:
             return await self._replace(new, may_replace)
         return (await self.insert([new], plan.durability))[0]
 
-    async def submit_many(self, requests: Iterable[Request]) -> list[Submitted]:
+    async def submit_many(self, requests: Iterable[JobRequest]) -> list[Submitted]:
         """Submit many jobs, all or none."""
         store = self._store
         prepared = self._maker.make(requests, now_ms=store.clock.now_ms(), chain=store.chain)
@@ -87,8 +87,8 @@ class Jobs:
 
     async def submit_group(
         self,
-        members: Iterable[Request],
-        then: Request,
+        members: Iterable[JobRequest],
+        then: JobRequest,
         *,
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
@@ -113,7 +113,7 @@ class Jobs:
             raise in_group(error, len(jobs) - 1) from error.__cause__
         return SubmittedGroup(stored[-1], stored[:-1])
 
-    def new_jobs(self, requests: Iterable[Request], *, actor: str | None = None) -> tuple[NewJob, ...]:
+    def new_jobs(self, requests: Iterable[JobRequest], *, actor: str | None = None) -> tuple[NewJob, ...]:
         """Jobs ready to be inserted by another write: a completion, the tick of a schedule."""
         now_ms, chain = self._store.clock.now_ms(), self._store.chain
         return self._maker.together(requests, now_ms=now_ms, chain=chain, actor=actor)

@@ -17,7 +17,7 @@ from .json_view import SessionView, session_view
 COUNTED = 1000
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class QueueOverview(msgspec.Struct, frozen=True, kw_only=True):
     """One queue as it is listed."""
 
     name: str
@@ -37,16 +37,16 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.counts.get(status, 0) for status in WAITING)
 
 
-class Queues(msgspec.Struct, frozen=True, kw_only=True):
+class QueuesOverview(msgspec.Struct, frozen=True, kw_only=True):
     """All queues, and what is known of the whole store."""
 
     at_ms: int
-    queues: list[Queue]
+    queues: list[QueueOverview]
     rates: dict[str, float]
     live_sessions: int
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SessionOverview(msgspec.Struct, frozen=True, kw_only=True):
     """One session as it is listed."""
 
     session: Session
@@ -66,7 +66,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.held)
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+class LimitOverview(msgspec.Struct, frozen=True, kw_only=True):
     """One concurrency key as it is listed."""
 
     key: str
@@ -76,7 +76,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """False: at least so many are held"""
 
 
-async def queues(store: JobStore) -> Queues:
+async def queues(store: JobStore) -> QueuesOverview:
     """Queues that have jobs or settings, by name; without those that were made for one job."""
     stats = await store.stats()
     settings = {queue.name: queue for queue in await store.queues()}
@@ -88,7 +88,7 @@ async def queues(store: JobStore) -> Queues:
             continue
         counted, setting = stats.queues.get(name), settings.get(name)
         found.append(
-            Queue(
+            QueueOverview(
                 name=name,
                 paused=setting is not None and setting.paused,
                 reason=None if setting is None else setting.reason,
@@ -99,11 +99,11 @@ async def queues(store: JobStore) -> Queues:
                 sessions_at_work=at_work[name],
             )
         )
-    return Queues(at_ms=stats.at_ms, queues=found, rates=stats.rates, live_sessions=len(alive))
+    return QueuesOverview(at_ms=stats.at_ms, queues=found, rates=stats.rates, live_sessions=len(alive))
 
 
 async def known_queues(store: JobStore) -> set[str]:
-    """Queues that have jobs or settings."""
+    """QueuesOverview that have jobs or settings."""
     return (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
 
 
@@ -115,7 +115,7 @@ async def check_known(store: JobStore, names: Iterable[str]) -> None:
             raise InvalidInput("queue", f"there is no queue {name!r}; there are {', '.join(sorted(known)) or 'none'}")
 
 
-async def sessions(store: JobStore) -> list[Seen]:
+async def sessions(store: JobStore) -> list[SessionOverview]:
     """Who is at work, the living first, and what they hold."""
     lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
     found = []
@@ -123,7 +123,7 @@ async def sessions(store: JobStore) -> list[Seen]:
     for session in await store.sessions():
         page = await store.find(Query(session=session.id), limit=COUNTED)
         found.append(
-            Seen(
+            SessionOverview(
                 session=session,
                 view=session_view(session, lease_ms=lease_ms, now_ms=now_ms),
                 held=page.jobs,
@@ -133,10 +133,10 @@ async def sessions(store: JobStore) -> list[Seen]:
     return sorted(found, key=lambda seen: (not seen.at_work, seen.session.worker, seen.session.started_ms))
 
 
-async def limits(store: JobStore) -> list[Limit]:
+async def limits(store: JobStore) -> list[LimitOverview]:
     """Whoever holds a job is a session, so what is held is counted from there, however many jobs wait."""
     most = await store.limits()
     seen = await sessions(store) if most else []
     held = Counter(job.concurrency_key for each in seen for job in each.held)
     counted = all(each.holds < COUNTED for each in seen)
-    return [Limit(key=key, limit=n, held=held[key], counted=counted) for key, n in sorted(most.items())]
+    return [LimitOverview(key=key, limit=n, held=held[key], counted=counted) for key, n in sorted(most.items())]

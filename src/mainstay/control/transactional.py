@@ -15,7 +15,7 @@ from ..lifecycle import Chain
 from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .job_factory import JobFactory, Request
+from .job_factory import JobFactory, JobRequest
 from .options import Plan
 from .submission import Submitted, in_requests
 
@@ -33,7 +33,7 @@ class Enqueuer:
         self._maker = maker
         self._chain = chain
 
-    def submit_many(self, requests: Iterable[Request]) -> Steps[list[Submitted]]:
+    def submit_many(self, requests: Iterable[JobRequest]) -> Steps[list[Submitted]]:
         """Submit all or none."""
         now_ms = yield from self._enqueue.arrive(self._chain.fingerprint)
         prepared = self._maker.make(requests, now_ms=now_ms, chain=self._chain)
@@ -53,8 +53,8 @@ class Enqueuer:
 
     def submit_group(
         self,
-        members: Iterable[Request],
-        then: Request,
+        members: Iterable[JobRequest],
+        then: JobRequest,
         *,
         when: Literal["succeeded", "settled"],
         failed: Literal["skip", "fail"],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..control import Request, Submitted
+from ..control import JobRequest, Submitted
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import Client, Handle
@@ -73,7 +73,7 @@ class Loads(Declarations):
         request = self.request(test, options, given)
         return self.handle(request.name, await (await self._client.open()).jobs.submit_request(request))
 
-    def request(self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]) -> Request:
+    def request(self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]) -> JobRequest:
         """What control is given: checked, seen by the hooks of the app, and sealed."""
         client = self._client
         name, payload, asked = self.job(test, options, given)
@@ -81,7 +81,7 @@ class Loads(Declarations):
             draft = Draft(name=name, arguments=msgspec.to_builtins(options), options=asked)
             asked = drafted(client.before_submit, draft).options
         plan = client.reader.read(asked)
-        return Request(name, msgspec.Raw(client.sealer.seal(payload)), plan, content=payload)
+        return JobRequest(name, msgspec.Raw(client.sealer.seal(payload)), plan, content=payload)
 
     def job(
         self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]

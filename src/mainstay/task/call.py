@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ..control import Plan, Request
+from ..control import JobRequest, Plan
 from ..errors import InvalidInput
 from .client import Client
 from .current_client import running
@@ -17,7 +17,7 @@ from .signature import Signature
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Call(Request, Generic[R_co], frozen=True, eq=False, kw_only=True):
+class Call(JobRequest, Generic[R_co], frozen=True, eq=False, kw_only=True):
     """One call, checked and packed, not submitted yet. For `app.submit_many`, `app.group`, `app.schedule` and
     `context().submit`.
 

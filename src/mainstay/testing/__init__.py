@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from ..stores.memory import MemoryStore
     from .clock import VirtualClock
     from .harness import Harness
-    from .results import Drained, DrainError, Ran, Submitted
+    from .results import DrainError, DrainResult, RanJob, SubmittedJob
     from .rows import a_job, new_job
 
 __all__ = [
     "DrainError",
-    "Drained",
+    "DrainResult",
     "Harness",
     "MemoryStore",
-    "Ran",
-    "Submitted",
+    "RanJob",
+    "SubmittedJob",
     "VirtualClock",
     "a_job",
     "new_job",
@@ -45,11 +45,11 @@ __all__ = [
 
 _HOMES = {
     "DrainError": ".results",
-    "Drained": ".results",
+    "DrainResult": ".results",
     "Harness": ".harness",
     "MemoryStore": "..stores.memory",
-    "Ran": ".results",
-    "Submitted": ".results",
+    "RanJob": ".results",
+    "SubmittedJob": ".results",
     "VirtualClock": ".clock",
     "a_job": ".rows",
     "new_job": ".rows",

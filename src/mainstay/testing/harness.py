@@ -23,7 +23,7 @@ from ..stores.memory import MemoryStore
 from ..task import Call, Task
 from ..worker.context import context
 from .clock import VirtualClock
-from .results import Drained, DrainError, Ran, Submitted, listing, matching, submitted_of, wanted
+from .results import DrainError, DrainResult, RanJob, SubmittedJob, listing, matching, submitted_of, wanted
 from .worker import Worker, move_to
 
 R = TypeVar("R")
@@ -113,7 +113,7 @@ class Harness:
 
     # run ----------------------------------------------------------------------------------------
 
-    async def drain(self, *, until: Duration | None = None, patience: Duration | None = None) -> Drained:
+    async def drain(self, *, until: Duration | None = None, patience: Duration | None = None) -> DrainResult:
         """Run everything that is due, move the clock to the next time at which something is, and so on until nothing
         is left.
 
@@ -129,7 +129,7 @@ class Harness:
             took = timedelta(milliseconds=self.clock.now_ms() - began_ms)
             return self._summary(self._heard[heard:], took)
 
-    def drain_sync(self, *, until: Duration | None = None, patience: Duration | None = None) -> Drained:
+    def drain_sync(self, *, until: Duration | None = None, patience: Duration | None = None) -> DrainResult:
         """`drain`, for tests without an event loop."""
         return self.app.client.run(lambda: self.drain(until=until, patience=patience), what="drain_sync")
 
@@ -153,7 +153,7 @@ class Harness:
 
     # look ---------------------------------------------------------------------------------------
 
-    def submitted(self, task: Task[..., Any] | str | None = None, /, **arguments: Any) -> list[Submitted]:
+    def submitted(self, task: Task[..., Any] | str | None = None, /, **arguments: Any) -> list[SubmittedJob]:
         """What was submitted since the block began, oldest first: all of it, of one task, or with these arguments."""
         made = [job for job in list(self._made.values()) if job.parent is None]
         found = [submitted_of(self.app, first, self._row(first)) for first in made]
@@ -161,7 +161,7 @@ class Harness:
 
     def assert_submitted(
         self, task: Task[..., Any] | str | None = None, /, *, times: int | None = None, **arguments: Any
-    ) -> Submitted:
+    ) -> SubmittedJob:
         """The newest job like this; raises an AssertionError that says what was submitted instead. `times` says how
         many there must be; by default, at least one."""
         if times is not None and times < 1:
@@ -257,9 +257,9 @@ class Harness:
             except UnknownTask as error:
                 raise DrainError(f"job {job.id} cannot be run: {error}") from None
 
-    def _summary(self, heard: Sequence[Written], took: timedelta) -> Drained:
+    def _summary(self, heard: Sequence[Written], took: timedelta) -> DrainResult:
         runs = [
-            Ran(
+            RanJob(
                 id=after.id,
                 task=after.name,
                 attempt=after.attempt,
@@ -270,7 +270,7 @@ class Harness:
         ]
         rows = [self._row(first) for first in self._made.values()]
         ended = {after.id for before, after, _ in heard if _is_settled(after)}
-        return Drained(
+        return DrainResult(
             runs=tuple(runs),
             settled=tuple(job for job in rows if _is_settled(job) and job.id in ended),
             left=tuple(job for job in rows if not _is_settled(job)),

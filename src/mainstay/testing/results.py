@@ -24,7 +24,7 @@ class DrainError(MainstayError):
     code = "drain"
 
 
-class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it was submitted."""
 
     id: str
@@ -52,7 +52,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.task}({given})" + (f" with {', '.join(said)}" if said else "")
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
+class RanJob(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of one job."""
 
     id: str
@@ -62,10 +62,10 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """in virtual time"""
 
 
-class Drained(msgspec.Struct, frozen=True, kw_only=True):
+class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one drain did."""
 
-    runs: tuple[Ran, ...] = ()
+    runs: tuple[RanJob, ...] = ()
     """every attempt, in the order they were begun"""
     settled: tuple[Job, ...] = ()
     """the jobs that came to an end, in the order they were made"""
@@ -92,7 +92,7 @@ class Drained(msgspec.Struct, frozen=True, kw_only=True):
             raise AssertionError("\n".join(["not every job succeeded:", *wrong[:_LISTED], *_more(wrong)]))
 
 
-def submitted_of(app: App, job: Job, now: Job) -> Submitted:
+def submitted_of(app: App, job: Job, now: Job) -> SubmittedJob:
     """What was submitted, from the row as it was at first, and as it is now."""
     task = app.tasks.get(job.name)
     try:
@@ -100,7 +100,7 @@ def submitted_of(app: App, job: Job, now: Job) -> Submitted:
     except InvalidInput:  # submitted by name, for a task of another signature
         arguments = {}
     due_ms = max(job.created_ms, (job.options.not_before_ms or 0) if job.awaits else job.due_ms)
-    return Submitted(
+    return SubmittedJob(
         id=job.id,
         task=job.name,
         arguments=arguments,
@@ -116,8 +116,8 @@ def submitted_of(app: App, job: Job, now: Job) -> Submitted:
 
 
 def matching(
-    app: App, found: Sequence[Submitted], task: Task[..., Any] | str | None, arguments: Mapping[str, Any]
-) -> list[Submitted]:
+    app: App, found: Sequence[SubmittedJob], task: Task[..., Any] | str | None, arguments: Mapping[str, Any]
+) -> list[SubmittedJob]:
     """Those of a task whose arguments have these values; a default counts as given."""
     name = _named(app, task)
     known = app.tasks.get(name) if name is not None else None
@@ -132,7 +132,7 @@ def matching(
     ]
 
 
-def listing(found: Sequence[Submitted]) -> str:
+def listing(found: Sequence[SubmittedJob]) -> str:
     """For the message of a failed assertion."""
     if not found:
         return "nothing was submitted"

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import msgspec
 
 from ..clock import seconds
-from ..control import Extension, Request
+from ..control import Extension, JobRequest
 from ..errors import InvalidInput, MainstayError
 from ..model import ErrorInfo, Job, Progress
 
@@ -107,7 +107,7 @@ class Context:
     def __init__(self, job: Job, link: Link, *, pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]) -> None:
         self.job = job
         """the row as it was claimed"""
-        self._followups: list[Request] | None = []
+        self._followups: list[JobRequest] | None = []
         """what was given to `submit`; None once the job has ended"""
         self._link = link
         self._pack = pack
@@ -202,11 +202,11 @@ class Context:
         for job in jobs:
             followup = getattr(job, "followup", None)
             request = job if followup is None else followup()
-            if not isinstance(request, Request):
+            if not isinstance(request, JobRequest):
                 raise InvalidInput("submit", f"{job!r} is not a job to submit; write task.job(...)")
             self._followups.append(request)
 
-    def close(self) -> tuple[Request, ...]:
+    def close(self) -> tuple[JobRequest, ...]:
         """The job has ended; what it submits with its success. Called by its worker."""
         followups, self._followups = self._followups, None
         return tuple(followups or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..control import Request
+from ..control import JobRequest
 from ..model import ErrorInfo
 
 
@@ -13,7 +13,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
     result: msgspec.Raw | None = None
     """as it is stored"""
-    followups: tuple[Request, ...] = ()
+    followups: tuple[JobRequest, ...] = ()
     """submitted in the same transaction"""
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from .. import errors
-from ..control import Plan, Request
+from ..control import JobRequest, Plan
 from ..control.failure import clean
 from ..control.options import OptionReader
 from ..control.payload import encoded
@@ -108,7 +108,7 @@ class ChildRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class Followup(msgspec.Struct, frozen=True):
-    """A `Request`, read to the end where it was made."""
+    """A `JobRequest`, read to the end where it was made."""
 
     name: str
     payload: bytes
@@ -211,12 +211,12 @@ def from_wire(ended: Ended) -> Ending:
     if not isinstance(ending, Returned):
         return ending
     followups = tuple(
-        Request(one.name, msgspec.Raw(one.payload), one.plan, one.content, one.id) for one in ending.followups
+        JobRequest(one.name, msgspec.Raw(one.payload), one.plan, one.content, one.id) for one in ending.followups
     )
     return Done(None if ending.result is None else msgspec.Raw(ending.result), followups)
 
 
-def _followup(request: Request, settings: Settings) -> Followup:
+def _followup(request: JobRequest, settings: Settings) -> Followup:
     options = request.options
     plan = options if isinstance(options, Plan) else OptionReader(settings).read(options)
     payload = encoded(request.payload, field=f"follow-up {request.name}", limit=settings.payload_limit)

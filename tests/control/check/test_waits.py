@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.control import Completion, Control, Request
+from mainstay.control import Completion, Control, JobRequest
 from mainstay.control.check import check
 from mainstay.stores import JobStore, open_store
 from mainstay.testing import VirtualClock
@@ -32,7 +32,7 @@ async def test_waiting_released_skipped_and_failed_jobs_are_all_clean(store: Job
     await control.jobs.submit("deadline", after=[lost.id], queue_deadline="5m", after_when="settled", priority=-100)
     forced = await control.jobs.submit("forced", after=[first.id, lost.id])
     cancelled = await control.jobs.submit("cancelled", after=[first.id])
-    await control.jobs.submit_group([Request("m", None, {"queue": "m"})] * 3, Request("then"))
+    await control.jobs.submit_group([JobRequest("m", None, {"queue": "m"})] * 3, JobRequest("then"))
     assert (await check(store)).violations == ()
 
     await control.operations.force(forced.id, "pending", actor="ann", reason="now")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mainstay.control import Completion, Control, Request
+from mainstay.control import Completion, Control, JobRequest
 from mainstay.control.explain import Explanation, explained
 from mainstay.errors import InvalidInput, JobNotFound
 from mainstay.testing import MemoryStore, VirtualClock
@@ -30,7 +30,7 @@ async def test_jobs_that_go_first_are_counted_by_rank(control: Control) -> None:
     session = await control.claims.open_session(worker="w1")
     await control.jobs.submit("a", queue="mail")
     await control.claims.claim(["mail"], session.id, 1)
-    ids = [made.id for made in await control.jobs.submit_many([Request("a", None, {"queue": "mail"})] * 600)]
+    ids = [made.id for made in await control.jobs.submit_many([JobRequest("a", None, {"queue": "mail"})] * 600)]
     await control.jobs.submit("a", queue="mail", priority=10)
     await control.jobs.submit("a", queue="elsewhere", priority=10)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstay.control import Completion, Control, Request
+from mainstay.control import Completion, Control, JobRequest
 from mainstay.control.schedules import Cron, Every, Ticker, describe, pause, register, resume, schedule, upcoming
 from mainstay.control.schedules.plan import ticks_between
 from mainstay.errors import NotLeader, StoreLocked
@@ -77,7 +77,7 @@ async def test_a_due_tick_makes_one_job_that_says_where_it_comes_from(bench: Ben
 async def test_a_program_may_change_the_request_of_a_tick(bench: Bench) -> None:
     await register(bench.control, [schedule("sums", Every("1m"), "report.sums", options={"queue": "reports"})])
 
-    def prepare(request: Request) -> Request:
+    def prepare(request: JobRequest) -> JobRequest:
         assert isinstance(request.options, dict)
         return msgspec.structs.replace(request, options={**request.options, "queue": "night"})
 

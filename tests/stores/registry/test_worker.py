@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import servers
-from mainstay.control import Request
+from mainstay.control import JobRequest
 from mainstay.stores.registry import JobRegistry
 from mainstay.stores.versioned import prepare_versioned
 from servers.azurite import Azurite
@@ -42,7 +42,7 @@ async def test_tasks_are_submitted_run_listed_and_checked_in_a_bucket(tmp_path: 
     try:
         worker = fleet.worker()
         await fleet.ready()
-        made = await fleet.control.jobs.submit_many([Request("chaos_tasks.quick", {"number": n}) for n in range(20)])
+        made = await fleet.control.jobs.submit_many([JobRequest("chaos_tasks.quick", {"number": n}) for n in range(20)])
         for one in made:
             assert (await fleet.settled(one.id)).status == "succeeded"
         assert len(fleet.traces(what="start")) == 20

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from mainstay.control import Control, Request
+from mainstay.control import Control, JobRequest
 from mainstay.model import Lane, Schedule
 from mainstay.stores import JobStore, TrimPolicy, open_store
 from mainstay.stores.sqlite import selection
@@ -28,7 +28,7 @@ async def test_a_claim_moves_only_so_many_rows_of_a_full_key_and_has_itself_woke
     monkeypatch.setattr(selection, "_MOST_BLOCKED", 5)
     control = Control(store)
     await control.operations.set_limit("k", 1)
-    await control.jobs.submit_many([Request("t", i, {"concurrency_key": "k"}) for i in range(12)])
+    await control.jobs.submit_many([JobRequest("t", i, {"concurrency_key": "k"}) for i in range(12)])
     free = (await control.jobs.submit("t", "free")).id
     session = (await control.claims.open_session()).id
     claimed = [job.id for job in await control.claims.claim(["default"], session, 1)]
@@ -46,7 +46,7 @@ async def test_blocked_rows_of_every_queue_come_back_when_the_limit_is_lifted(st
     control = Control(store)
     await control.operations.set_limit("k", 1)
     for queue in ("a", "b", "c"):
-        await control.jobs.submit_many([Request("t", i, {"concurrency_key": "k", "queue": queue}) for i in range(3)])
+        await control.jobs.submit_many([JobRequest("t", i, {"concurrency_key": "k", "queue": queue}) for i in range(3)])
     session = (await control.claims.open_session()).id
     assert len(await control.claims.claim(["a", "b", "c"], session, 20)) == 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainstay.control import Completion, Control, Failure, Request
+from mainstay.control import Completion, Control, Failure, JobRequest
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import MainstayError
 from mainstay.load.report.words import time_text
@@ -118,7 +118,7 @@ async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server
     hub = server.site.hub
     async with aclosing(hub.subscribe("main")) as snapshots:
         await anext(snapshots)
-        await server.control.jobs.submit_many(Request("t", n, {}) for n in range(7))
+        await server.control.jobs.submit_many(JobRequest("t", n, {}) for n in range(7))
         hub.nudge("main")
         # sooner than the next sample of the history
         while (await anext(snapshots)).waiting != 7:
@@ -128,7 +128,7 @@ async def test_the_numbers_above_the_charts_are_those_of_the_states_below(server
 
 
 async def test_the_overview_says_what_comes_in_and_of_which_time_its_curves_are(server: Server) -> None:
-    await server.control.jobs.submit_many(Request("t", n, {}) for n in range(10))
+    await server.control.jobs.submit_many(JobRequest("t", n, {}) for n in range(10))
     await looked(server)
     text = await text_of(server, "/")
     assert re.findall(r"<h2>Submitted</h2>\s*<p class=\"figure\">(\S+) <small>a minute", text) == ["60"]
@@ -152,7 +152,7 @@ async def test_an_id_that_is_searched_for_leads_to_its_job(server: Server) -> No
 
 
 async def test_pages_of_a_list_follow_each_other_without_gap_or_overlap(server: Server) -> None:
-    made = await server.control.jobs.submit_many(Request("t", n, {"queue": "q"}) for n in range(120))
+    made = await server.control.jobs.submit_many(JobRequest("t", n, {"queue": "q"}) for n in range(120))
     seen: list[str] = []
     path = "/jobs?queue=q"
     while path:
@@ -230,7 +230,7 @@ async def test_a_job_that_never_was_is_not_found(server: Server) -> None:
 
 async def test_a_preview_does_nothing_and_what_is_confirmed_is_what_it_showed(server: Server) -> None:
     control = server.control
-    made = await control.jobs.submit_many(Request("t", n, {"queue": "q"}) for n in range(25))
+    made = await control.jobs.submit_many(JobRequest("t", n, {"queue": "q"}) for n in range(25))
     text = await text_of(server, "/jobs/bulk?all=matching&action=cancel&queue=q")
     assert "Cancel ALL 25 jobs that match?" in text
     assert rows(text) == [each.id for each in made[:10]]
@@ -265,7 +265,7 @@ async def test_what_comes_to_match_after_a_preview_is_not_meant(server: Server) 
 
 
 async def test_a_preview_of_those_chosen_names_only_these(server: Server) -> None:
-    made = await server.control.jobs.submit_many(Request("t", n, {"queue": "q"}) for n in range(3))
+    made = await server.control.jobs.submit_many(JobRequest("t", n, {"queue": "q"}) for n in range(3))
     text = await text_of(server, f"/jobs/bulk?action=cancel&queue=q&id={made[1].id}")
     assert rows(text) == [made[1].id]
 
@@ -398,7 +398,7 @@ async def test_the_overview_says_when_the_store_does_not_answer(
 
 async def test_the_overview_names_the_queues_that_need_somebody(server: Server) -> None:
     control, hub = server.control, server.site.hub
-    await control.jobs.submit_many(Request("t", n, {"queue": "deep"}) for n in range(7))
+    await control.jobs.submit_many(JobRequest("t", n, {"queue": "deep"}) for n in range(7))
     await control.jobs.submit("t", queue="shallow")
     await control.operations.pause("stopped", reason="the disk is full")
     async with aclosing(hub.subscribe("main")) as snapshots:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.control import Control, Failure, Request
+from mainstay.control import Control, Failure, JobRequest
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import StoreError
 from mainstay.model import ErrorInfo
@@ -117,7 +117,7 @@ async def test_batches_and_load_tests_at_work_are_told_and_plain_tasks_are_not()
     async with hub_on() as (hub, control, _):
         for kind in ("task", "batch", "load"):
             plan = msgspec.structs.replace(control.jobs.plan(), kind=kind)
-            await control.store.insert(control.jobs.new_jobs([Request(f"a-{kind}", None, plan)]))
+            await control.store.insert(control.jobs.new_jobs([JobRequest(f"a-{kind}", None, plan)]))
         session = await control.claims.open_session(worker="w")
         await control.claims.claim(["default"], session.id, 3)
         hub.nudge("main")

@@ -15,7 +15,7 @@ from ...model import Job, Schedule
 from ...stores import Query
 from ..control import Control
 from ..failure import shown
-from ..job_factory import Request
+from ..job_factory import JobRequest
 from ..options import check_text
 from ..submission import Submitted
 from .plan import COUNTED, ticks_between, upcoming
@@ -93,7 +93,7 @@ async def resume(control: Control, name: str, *, actor: str = "client") -> None:
 
 
 async def run_now(
-    control: Control, name: str, *, actor: str, prepare: Callable[[Request], Request] | None = None
+    control: Control, name: str, *, actor: str, prepare: Callable[[JobRequest], JobRequest] | None = None
 ) -> Submitted:
     """Submit the schedule's job at once, beside its ticks; also when it is paused. With overlap "skip" the answer may
     be the job that is not settled yet (`created` is False). `prepare` is that of the `Ticker`: a program's hooks."""

@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InvalidInput
 from ...model import Settings
 from ..failure import shown
-from ..job_factory import Request
+from ..job_factory import JobRequest
 from ..options import OptionReader, check_count, check_name
 from ..payload import encoded
 from .when import StoredWhen, When, when_of
@@ -120,9 +120,9 @@ def schedule(
     return spec
 
 
-def request_of(spec: ScheduleSpec, *, scheduled_for: datetime) -> Request:
+def request_of(spec: ScheduleSpec, *, scheduled_for: datetime) -> JobRequest:
     """The job of a tick."""
-    return Request(spec.task, msgspec.Raw(spec.payload), _options_of(spec, scheduled_for))
+    return JobRequest(spec.task, msgspec.Raw(spec.payload), _options_of(spec, scheduled_for))
 
 
 def _options_of(spec: ScheduleSpec, scheduled_for: datetime) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ...stores import Inserted
 from ..control import Control
 from ..duties import Duty
 from ..failure import shown
-from ..job_factory import Request
+from ..job_factory import JobRequest
 from .plan import TickPlan, due_ticks
 from .spec import ScheduleSpec, read_spec, request_of
 from .when import When, at_of, ms_of
@@ -56,7 +56,7 @@ class Ticker:
         whens: Mapping[str, When] | None = None,
         *,
         grace_s: float | None = None,
-        prepare: Callable[[Request], Request] | None = None,
+        prepare: Callable[[JobRequest], JobRequest] | None = None,
     ) -> None:
         self._control = control
         self._store = control.store

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...app import App
-from ...control import Control, Request, Submitted
+from ...control import Control, JobRequest, Submitted
 from ...control.json_view import stored_value
 from ...errors import MainstayError, UnknownTask
 from ...model import Job
@@ -27,7 +27,7 @@ class Maker(Protocol):
 
     validated: bool
 
-    def request(self, given: Given, *, key: str | None = None) -> Request: ...
+    def request(self, given: Given, *, key: str | None = None) -> JobRequest: ...
 
     async def result(self, job: Job) -> Any: ...
 
@@ -42,7 +42,7 @@ class Checked:
         self._options = options
         self._submits = task.options(**options)
 
-    def request(self, given: Given, *, key: str | None = None) -> Request:
+    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
         """Bound, checked, and seen by the hooks of the app."""
         submits = self._submits if key is None else self._task.options(**{**self._options, "key": key})
         return submits.job(**given.typed(self._task)).ready()
@@ -61,7 +61,7 @@ class OfLoad:
         self._name = name
         self._options = options
 
-    def request(self, given: Given, *, key: str | None = None) -> Request:
+    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
         """Checked as a whole: the plan of the run is made."""
         from ...load.plan import LoadOptions  # noqa: PLC0415 - an extra
 
@@ -85,10 +85,10 @@ class Unchecked:
         self._options = options
         self._plan = control.jobs.plan(**options)
 
-    def request(self, given: Given, *, key: str | None = None) -> Request:
+    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
         """As it is."""
         plan = self._plan if key is None else self._control.jobs.plan(**{**self._options, "key": key})
-        return Request(self._name, given.plain(), plan)
+        return JobRequest(self._name, given.plain(), plan)
 
     async def result(self, job: Job) -> Any:
         return None if job.result is None else stored_value(job.result)
@@ -158,7 +158,7 @@ async def submit_lines(
             raise
 
 
-async def _store(control: Control, requests: list[Request], chunk: list[Line], stored: Stored) -> None:
+async def _store(control: Control, requests: list[JobRequest], chunk: list[Line], stored: Stored) -> None:
     try:
         stored.jobs += await control.jobs.submit_many(requests)
     except MainstayError as error:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...control import bulk
 from ...control.actions import Action, cancelling, deleting, retrying
-from ...control.bulk import Answer, Found
+from ...control.bulk import BulkAnswer, JobSelection
 from ...errors import InvalidInput
 from . import fields
 from .fields import JobId, Reason
@@ -61,10 +61,10 @@ async def act_on_jobs(ask: ApiRequest[NoParameters, BulkRequest]) -> Response:
     return await carried_out(ask, action, found, dry_run=wanted.dry_run)
 
 
-async def carried_out(ask: ApiRequest[Any, Any], action: Action, found: Found, *, dry_run: bool) -> Response:
+async def carried_out(ask: ApiRequest[Any, Any], action: Action, found: JobSelection, *, dry_run: bool) -> Response:
     """Do it, unless this is only to see what it would do; and tell."""
     done = refused = 0
-    refusals: list[Answer] = []
+    refusals: list[BulkAnswer] = []
     if not dry_run:
         async for answers in bulk.carry_out(ask.control, found, action.do):
             done += sum(each.ok for each in answers)

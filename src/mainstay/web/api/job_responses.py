@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...control.bulk import Answer
+from ...control.bulk import BulkAnswer
 from ...control.json_view import EventView, JobView, SessionView
 from ...stores import Refusal
 
@@ -110,7 +110,7 @@ class BulkResult(msgspec.Struct, frozen=True, kw_only=True):
     """the first of them, as they were before"""
     done: int
     refused: int
-    refusals: tuple[Answer, ...]
+    refusals: tuple[BulkAnswer, ...]
     """the first of the refused, and why"""
     more: bool
     """more jobs may match: ask again"""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...control import bulk, overview
 from ...control.actions import WAITING, deleting, withdrawing
-from ...control.overview import Queue, Queues
+from ...control.overview import QueueOverview, QueuesOverview
 from ...model import QueueSettings
 from ...stores import Query
 from ..problems import Problem
@@ -119,12 +119,14 @@ def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOp
 
 
 OPERATIONS = (
-    _of("/queues", list_queues, "List the queues", Queues, method="GET", scope="read", description="The queues."),
+    _of(
+        "/queues", list_queues, "List the queues", QueuesOverview, method="GET", scope="read", description="The queues."
+    ),
     _of(
         "/queues/{name}",
         get_queue,
         "Look at one queue",
-        Queue,
+        QueueOverview,
         method="GET",
         scope="read",
         description="The queue.",

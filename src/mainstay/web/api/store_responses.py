@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ...control.overview import Limit
+from ...control.overview import LimitOverview
 from ...stores import Violation
 
 
@@ -46,7 +46,7 @@ class QuickCheckResult(msgspec.Struct, kw_only=True):
 class LimitList(msgspec.Struct, frozen=True, kw_only=True):
     """The limits that are set."""
 
-    limits: list[Limit]
+    limits: list[LimitOverview]
 
 
 class LastJob(msgspec.Struct, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control import Request
+from ...control import JobRequest
 from ...control.options import check_text
 from ...control.payload import encoded, unique_of
 from ...control.task_defaults import filled
@@ -83,7 +83,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         payload = {} if self.payload is None else self.payload
         return msgspec.structs.replace(self, payload=payload, **filled(own, usable))
 
-    def request(self, key: str | None = None) -> Request:
+    def request(self, key: str | None = None) -> JobRequest:
         """As control takes it."""
         options = {
             name: value
@@ -98,7 +98,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             if self.key not in (None, key):
                 raise InvalidInput("key", "is not the same as the header Idempotency-Key; send one of them")
             options["key"] = key
-        return Request(self.name, self.payload, options)
+        return JobRequest(self.name, self.payload, options)
 
 
 class JobSubmissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -244,14 +244,14 @@ def _check_number(ask: ApiRequest[Any, Any], field: str, jobs: Sequence[JobSubmi
     return most
 
 
-def _named(request: Callable[[], Request], where: str) -> Request:
+def _named(request: Callable[[], JobRequest], where: str) -> JobRequest:
     try:
         return request()
     except InvalidInput as error:
         raise InvalidInput(f"{where}.{error.field}", error.rule) from None
 
 
-def _keyed(job: JobSubmission, key: str, *, within: bytes) -> Request:
+def _keyed(job: JobSubmission, key: str, *, within: bytes) -> JobRequest:
     """A job whose key stands for its payload within a whole list: the same key in another list is refused."""
     payload = encoded(job.payload, field="payload", limit=sys.maxsize)
     if job.unique is True:

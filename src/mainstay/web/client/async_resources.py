@@ -11,7 +11,7 @@ from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
 from ...batch.web.responses import BatchStatusView, ResumeResult
 from ...control.json_view import JobView
-from ...control.overview import Limit, Queue
+from ...control.overview import LimitOverview, QueueOverview
 from ...model import QueueSettings
 from ..api.job_responses import BulkResult, JobPage
 from ..api.store_responses import ScheduleInfo
@@ -95,12 +95,12 @@ class AsyncQueuesResource:
         self._core = core
         self._run = run
 
-    async def all(self) -> list[Queue]:
+    async def all(self) -> list[QueueOverview]:
         """List the queues that have jobs or settings, by name."""
         found = await self._run(self._core.seen())
         return found.queues
 
-    async def get(self, name: str) -> Queue:
+    async def get(self, name: str) -> QueueOverview:
         """Read one queue."""
         return await self._run(self._core.one(name))
 
@@ -124,7 +124,7 @@ class AsyncQueuesResource:
         """Cancel, or delete, all of its waiting jobs."""
         return await self._run(self._core.purge(name, delete_them=delete, dry_run=dry_run, limit=limit, reason=reason))
 
-    async def limits(self) -> list[Limit]:
+    async def limits(self) -> list[LimitOverview]:
         """List the limits of concurrency keys."""
         return await self._run(self._core.limits())
 

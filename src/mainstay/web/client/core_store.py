@@ -11,7 +11,7 @@ from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
 from ...batch.web.responses import BatchStatusView, OutputPage, ResumeResult
 from ...control.json_view import SessionView, StatsView
-from ...control.overview import Limit, Queue, Queues
+from ...control.overview import LimitOverview, QueueOverview, QueuesOverview
 from ...load.stats.model import Summary
 from ...model import QueueSettings
 from ..api.job_responses import BulkResult, DrainedSessions, WorkerList, WorkingSession
@@ -36,16 +36,16 @@ class _Samples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueCore:
-    """Queues, and the limits of concurrency keys."""
+    """QueuesOverview, and the limits of concurrency keys."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def seen(self) -> Flow[Queues]:
-        return self._core.ask(get("/queues", Queues, self._core.query()))
+    def seen(self) -> Flow[QueuesOverview]:
+        return self._core.ask(get("/queues", QueuesOverview, self._core.query()))
 
-    def one(self, name: str) -> Flow[Queue]:
-        return self._core.ask(get(f"/queues/{named(name)}", Queue, self._core.query()))
+    def one(self, name: str) -> Flow[QueueOverview]:
+        return self._core.ask(get(f"/queues/{named(name)}", QueueOverview, self._core.query()))
 
     def pause(self, name: str, reason: str | None) -> Flow[QueueSettings]:
         return self._post(name, "pause", QueueSettings, {"reason": reason}, safe=True)
@@ -59,7 +59,7 @@ class QueueCore:
         body = {"delete": delete_them, "dry_run": dry_run, "limit": limit, "reason": reason}
         return self._post(name, "purge", BulkResult, body, safe=dry_run)
 
-    def limits(self) -> Flow[list[Limit]]:
+    def limits(self) -> Flow[list[LimitOverview]]:
         found = yield from self._core.ask(get("/limits", LimitList, self._core.query()))
         return found.limits
 

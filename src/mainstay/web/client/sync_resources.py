@@ -13,7 +13,7 @@ from ...batch.report.heat_map import HeatMap
 from ...batch.report.model import BatchReport
 from ...batch.web.responses import BatchStatusView, ResumeResult
 from ...control.json_view import JobView
-from ...control.overview import Limit, Queue
+from ...control.overview import LimitOverview, QueueOverview
 from ...model import QueueSettings
 from ..api.job_responses import BulkResult, JobPage
 from ..api.store_responses import ScheduleInfo
@@ -94,12 +94,12 @@ class QueuesResource:
         self._core = core
         self._run = run
 
-    def all(self) -> list[Queue]:
+    def all(self) -> list[QueueOverview]:
         """List the queues that have jobs or settings, by name."""
         found = self._run(self._core.seen())
         return found.queues
 
-    def get(self, name: str) -> Queue:
+    def get(self, name: str) -> QueueOverview:
         """Read one queue."""
         return self._run(self._core.one(name))
 
@@ -123,7 +123,7 @@ class QueuesResource:
         """Cancel, or delete, all of its waiting jobs."""
         return self._run(self._core.purge(name, delete_them=delete, dry_run=dry_run, limit=limit, reason=reason))
 
-    def limits(self) -> list[Limit]:
+    def limits(self) -> list[LimitOverview]:
         """List the limits of concurrency keys."""
         return self._run(self._core.limits())
 

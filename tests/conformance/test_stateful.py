@@ -445,5 +445,5 @@ class StoreBesideModel(RuleBasedStateMachine):
 def test_a_store_agrees_with_the_model_whatever_happens(adapter: Adapter) -> None:
     machine = type("Machine", (StoreBesideModel,), {"adapter": adapter})
     # a step of a server's takes several times as long as one of a file
-    examples = {"memory": 150, "sqlite": 24, "registry": 8}.get(adapter.name, 12)
+    examples = {"memory": 100, "registry": 8}.get(adapter.name, 12)
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None))

@@ -11,7 +11,7 @@ import pytest
 
 from mainstay.batch.places import Places, outputs_url
 from mainstay.errors import InvalidInput
-from mainstay.outputs import Group, Manifest, Unit, save_manifest
+from mainstay.outputs import Manifest, ManifestGroup, Unit, save_manifest
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_a_url_without_secrets_is_stored_as_it_is() -> None:
 async def test_a_manifest_that_many_ask_for_at_once_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     places = Places()
     store = await places.get("memory:", create=True)
-    group = Group.of([Unit("study", "1", {}, seed) for seed in range(3)], ["a"])
+    group = ManifestGroup.of([Unit("study", "1", {}, seed) for seed in range(3)], ["a"])
     await save_manifest(store, Manifest(job="job", groups=[group]))
     read = store.blobs.read
     asked: list[str] = []

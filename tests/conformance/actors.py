@@ -20,7 +20,7 @@ import msgspec
 
 from mainstay.clock import SystemClock
 from mainstay.model import IdSource, Job, Session
-from mainstay.stores import Answer, Change, JobStore, NewJob, open_store
+from mainstay.stores import Change, ChangeResult, JobStore, NewJob, open_store
 from mainstay.testing import new_job
 from tests.conformance.history import Entry, History, read, write
 from tests.conformance.patience import patiently
@@ -169,7 +169,9 @@ class Worker(Actor):
     def _change(self, job: Job, *moves: str) -> Change:
         return self._world.change(job, *moves, holder=self._session)
 
-    async def _send(self, what: Literal["complete", "again", "release"], changes: Sequence[Change]) -> list[Answer]:
+    async def _send(
+        self, what: Literal["complete", "again", "release"], changes: Sequence[Change]
+    ) -> list[ChangeResult]:
         if not changes:
             return []
         began = time.monotonic()

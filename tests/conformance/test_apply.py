@@ -11,7 +11,7 @@ import pytest
 from mainstay.lifecycle import Move
 from mainstay.lifecycle.seals import digest_text
 from mainstay.model import ErrorInfo, Progress
-from mainstay.stores import Change, Report
+from mainstay.stores import Change, ClaimReport
 from tests.conformance.world import World
 
 
@@ -239,7 +239,7 @@ async def test_no_change_makes_a_counter_smaller(world: World, counter: str) -> 
     job = await world.running()
     grown = {"failures": 2, "crashes": 2, "releases": 2, "losses": 2}
     await world.move(job, Move(to="running", reason="so far", flag="note", fields=grown))
-    await world.store.report([Report(job_id=job.id, session="s1", token=1, started_ms=1)])
+    await world.store.report([ClaimReport(job_id=job.id, session="s1", token=1, started_ms=1)])
     row = await world.row(job)
     good = world.change(row, "succeeded")
     before = await world.dump()
@@ -256,7 +256,7 @@ async def test_no_change_makes_a_counter_smaller(world: World, counter: str) -> 
 async def test_a_change_from_before_the_start_was_reported_is_a_conflict(world: World) -> None:
     await world.open("s1")
     seen = await world.running()
-    await world.store.report([Report(job_id=seen.id, session="s1", token=1, started_ms=world.clock.now_ms())])
+    await world.store.report([ClaimReport(job_id=seen.id, session="s1", token=1, started_ms=world.clock.now_ms())])
     assert (await world.move(seen, "succeeded", holder="s1")).outcome == "conflict"
     assert (await world.move(await world.row(seen), "succeeded", holder="s1")).outcome == "applied"
 
@@ -265,7 +265,9 @@ async def test_a_change_leaves_what_the_holder_reported_alone(world: World) -> N
     await world.open("s1")
     seen = await world.running()
     progress = Progress(done=3, total=4, message="nearly")
-    await world.store.report([Report(job_id=seen.id, session="s1", token=1, progress=progress, checkpoint=b"here")])
+    await world.store.report(
+        [ClaimReport(job_id=seen.id, session="s1", token=1, progress=progress, checkpoint=b"here")]
+    )
 
     answer = await world.move(seen, "failed", "pending", holder="s1")
 
@@ -419,7 +421,7 @@ async def test_a_batch_of_completions_is_written_as_it_was_decided(world: World)
     await world.move(noted, Move(to="running", flag="note", reason="seen"), holder="s1")
     reported = await world.running()
     await world.store.report(
-        [Report(job_id=reported.id, session="s1", token=1, started_ms=5, progress=Progress(done=1, total=2))]
+        [ClaimReport(job_id=reported.id, session="s1", token=1, started_ms=5, progress=Progress(done=1, total=2))]
     )
     parent = await world.running(kind="batch")
     unit = await world.running(parent=parent.id)
@@ -457,7 +459,7 @@ async def test_a_completion_and_a_move_that_say_the_same_come_to_the_same_row(wo
 async def test_a_note_on_a_row_that_was_reported_on_keeps_the_time_it_gained(world: World) -> None:
     await world.open("s1")
     seen = await world.running()
-    await world.store.report([Report(job_id=seen.id, session="s1", token=1, progress=Progress(done=1, total=2))])
+    await world.store.report([ClaimReport(job_id=seen.id, session="s1", token=1, progress=Progress(done=1, total=2))])
     note = world.change(seen, Move(to="running", flag="note", reason="seen"), holder="s1")
     assert note.kind == "note"
 

@@ -12,7 +12,7 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Options
-from mainstay.stores import Query, Report
+from mainstay.stores import ClaimReport, Query
 from mainstay.stores.omitted_values import size_left_out
 from mainstay.stores.query_filter import matches
 from tests.conformance.world import World
@@ -300,7 +300,9 @@ async def test_a_list_leaves_out_values_that_are_longer_than_it_asks_for(world: 
     )
     if "session" in query:
         [job] = await world.claim(queues=["long"])
-        assert await world.store.report([Report(job_id=job.id, session="s1", token=job.token, checkpoint=b"c" * 10)])
+        assert await world.store.report(
+            [ClaimReport(job_id=job.id, session="s1", token=job.token, checkpoint=b"c" * 10)]
+        )
 
     [row] = (await world.store.find(Query(**query, value_bytes=10))).jobs
     assert size_left_out(row.payload) == 1000

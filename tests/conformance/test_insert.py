@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from mainstay.errors import Conflict, InvalidInput, KeyConflict, UniqueClash
-from mainstay.stores import Inserted, Query
+from mainstay.stores import InsertResult, Query
 from tests.conformance.world import World
 
 
 async def test_an_inserted_job_is_stored_whole_with_its_first_event(world: World) -> None:
     new = world.new(name="mail.send", payload=b"\x81\xa1a\x01")
 
-    assert await world.store.insert([new]) == [Inserted(new.job.id, True)]
+    assert await world.store.insert([new]) == [InsertResult(new.job.id, True)]
 
     assert await world.row(new.job.id) == new.job
     assert await world.store.events(new.job.id) == list(new.events)
@@ -33,7 +33,7 @@ async def test_the_same_key_and_content_gives_the_first_job_back(world: World) -
     first = await world.submit(key="order-7")
     before = await world.dump()
 
-    assert await world.store.insert([world.new(key="order-7")]) == [Inserted(first.id, False, "key")]
+    assert await world.store.insert([world.new(key="order-7")]) == [InsertResult(first.id, False, "key")]
 
     assert await world.dump() == before
 
@@ -44,9 +44,9 @@ async def test_a_key_repeated_inside_one_batch_gives_one_job(world: World) -> No
     made = await world.store.insert(batch)
 
     assert made == [
-        Inserted(batch[0].job.id, True),
-        Inserted(batch[1].job.id, True),
-        Inserted(batch[0].job.id, False, "key"),
+        InsertResult(batch[0].job.id, True),
+        InsertResult(batch[1].job.id, True),
+        InsertResult(batch[0].job.id, False, "key"),
     ]
     assert await world.store.get([batch[2].job.id]) == [None]
 
@@ -82,14 +82,14 @@ async def test_an_expired_key_can_be_used_again(world: World) -> None:
     second = await world.submit(key="k", content=b"other")
 
     assert second.id != first.id
-    assert await world.store.insert([world.new(key="k", content=b"other")]) == [Inserted(second.id, False, "key")]
+    assert await world.store.insert([world.new(key="k", content=b"other")]) == [InsertResult(second.id, False, "key")]
 
 
 async def test_a_key_is_remembered_after_its_job_is_done(world: World) -> None:
     await world.open("s1")
     job = await world.running(key="k")
     await world.move(job, "succeeded", holder="s1")
-    assert await world.store.insert([world.new(key="k")]) == [Inserted(job.id, False, "key")]
+    assert await world.store.insert([world.new(key="k")]) == [InsertResult(job.id, False, "key")]
 
 
 async def test_concurrent_submits_of_one_key_give_one_job(world: World) -> None:
@@ -103,10 +103,10 @@ async def test_concurrent_submits_of_one_key_give_one_job(world: World) -> None:
 async def test_a_unique_key_is_held_until_its_job_settles(world: World) -> None:
     await world.open("s1")
     first = await world.running(unique_key="u")
-    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(first.id, False, "unique")]
+    assert await world.store.insert([world.new(unique_key="u")]) == [InsertResult(first.id, False, "unique")]
 
     await world.move(first, "cancelling")
-    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(first.id, False, "unique")]
+    assert await world.store.insert([world.new(unique_key="u")]) == [InsertResult(first.id, False, "unique")]
 
     await world.move(await world.row(first), "cancelled")
     [made] = await world.store.insert([world.new(unique_key="u")])
@@ -126,14 +126,14 @@ async def test_a_unique_clash_is_refused_when_asked_and_nothing_is_written(world
 async def test_a_unique_key_repeated_inside_one_batch_gives_one_job(world: World) -> None:
     first, second = world.new(unique_key="u"), world.new(unique_key="u")
     made = await world.store.insert([first, second])
-    assert made == [Inserted(first.job.id, True), Inserted(first.job.id, False, "unique")]
+    assert made == [InsertResult(first.job.id, True), InsertResult(first.job.id, False, "unique")]
 
 
 async def test_a_job_that_waits_for_a_retry_still_holds_its_unique_key(world: World) -> None:
     await world.open("s1")
     job = await world.running(unique_key="u")
     await world.move(job, "failed", "scheduled", holder="s1")
-    assert await world.store.insert([world.new(unique_key="u")]) == [Inserted(job.id, False, "unique")]
+    assert await world.store.insert([world.new(unique_key="u")]) == [InsertResult(job.id, False, "unique")]
 
 
 async def test_a_settled_job_cannot_come_back_while_another_holds_its_unique_key(world: World) -> None:

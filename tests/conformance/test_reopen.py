@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.model import QueueSettings, Schedule
-from mainstay.stores import Inserted
+from mainstay.stores import InsertResult
 from mainstay.testing import VirtualClock
 from tests.conformance.adapters import ADAPTERS, Adapter
 from tests.conformance.world import World
@@ -41,7 +41,7 @@ async def test_everything_acknowledged_is_there_again(adapter: Adapter, tmp_path
         assert await again.store.tick("nightly", 5, [again.new()]) is None
         assert (await again.store.lead("main", "s1", 3600)).epoch == lead.epoch
         again.clock.advance(1)
-        assert await again.store.insert([again.new(key="k1")]) == [Inserted(keyed.id, False, "key")]
+        assert await again.store.insert([again.new(key="k1")]) == [InsertResult(keyed.id, False, "key")]
         await again.assert_sound()
     finally:
         await again.store.close()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from mainstay.lifecycle import Move
 from mainstay.model import Job, Options, Progress
-from mainstay.stores import Pulse, Report
+from mainstay.stores import ClaimReport, Pulse
 from tests.conformance.world import World
 
 
-def started(job: Job, at_ms: int, session: str = "s1") -> Report:
-    return Report(job_id=job.id, session=session, token=job.token, started_ms=at_ms)
+def started(job: Job, at_ms: int, session: str = "s1") -> ClaimReport:
+    return ClaimReport(job_id=job.id, session=session, token=job.token, started_ms=at_ms)
 
 
-def progressed(job: Job, done: float, session: str = "s1") -> Report:
-    return Report(job_id=job.id, session=session, token=job.token, progress=Progress(done=done, total=10))
+def progressed(job: Job, done: float, session: str = "s1") -> ClaimReport:
+    return ClaimReport(job_id=job.id, session=session, token=job.token, progress=Progress(done=done, total=10))
 
 
 async def test_a_start_is_counted_once_per_token(world: World) -> None:
@@ -45,7 +45,7 @@ async def test_a_report_changes_no_version_and_writes_no_event(world: World) -> 
 async def test_values_that_are_not_reported_stay(world: World) -> None:
     await world.open("s1")
     job = await world.running()
-    await world.store.report([Report(job_id=job.id, session="s1", token=1, checkpoint=b"one")])
+    await world.store.report([ClaimReport(job_id=job.id, session="s1", token=1, checkpoint=b"one")])
     world.clock.advance(1)
     await world.store.report([progressed(job, 4)])
     row = await world.row(job)
@@ -62,7 +62,7 @@ async def test_a_report_under_a_token_that_is_no_longer_held_is_refused(world: W
     before = await world.row(ghost)
 
     reports = [progressed(ghost, 1), progressed(alive, 2), progressed(settled, 3), progressed(alive, 4, session="s2")]
-    never = Report(job_id="nobody", session="s1", token=1, checkpoint=b"x")
+    never = ClaimReport(job_id="nobody", session="s1", token=1, checkpoint=b"x")
 
     assert await world.store.report([*reports, never]) == [False, True, False, False, False]
     assert await world.row(ghost) == before
@@ -106,7 +106,7 @@ async def test_a_checkpoint_alone_is_no_progress(world: World) -> None:
     await world.store.report([started(job, world.clock.now_ms())])
     expires_ms = (await world.row(job)).expires_ms
     world.clock.advance(5)
-    await world.store.report([Report(job_id=job.id, session="s1", token=1, checkpoint=b"x")])
+    await world.store.report([ClaimReport(job_id=job.id, session="s1", token=1, checkpoint=b"x")])
     row = await world.row(job)
     assert (row.expires_ms, row.progress_ms) == (expires_ms, None)
 

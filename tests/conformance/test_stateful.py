@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from mainstay.lifecycle import JOB, Move
 from mainstay.model import AWAITS_MS, Job, Options, QueueSettings
-from mainstay.stores import Change, Report
+from mainstay.stores import Change, ClaimReport
 from mainstay.testing import VirtualClock
 from tests.conformance.adapters import Adapter
 from tests.conformance.world import World
@@ -265,7 +265,9 @@ class StoreBesideModel(RuleBasedStateMachine):
         if (job_id := self.pick(n, *HELD)) is None:
             return
         known = self.jobs[job_id]
-        report = Report(job_id=job_id, session=known.holder or "", token=known.token, started_ms=self.clock.now_ms())
+        report = ClaimReport(
+            job_id=job_id, session=known.holder or "", token=known.token, started_ms=self.clock.now_ms()
+        )
         assert self.run(self.world.store.report([report])) == [True]
         known.starts += not known.started
         known.started = True

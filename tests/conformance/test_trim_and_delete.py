@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mainstay.lifecycle import Move
 from mainstay.model import Job, Options
-from mainstay.stores import Inserted, Trimmed, TrimPolicy
+from mainstay.stores import InsertResult, Trimmed, TrimPolicy
 from tests.conformance.world import World
 
 
@@ -134,7 +134,7 @@ async def test_expired_keys_go_and_others_outlive_their_job(world: World) -> Non
 
     assert (trimmed.jobs, trimmed.keys) == (2, 1)
     assert await left(world, short, long) == [False, False]
-    assert await world.store.insert([world.new(key="long")]) == [Inserted(long.id, False, "key")]
+    assert await world.store.insert([world.new(key="long")]) == [InsertResult(long.id, False, "key")]
     [made] = await world.store.insert([world.new(key="short")])
     assert made.created
 

@@ -11,7 +11,7 @@ import msgspec
 from mainstay.lifecycle import Move, apply, succeed
 from mainstay.lifecycle.invariants import Finding, inspect
 from mainstay.model import AWAITS_MS, IdSource, Job, Options, Session
-from mainstay.stores import Answer, Audited, Change, JobStore, NewJob
+from mainstay.stores import Audited, Change, ChangeResult, JobStore, NewJob
 from mainstay.testing import VirtualClock, new_job
 
 #: what compares a row with what its events seal
@@ -82,7 +82,7 @@ class World:
         )
         return Change.of(job, moved, holder=holder, **more)
 
-    async def move(self, job: Job, *moves: str | Move, **more: Any) -> Answer:
+    async def move(self, job: Job, *moves: str | Move, **more: Any) -> ChangeResult:
         [answer] = await self.store.apply([self.change(job, *moves, **more)])
         return answer
 

@@ -11,7 +11,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.errors import InvalidInput, PayloadTooLarge
 from mainstay.model import Progress, Settings
-from mainstay.stores import Report
+from mainstay.stores import ClaimReport
 
 from .conftest import Bench
 
@@ -94,9 +94,9 @@ async def test_numbers_and_texts_of_types_made_from_the_plain_ones_are_stored_as
     assert (await bench.control.jobs.get(job.id)).progress == stored
 
 
-def _bare(job_id: str, session: str | None, **said: Any) -> Report:
+def _bare(job_id: str, session: str | None, **said: Any) -> ClaimReport:
     """A report as another process may have made it, without being looked at."""
-    return Report(job_id=job_id, session=session or "", token=1, **said)
+    return ClaimReport(job_id=job_id, session=session or "", token=1, **said)
 
 
 async def test_a_report_that_cannot_be_stored_is_refused_by_the_name_of_its_job_and_spoils_no_other(

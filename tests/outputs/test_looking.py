@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.outputs import About, OutputStore, Unit, output_path
+from mainstay.outputs import Origin, OutputStore, Unit, output_path
 
 UNITS = 5_000
 
@@ -97,14 +97,14 @@ async def test_thousands_of_units_are_looked_up_with_exactly_what_is_wrong(folde
 
 
 def plant(root: Path, units: list[Unit]) -> None:
-    from mainstay.outputs import About, File, entry, unit_folder
+    from mainstay.outputs import Origin, OutputFile, entry, unit_folder
 
-    contents = {"result": File(10, "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882")}
+    contents = {"result": OutputFile(10, "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882")}
     for unit in units:
         folder = unit_folder(unit)
         (root / folder).mkdir(parents=True)
         (root / folder / "result").write_bytes(b"0123456789")
-        body = entry.made(unit, contents, About(), 0, kept={})
+        body = entry.made(unit, contents, Origin(), 0, kept={})
         (root / folder / entry.name_for(folder, body, contents)).write_bytes(body)
 
 
@@ -138,14 +138,14 @@ async def test_a_digest_of_what_is_there_differs_when_it_came_out_otherwise(stor
 
 async def test_fields_of_ones_own_are_told_for_many_units_at_once(store: OutputStore) -> None:
     units = [Unit("sir", "1", {}, seed) for seed in range(3)]
-    await store.publish(units[0], {"result": b""}, About(more={"made_of": "this"}))
+    await store.publish(units[0], {"result": b""}, Origin(more={"made_of": "this"}))
     await store.publish(units[2], {"result": b""})
 
     assert await store.notes(units) == [{"made_of": "this"}, {}, {}]
 
 
 async def test_the_source_that_made_a_unit_is_told_by_content(store: OutputStore, unit: Unit) -> None:
-    await store.publish(unit, {"result": b"1"}, About(more={"source": "abc123"}))
+    await store.publish(unit, {"result": b"1"}, Origin(more={"source": "abc123"}))
 
     for fresh in (False, True):
         (seen,) = await store.look([unit], ["result"], verify="content", fresh=fresh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstay.errors import InvalidInput, OutputCorrupt, OutputMissing, SchemaTooNew
-from mainstay.outputs import Group, Manifest, OutputStore, Unit, load_manifest, output_path, save_manifest
+from mainstay.outputs import Manifest, ManifestGroup, OutputStore, Unit, load_manifest, output_path, save_manifest
 
 JOB = "018bcfe5-6800-7000-8000-0123456789ab"
 
@@ -13,7 +13,10 @@ JOB = "018bcfe5-6800-7000-8000-0123456789ab"
 def manifest(sets: int = 3, seeds: int = 2) -> Manifest:
     units = [Unit("sir", "1", {"beta": n / 10, "n": n}, seed) for n in range(sets) for seed in range(seeds)]
     scores = [Unit("sir.score", "1", {"beta": n / 10, "n": n}) for n in range(sets)]
-    groups = [Group.of(units, {"result": "result.npy", "log": "log.txt"}), Group.of(scores, ["score.json"])]
+    groups = [
+        ManifestGroup.of(units, {"result": "result.npy", "log": "log.txt"}),
+        ManifestGroup.of(scores, ["score.json"]),
+    ]
     return Manifest(job=JOB, groups=groups)
 
 
@@ -67,7 +70,7 @@ async def test_a_manifest_of_a_newer_mainstay_is_refused(memory: OutputStore) ->
 async def test_a_hundred_thousand_units_are_a_few_hundred_kilobytes(memory: OutputStore) -> None:
     pairs = [(row, seed) for row in range(10_000) for seed in range(10)]
     params = [{"beta": row / 1000, "gamma": row / 7, "n": row} for row in range(10_000)]
-    group = Group(study="sir", code="1", outputs={"result": "result.npy"}, params=params, pairs=pairs)
+    group = ManifestGroup(study="sir", code="1", outputs={"result": "result.npy"}, params=params, pairs=pairs)
 
     path = await save_manifest(memory, Manifest(job=JOB, groups=[group]))
 
@@ -79,6 +82,6 @@ async def test_a_hundred_thousand_units_are_a_few_hundred_kilobytes(memory: Outp
 
 def test_a_group_is_of_one_study_and_not_empty() -> None:
     with pytest.raises(InvalidInput, match="make a group of its own"):
-        Group.of([Unit("a", "1", {}, 1), Unit("b", "1", {}, 1)], ["x"])
+        ManifestGroup.of([Unit("a", "1", {}, 1), Unit("b", "1", {}, 1)], ["x"])
     with pytest.raises(InvalidInput, match="at least one"):
-        Group.of([], ["x"])
+        ManifestGroup.of([], ["x"])

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from mainstay.errors import OutputMissing
-from mainstay.outputs import Migration, OutputStore, Unit, migrate
+from mainstay.outputs import OutputMigration, OutputStore, Unit, migrate
 from mainstay.outputs.layout import legacy_folder
 from tests.outputs.legacy import write_legacy
 from tests.outputs.test_interrupted import Stopped, Stopping
@@ -49,7 +49,7 @@ async def test_an_older_layout_is_moved_and_then_has_checksums(store: OutputStor
         (seen,) = await store.look([one], list(FILES), verify="content", fresh=True)
         assert [tuple(finding) for finding in seen.outputs.values()] == [("present", "", "", None)] * 2
         assert await store.blobs.find([legacy_folder(one)]) == [{}]
-    assert await migrate(store) == Migration(dry_run=False)
+    assert await migrate(store) == OutputMigration(dry_run=False)
 
 
 async def test_a_move_that_stops_after_any_step_loses_nothing_and_goes_on(memory: OutputStore, unit: Unit) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput, OutputCorrupt, OutputMissing, TooManyConflicts
-from mainstay.outputs import About, OutputStore, Unit, audit, entry, output_path, unit_folder
+from mainstay.outputs import Origin, OutputStore, Unit, audit, entry, output_path, unit_folder
 from tests.outputs.adapters import Adapter
 
 OUTPUTS = {"result": "result.npy", "log": "log.txt"}
@@ -49,7 +49,7 @@ async def test_what_was_published_is_present_and_reads_back(store: OutputStore, 
 
 
 async def test_the_entry_says_who_made_what_when(store: OutputStore, unit: Unit) -> None:
-    await store.publish(unit, FILES, About(job="j-1", attempt=2, by="worker-1"))
+    await store.publish(unit, FILES, Origin(job="j-1", attempt=2, by="worker-1"))
 
     found = await store.entry(unit)
 
@@ -159,7 +159,7 @@ async def test_one_flipped_bit_in_an_entry_is_found_and_mended_by_publishing_aga
 
 
 async def test_what_a_damaged_entry_notes_is_not_carried_on(store: OutputStore, unit: Unit) -> None:
-    await store.publish(unit, FILES, About(more={"made_of": "0123456789"}))
+    await store.publish(unit, FILES, Origin(more={"made_of": "0123456789"}))
     (path,) = await entries(store, unit)
     await _flip(store, path, b'"made_of": "')
 
@@ -169,7 +169,7 @@ async def test_what_a_damaged_entry_notes_is_not_carried_on(store: OutputStore, 
 
 
 async def test_an_entry_of_an_earlier_version_is_read_as_it_is(store: OutputStore, unit: Unit) -> None:
-    await store.publish(unit, FILES, About(job="then", more={"cpu_s": 12.5}))
+    await store.publish(unit, FILES, Origin(job="then", more={"cpu_s": 12.5}))
     await _renamed_as_before(store, unit)
 
     assert await states(store, unit, verify="content", fresh=True) == all_are("present")
@@ -233,8 +233,8 @@ async def test_publishing_again_replaces_all_that_was_there(store: OutputStore, 
 async def test_what_a_newer_version_noted_stays_when_the_same_is_published_again(
     store: OutputStore, unit: Unit
 ) -> None:
-    await store.publish(unit, FILES, About(job="first", more={"cpu_s": 12.5}))
-    await store.publish(unit, FILES, About(job="second"))
+    await store.publish(unit, FILES, Origin(job="first", more={"cpu_s": 12.5}))
+    await store.publish(unit, FILES, Origin(job="second"))
 
     (path,) = await entries(store, unit)
     (body,) = await store.blobs.read([path])

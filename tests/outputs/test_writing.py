@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput, OutputMissing
-from mainstay.outputs import About, OutputStore, Unit
+from mainstay.outputs import Origin, OutputStore, Unit
 from mainstay.outputs import scratch as writing
 from mainstay.outputs.scratch import Scratch, sweep
 
@@ -25,7 +25,7 @@ async def present(store: OutputStore, unit: Unit) -> bool:
 
 
 async def test_what_was_written_is_published_when_the_block_ends(store: OutputStore, unit: Unit) -> None:
-    async with store.writing(unit, OUTPUTS, About(job="j", attempt=1)) as out:
+    async with store.writing(unit, OUTPUTS, Origin(job="j", attempt=1)) as out:
         out["result"].write_bytes(b"0123456789")
         out.save("log", b"all fine")
         private = out["result"].parent

@@ -13,36 +13,36 @@ import pytest
 
 from mainstay.errors import StoreClosed
 from mainstay.stores import home as homes
-from mainstay.stores.loop_thread import Home
+from mainstay.stores.store_loop import StoreLoop
 
 
 @pytest.fixture
-async def home() -> AsyncIterator[Home]:
-    home = Home("somewhere")
+async def home() -> AsyncIterator[StoreLoop]:
+    home = StoreLoop("somewhere")
     yield home
     await home.close()
 
 
 @pytest.fixture(params=["a loop of its own", "the caller's loop"])
-async def any_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
+async def any_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreLoop]:
     monkeypatch.setattr(homes, "_adopted", {})
     if request.param == "the caller's loop":
         homes.adopt(asyncio.get_running_loop())
-    home = Home("somewhere")
+    home = StoreLoop("somewhere")
     yield home
     await home.close()
 
 
-async def at(home: Home, value: object = None) -> object:
+async def at(home: StoreLoop, value: object = None) -> object:
     assert asyncio.get_running_loop() is home.loop
     return value
 
 
-async def test_work_is_done_on_the_home_loop_and_its_answer_comes_back(any_home: Home) -> None:
+async def test_work_is_done_on_the_home_loop_and_its_answer_comes_back(any_home: StoreLoop) -> None:
     assert await any_home.run(lambda: at(any_home, 5)) == 5
 
 
-async def test_an_error_comes_back_as_it_is(any_home: Home) -> None:
+async def test_an_error_comes_back_as_it_is(any_home: StoreLoop) -> None:
     async def fail() -> None:
         raise LookupError("gone")
 
@@ -50,7 +50,7 @@ async def test_an_error_comes_back_as_it_is(any_home: Home) -> None:
         await any_home.run(fail)
 
 
-async def test_work_from_the_home_loop_itself_is_done_in_place(home: Home) -> None:
+async def test_work_from_the_home_loop_itself_is_done_in_place(home: StoreLoop) -> None:
     async def nested() -> object:
         return await home.run(lambda: at(home, "inner"))
 
@@ -58,7 +58,7 @@ async def test_work_from_the_home_loop_itself_is_done_in_place(home: Home) -> No
 
 
 def test_it_serves_loops_in_several_threads() -> None:
-    home = Home("somewhere")
+    home = StoreLoop("somewhere")
     answers: list[object] = []
 
     def use(value: int) -> None:
@@ -97,7 +97,7 @@ class Gate:
         finally:
             self.ended.set()
 
-    def open(self, home: Home) -> None:
+    def open(self, home: StoreLoop) -> None:
         assert self._go is not None
         home.loop.call_soon_threadsafe(self._go.set)
 
@@ -106,7 +106,7 @@ async def told(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 5)
 
 
-async def test_cancelling_the_caller_cancels_the_work(any_home: Home) -> None:
+async def test_cancelling_the_caller_cancels_the_work(any_home: StoreLoop) -> None:
     gate = Gate()
     call = asyncio.create_task(any_home.run(gate.work))
     await told(gate.begun)
@@ -119,7 +119,7 @@ async def test_cancelling_the_caller_cancels_the_work(any_home: Home) -> None:
     assert gate.how == "cancelled"
 
 
-async def test_work_with_an_undo_is_finished_and_then_undone(any_home: Home) -> None:
+async def test_work_with_an_undo_is_finished_and_then_undone(any_home: StoreLoop) -> None:
     gate, undone = Gate(), threading.Event()
     heard: list[str] = []
 
@@ -138,7 +138,7 @@ async def test_work_with_an_undo_is_finished_and_then_undone(any_home: Home) -> 
     assert (gate.how, heard) == ("finished", ["answer"])
 
 
-async def test_an_answer_that_came_just_before_the_cancel_is_undone_once(home: Home) -> None:
+async def test_an_answer_that_came_just_before_the_cancel_is_undone_once(home: StoreLoop) -> None:
     heard: list[object] = []
 
     async def undo(answer: object) -> None:
@@ -162,7 +162,7 @@ async def test_an_answer_that_came_just_before_the_cancel_is_undone_once(home: H
     assert heard == [7]
 
 
-async def test_an_answer_whose_loop_is_gone_is_undone(any_home: Home) -> None:
+async def test_an_answer_whose_loop_is_gone_is_undone(any_home: StoreLoop) -> None:
     gate, undone = Gate(), threading.Event()
 
     async def undo(answer: str) -> None:
@@ -182,7 +182,7 @@ async def test_an_answer_whose_loop_is_gone_is_undone(any_home: Home) -> None:
     await told(undone)
 
 
-async def test_closing_finishes_what_was_begun(any_home: Home) -> None:
+async def test_closing_finishes_what_was_begun(any_home: StoreLoop) -> None:
     home, gate = any_home, Gate()
     call = asyncio.create_task(home.run(gate.work))
     await told(gate.begun)
@@ -196,7 +196,7 @@ async def test_closing_finishes_what_was_begun(any_home: Home) -> None:
     assert home._gone.is_set()
 
 
-async def test_it_can_be_closed_twice_and_is_refused_afterwards(any_home: Home) -> None:
+async def test_it_can_be_closed_twice_and_is_refused_afterwards(any_home: StoreLoop) -> None:
     await asyncio.gather(any_home.close(), any_home.close())
     await any_home.close()
 
@@ -204,7 +204,7 @@ async def test_it_can_be_closed_twice_and_is_refused_afterwards(any_home: Home) 
         await any_home.run(lambda: at(any_home))
 
 
-async def test_what_is_spawned_runs_on_the_home_loop(any_home: Home) -> None:
+async def test_what_is_spawned_runs_on_the_home_loop(any_home: StoreLoop) -> None:
     ran = threading.Event()
 
     async def work() -> None:
@@ -216,7 +216,7 @@ async def test_what_is_spawned_runs_on_the_home_loop(any_home: Home) -> None:
     await told(ran)
 
 
-def in_child(home: Home, said: Any) -> None:
+def in_child(home: StoreLoop, said: Any) -> None:
     try:
         asyncio.run(home.run(lambda: at(home)))
     except StoreClosed as error:
@@ -226,7 +226,7 @@ def in_child(home: Home, said: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_is_told_instead_of_left_hanging() -> None:
-    home = Home("somewhere")
+    home = StoreLoop("somewhere")
     fork = multiprocessing.get_context("fork")
     said = fork.SimpleQueue()
     read: Callable[[], str] = said.get
@@ -241,7 +241,7 @@ def test_a_forked_process_is_told_instead_of_left_hanging() -> None:
 async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homes, "_adopted", {})
     homes.adopt(asyncio.get_running_loop())
-    home = Home("somewhere")
+    home = StoreLoop("somewhere")
 
     def use() -> object:
         return asyncio.run(home.run(lambda: at(home, "from a thread")))
@@ -256,6 +256,6 @@ async def test_a_loop_that_is_closed_is_nobodys_home_any_more(monkeypatch: pytes
     gone = asyncio.new_event_loop()
     homes.adopt(gone)
     gone.close()
-    home = Home("somewhere")
+    home = StoreLoop("somewhere")
     assert await home.run(lambda: at(home, "on a loop of its own")) == "on a loop of its own"
     await home.close()

@@ -7,7 +7,7 @@ import pytest
 
 from mainstay.lifecycle import Chain, Move, apply
 from mainstay.model import AWAITS_MS, Job, Lane, Options, Progress
-from mainstay.stores import Change, Report
+from mainstay.stores import Change, ClaimReport
 from mainstay.stores.change_check import (
     GONE,
     dependant_move,
@@ -128,7 +128,7 @@ def test_what_the_holder_reported_survives_a_change() -> None:
 
 def test_a_report_starts_the_clock_of_the_run_once() -> None:
     fresh = row(starts=0, started_ms=None, options=Options(run_timeout_s=60, grace_s=1))
-    report = Report(job_id=HELD.id, session="s1", token=2, started_ms=1_000)
+    report = ClaimReport(job_id=HELD.id, session="s1", token=2, started_ms=1_000)
     first = reported(fresh, report, 1_500)
     assert first is not None
     assert (first.starts, first.started_ms, first.expires_ms) == (1, 1_000, 62_000)
@@ -136,7 +136,7 @@ def test_a_report_starts_the_clock_of_the_run_once() -> None:
 
 
 def test_a_report_under_another_token_or_session_is_refused() -> None:
-    report = Report(job_id=HELD.id, session="s1", token=2, checkpoint=b"x")
+    report = ClaimReport(job_id=HELD.id, session="s1", token=2, checkpoint=b"x")
     for stored in (None, row(token=3), row(session="s2"), row(session=None, status="failed")):
         assert reported(stored, report, 0) is None
 

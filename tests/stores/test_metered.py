@@ -18,7 +18,7 @@ from mainstay.control import Completion, Control, Failure, error_info
 from mainstay.errors import InvalidInput, KeyConflict, MissingExtra, SessionLost
 from mainstay.stores import JobStore, open_store
 from mainstay.stores.change_check import moves
-from mainstay.stores.memory.wake import Subscription
+from mainstay.stores.memory.wake import MemoryWake
 from mainstay.stores.metrics import COUNTED, MOST_LABELS, MeteredStore, metered, wanted
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.control.check.test_random import STEPS, Life
@@ -193,7 +193,7 @@ def test_the_whole_port_is_there() -> None:
             assert name in vars(store), name
     with pytest.raises(InvalidInput, match="in memory"):
         store.durability_of("applied")
-    assert isinstance(store.wake(["queue:a"]), Subscription)
+    assert isinstance(store.wake(["queue:a"]), MemoryWake)
     assert store.next_expiry() is None, "what an adapter has beyond the port"
     assert (store.url, store.clock, store.chain, store.durability) == (
         inside.url,

@@ -12,7 +12,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.errors import StoreLocked
 from mainstay.model import Settings
-from mainstay.stores import Overdue, Pulse, Report
+from mainstay.stores import ClaimReport, Overdue, Pulse
 from mainstay.testing import MemoryStore
 from mainstay.worker import heartbeat
 from mainstay.worker.engine_record import EngineRecord
@@ -34,12 +34,12 @@ class Fickle(MemoryStore):
         super().__init__()
         self.batches: list[int] = []
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         if self.beats_fail:
             raise StoreLocked("somebody keeps it locked")
         return await super().beat(sessions, reports)
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         self.batches.append(len(reports))
         if self.reports_fail:
             raise StoreLocked("somebody keeps it locked")

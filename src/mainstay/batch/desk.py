@@ -14,7 +14,7 @@ from ..control.drivers import driver_id
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
-from ..outputs import Group, Manifest, OutputStore, Unit, output_path, save_manifest
+from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, output_path, save_manifest
 from ..outputs.layout import manifest_path
 from ..outputs.lookup import State as Found
 from ..stores import Query
@@ -376,7 +376,7 @@ class Desk:
 
     # submit -----------------------------------------------------------------------------------------
 
-    async def submit(self, spec: Spec, groups: list[Group], plan: Plan) -> Submitted:
+    async def submit(self, spec: Spec, groups: list[ManifestGroup], plan: Plan) -> Submitted:
         """Keep what is to be made with the outputs, then the job. If the outputs cannot be reached, there is no job."""
         (job_id,) = self._ids.take(self.control.store.clock.now_ms(), 1)
         store = await self.places.get(spec.outputs, create=True)
@@ -419,6 +419,6 @@ async def _forget(store: OutputStore, job_id: str) -> None:
         await store.blobs.delete([manifest_path(job_id)])
 
 
-def count_of(groups: list[Group]) -> int:
+def count_of(groups: list[ManifestGroup]) -> int:
     """Expected outputs."""
     return sum(len(group.pairs) * len(group.outputs) for group in groups)

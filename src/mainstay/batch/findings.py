@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from ..outputs import Group, OutputStore, Unit, output_path
-from ..outputs.lookup import Seen, State, Verify
+from ..outputs import ManifestGroup, OutputStore, Unit, output_path
+from ..outputs.lookup import State, UnitFindings, Verify
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
 
@@ -75,7 +75,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts)
 
 
-def chunks(group: Group, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
+def chunks(group: ManifestGroup, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
     """The units of a group in pieces, each with the place of its first."""
     for start in range(0, len(group.pairs), size):
         some = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
@@ -83,8 +83,8 @@ def chunks(group: Group, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
 
 
 async def seen_in(
-    store: OutputStore, group: Group, *, verify: Verify, fresh: bool = False
-) -> AsyncIterator[tuple[int, Seen]]:
+    store: OutputStore, group: ManifestGroup, *, verify: Verify, fresh: bool = False
+) -> AsyncIterator[tuple[int, UnitFindings]]:
     """Every unit of a group, by its place, and what is there of it."""
     for start, units in chunks(group):
         for place, seen in enumerate(await store.look(units, group.outputs, verify=verify, fresh=fresh), start):
@@ -102,7 +102,7 @@ class Tally:
         self.other_code = 0
         self.why = ""
 
-    def add(self, group: int, index: int, seen: Seen, files: dict[str, str], source: str = "") -> None:
+    def add(self, group: int, index: int, seen: UnitFindings, files: dict[str, str], source: str = "") -> None:
         """What was seen of a unit. `source`: of the code that it was to be made by, if that is known."""
         if seen.whole:
             self.other_code += bool(source and seen.source and seen.source != source)

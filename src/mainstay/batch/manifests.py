@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 
 from ..errors import InvalidInput, PayloadTooLarge
-from ..outputs import Group, Manifest, Unit
+from ..outputs import Manifest, ManifestGroup, Unit
 from .study import Aggregation, Batch, Over
 
 #: of the payload of a unit, for all but its parameters: names, the URL of its outputs, what a codec adds
 _ROOM = 4096
 
 
-def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int | None]) -> list[Group]:
+def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int | None]) -> list[ManifestGroup]:
     """The units of a study; then, for each aggregation, its own. Refuses a set that is there twice."""
     sets = [study.unit.stored(params) for params in sets]
     _check_sizes(study, sets)
-    units = Group.of((Unit(study.name, study.code, one, seed) for one in sets for seed in seeds), study.outputs)
+    units = ManifestGroup.of((Unit(study.name, study.code, one, seed) for one in sets for seed in seeds), study.outputs)
     if len(units.params) < len(sets):
         raise InvalidInput("params", f"{len(sets) - len(units.params)} of the {len(sets)} sets are there twice")
     groups = [units]
@@ -44,14 +44,18 @@ def _check_sizes(study: Batch, sets: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def _aggregated(study: Batch, aggregation: Aggregation, inputs: Group, seeds: Sequence[int | None]) -> Group:
+def _aggregated(
+    study: Batch, aggregation: Aggregation, inputs: ManifestGroup, seeds: Sequence[int | None]
+) -> ManifestGroup:
     code = code_of_aggregation(study.code, aggregation, inputs, seeds)
     name = f"{study.name}.{aggregation.name}"
     sets: Sequence[dict[str, Any]] = inputs.params if aggregation.over == "set" else [{}]
-    return Group.of((Unit(name, code, one) for one in sets), aggregation.outputs)
+    return ManifestGroup.of((Unit(name, code, one) for one in sets), aggregation.outputs)
 
 
-def code_of_aggregation(study_code: str, aggregation: Aggregation, inputs: Group, seeds: Sequence[int | None]) -> str:
+def code_of_aggregation(
+    study_code: str, aggregation: Aggregation, inputs: ManifestGroup, seeds: Sequence[int | None]
+) -> str:
     """Part of the address of what it makes: the code that makes it, and all that it is made of."""
     of: list[Any] = [study_code, aggregation.code, list(seeds)]
     if aggregation.over == "all":
@@ -59,7 +63,7 @@ def code_of_aggregation(study_code: str, aggregation: Aggregation, inputs: Group
     return hashlib.sha256(msgspec.msgpack.encode(of)).hexdigest()[:12]
 
 
-def inputs_of(manifest: Manifest, group: int, index: int, *, over: Over) -> Group:
+def inputs_of(manifest: Manifest, group: int, index: int, *, over: Over) -> ManifestGroup:
     """What one aggregation is made of."""
     inputs = manifest.groups[group - 1]
     if over == "all":
@@ -72,7 +76,7 @@ def seeds_of(manifest: Manifest) -> list[int | None]:
     return [seed for _, seed in _pairs_of(manifest.groups[0], 0)]
 
 
-def _pairs_of(group: Group, row: int) -> list[tuple[int, int | None]]:
+def _pairs_of(group: ManifestGroup, row: int) -> list[tuple[int, int | None]]:
     """Those of one set stand together, in the order of the sets: each of 100,000 is found without a look at all."""
     first, last = (side(group.pairs, row, key=operator.itemgetter(0)) for side in (bisect_left, bisect_right))
     return group.pairs[first:last]
@@ -83,6 +87,6 @@ def digest_of_inputs(contents: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()[:16] if all(contents) else ""
 
 
-def digest_of(groups: Sequence[Group]) -> str:
+def digest_of(groups: Sequence[ManifestGroup]) -> str:
     """The same for the same work, whoever submits it and when."""
     return hashlib.sha256(msgspec.msgpack.encode(groups)).hexdigest()[:32]

@@ -9,7 +9,7 @@ import msgspec
 from ..control import JobRequest, Plan
 from ..errors import StoreError
 from ..outputs import Manifest, OutputStore, Unit
-from ..outputs.lookup import Seen
+from ..outputs.lookup import UnitFindings
 from ..task.codec import Sealer
 from .findings import chunks, seen_in
 from .manifests import digest_of_inputs
@@ -78,7 +78,9 @@ async def _ready(
     return {index: digest_of_inputs(of) for index, of in contents.items() if index not in lacking}
 
 
-async def _outdated(store: OutputStore, looked: Sequence[Seen], start: int, ready: Mapping[int, str]) -> set[int]:
+async def _outdated(
+    store: OutputStore, looked: Sequence[UnitFindings], start: int, ready: Mapping[int, str]
+) -> set[int]:
     """The places of aggregations that are there, and were made of something else than what is there now. Where nobody
     knows what they were made of they are taken as they are."""
     there = [(index, seen.unit) for index, seen in enumerate(looked, start) if seen.whole and ready.get(index)]
@@ -90,7 +92,7 @@ async def _outdated(store: OutputStore, looked: Sequence[Seen], start: int, read
     }
 
 
-def unreadable(seen: Seen) -> StoreError | None:
+def unreadable(seen: UnitFindings) -> StoreError | None:
     """Why a unit cannot be looked at; None if it can."""
     for finding in seen.outputs.values():
         if finding.state == "unreadable":
@@ -98,7 +100,7 @@ def unreadable(seen: Seen) -> StoreError | None:
     return None
 
 
-def lacks(seen: Seen) -> str:
+def lacks(seen: UnitFindings) -> str:
     """What is wrong with a unit, in a few words; nothing if it is whole."""
     if seen.whole:
         return ""

@@ -18,7 +18,7 @@ import msgspec
 
 from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreError
-from ..outputs import About, Group, Outputs, OutputStore, Unit, output_path
+from ..outputs import ManifestGroup, Origin, Outputs, OutputStore, Unit, output_path
 from ..outputs.entry import SOURCE
 from ..outputs.scratch import Scratch
 from ..task.current_client import begin
@@ -163,7 +163,7 @@ class _Staged:
             if finding.error is not None:
                 raise finding.error
 
-    async def _wanted(self, aggregation: Aggregation) -> Group:
+    async def _wanted(self, aggregation: Aggregation) -> ManifestGroup:
         """What an aggregation is made of; refused if it was submitted for another version of the code."""
         manifest = await self._places.manifest(self._call.outputs, self._context.job.parent or "")
         inputs = manifest.groups[self._call.group - 1]
@@ -172,7 +172,7 @@ class _Staged:
             _check_code(self._function.name, self._call.code, code)
         return inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
 
-    async def _inputs(self, wanted: Group, folder: Path) -> dict[str, Any]:
+    async def _inputs(self, wanted: ManifestGroup, folder: Path) -> dict[str, Any]:
         units = list(wanted.units())
         # before they are read: one that is replaced in between makes it look older than it is, and it is made again
         looked = await self._store.look(units, wanted.outputs)
@@ -199,7 +199,7 @@ class _Staged:
         job = self._context.job
         source = self._study.source if self._aggregation is None else self._aggregation.source
         more = {name: digest for name, digest in ((MADE_OF, self._made_of), (SOURCE, source)) if digest}
-        about = About(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
+        about = Origin(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()
         until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S
         if (limit_s := job.options.run_timeout_s) is not None:

@@ -13,7 +13,7 @@ from ..control.json_view import event_view, job_view, value_of
 from ..kinds import kinds
 from ..lifecycle import Event
 from ..model import Job, Session, check_id
-from ..stores import JobStore, Query, Refusal
+from ..stores import JobStore, Query, RefusedWrite
 from . import act, jobs_view, story, watch
 from .command import command
 from .common import JsonOption, looking, print_json, screen
@@ -34,7 +34,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     job: Job | None
     """None: deleted; its tombstone is left"""
     events: list[Event]
-    refusals: list[Refusal]
+    refusals: list[RefusedWrite]
     sessions: dict[str, Session]
 
 

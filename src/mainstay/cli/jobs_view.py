@@ -16,7 +16,7 @@ from ..clock import duration_text
 from ..control.json_view import PRIVATE, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
-from ..stores import Refusal
+from ..stores import RefusedWrite
 from .common import age, coloured, coloured_status, printable, shortened
 
 #: events shown on a screen; all are in --json
@@ -79,7 +79,7 @@ def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
 def show_job(
     job: Job | None,
     events: Sequence[Event],
-    refusals: Sequence[Refusal],
+    refusals: Sequence[RefusedWrite],
     sessions: Mapping[str, Session],
     now_ms: int,
     console: Console,
@@ -206,7 +206,7 @@ def _show_private(job: Job, console: Console) -> None:
         console.print(Text(f"{name}: ", style="dim").append(printable(shown), style="not dim"), soft_wrap=True)
 
 
-def story_table(events: Sequence[Event], refusals: Sequence[Refusal], sessions: Mapping[str, Session]) -> Table:
+def story_table(events: Sequence[Event], refusals: Sequence[RefusedWrite], sessions: Mapping[str, Session]) -> Table:
     """Events as a table; times count from the first of them."""
     start_ms = events[0].at_ms if events else 0
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..outputs import Audit, Migration, OutputStore, audit, migrate, open_outputs
+from ..outputs import OutputAudit, OutputMigration, OutputStore, audit, migrate, open_outputs
 from ..outputs.entry import PREFIX
 from .command import command
 from .common import JsonOption, print_command, print_json, printable, screen
@@ -105,7 +105,7 @@ def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonO
     console = screen()
     with console.status("looking for older layouts") as shown:
 
-        def progress(done: Migration) -> None:
+        def progress(done: OutputMigration) -> None:
             shown.update(f"{done.moved:,} units, {_size(done.bytes)}")
 
         quiet = as_json or not console.is_terminal
@@ -156,7 +156,7 @@ def _show_lines(lines: list[dict[str, Any]], console: Console, *, first: str) ->
     console.print(table)
 
 
-def _show_audit(found: Audit, console: Console) -> None:
+def _show_audit(found: OutputAudit, console: Console) -> None:
     how = "read" if found.verify == "content" else "compared by size"
     console.print(f"{found.units:,} units, {found.files:,} files, {_size(found.bytes)} {how}")
     if found.unfinished:
@@ -167,7 +167,7 @@ def _show_audit(found: Audit, console: Console) -> None:
         console.print("all is intact", style="green")
 
 
-def _show_migration(done: Migration, console: Console, url: str) -> None:
+def _show_migration(done: OutputMigration, console: Console, url: str) -> None:
     if not done.moved and not done.left:
         console.print("nothing is in an older layout")
         return

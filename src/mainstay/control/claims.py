@@ -13,7 +13,7 @@ from ..clock import duration_text
 from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
 from ..lifecycle import Move, table_of
 from ..model import Job, Offer, Progress, Session, Settings
-from ..stores import JobStore, Pulse, Report
+from ..stores import ClaimReport, JobStore, Pulse
 from .options import check_queue, check_text
 from .progress import checked_checkpoint, checked_progress, checked_report
 from .rules import extension
@@ -110,7 +110,7 @@ class Claims:
         """Commit that the work begins now; False where the claim was lost: do not begin."""
         return await self._store.report([self.started(job) for job in jobs])
 
-    def started(self, job: Job) -> Report:
+    def started(self, job: Job) -> ClaimReport:
         """A report that the work began, to send with the next beat."""
         return _report(job, started_ms=self._store.clock.now_ms())
 
@@ -122,14 +122,14 @@ class Claims:
         message: str | None = None,
         *,
         checkpoint: bytes | None = None,
-    ) -> Report:
+    ) -> ClaimReport:
         """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
         if checkpoint is not None:
             checkpoint = checked_checkpoint(checkpoint, limit=self._settings.payload_limit)
         made = checked_progress(Progress(done=done, total=total, message=message))
         return _report(job, progress=made, checkpoint=checkpoint)
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         """Send reports now. One that cannot be stored is refused by its name, once the others are stored."""
         good, refused = self._checked(reports)
         answers = await self._store.report(good)
@@ -137,7 +137,7 @@ class Claims:
             raise refused[0]
         return answers
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         """Keep sessions alive, and tell what they have to report. A report that cannot be stored is logged: it must
         cost nobody's life. Whoever beats is careful with the dead when it sweeps, even if it beats for nobody yet:
         silence counts only while its own beats get through."""
@@ -159,8 +159,8 @@ class Claims:
                 log.warning("session declared dead session=%s", pulse.session)
         return pulses
 
-    def _checked(self, reports: Sequence[Report]) -> tuple[list[Report], list[InvalidInput]]:
-        good: list[Report] = []
+    def _checked(self, reports: Sequence[ClaimReport]) -> tuple[list[ClaimReport], list[InvalidInput]]:
+        good: list[ClaimReport] = []
         refused: list[InvalidInput] = []
         for report in reports:
             try:
@@ -233,10 +233,10 @@ def check_session(session: str, *, field: str = "session") -> str:
 
 def _report(
     job: Job, *, started_ms: int | None = None, progress: Progress | None = None, checkpoint: bytes | None = None
-) -> Report:
+) -> ClaimReport:
     if job.session is None:
         raise InvalidInput("job", f"{job.id} is {job.status} and nobody's; pass the row as it was claimed")
-    return Report(
+    return ClaimReport(
         job_id=job.id,
         session=job.session,
         token=job.token,

@@ -15,7 +15,7 @@ from ..clock import seconds
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, JobNotFound, UniqueClash, WaitTimeout
 from ..lifecycle import UNIT, Event, Move, apply, table_of
 from ..model import Job, Settings, check_id
-from ..stores import Change, Durability, JobStore, NewJob, Query, Refusal, Wake
+from ..stores import Change, Durability, JobStore, NewJob, Query, RefusedWrite, Wake
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
 from .job_factory import JobFactory, JobRequest
@@ -200,7 +200,7 @@ class JobService:
             await self.get(job_id)
         return found
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         """The writes of lost claims that were refused, one per claim; a job without any may be deleted."""
         return await self._store.refusals(check_id(job_id))
 

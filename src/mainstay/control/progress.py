@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import InvalidInput, PayloadTooLarge
 from ..model import Progress
-from ..stores import Report
+from ..stores import ClaimReport
 from .failure import shown, storable
 
 MESSAGE_LIMIT = 1000
@@ -43,7 +43,7 @@ def checked_checkpoint(checkpoint: bytes, *, limit: int) -> bytes:
     return bytes(checkpoint)
 
 
-def checked_report(report: Report, *, limit: int) -> Report:
+def checked_report(report: ClaimReport, *, limit: int) -> ClaimReport:
     """The same report if it can be stored and read back; the error names the job."""
     if report.progress is None and report.checkpoint is None:
         return report

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash, VersionChanged
 from ..lifecycle import Move, Moved, apply, story
 from ..model import Job, Leadership
-from ..stores import Answer, Change, JobStore, NewJob
+from ..stores import Change, ChangeResult, JobStore, NewJob
 from .failure import shown
 from .rules.abandoned import ABANDONED
 
@@ -212,7 +212,7 @@ def _clash(wish: Wish, row: Job) -> MainstayError:
     )
 
 
-def _outcome(wish: Wish, answer: Answer) -> Outcome:
+def _outcome(wish: Wish, answer: ChangeResult) -> Outcome:
     if answer.outcome == "stale":
         log.warning("ghost refused job_id=%s token=%d session=%s", wish.job.id, wish.job.token, wish.holder)
     if answer.last and wish.on_last is None:

@@ -11,7 +11,7 @@ from ..errors import InvalidInput, StoreError
 from . import entry
 from .address import Unit
 from .blobs import Files
-from .entry import Entry
+from .entry import UnitEntry
 from .layout import unit_folder
 from .lookup import Verify
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CHUNK = 1000
 
 
-class Bad(msgspec.Struct, frozen=True):
+class BadOutput(msgspec.Struct, frozen=True):
     """An output that is not what was published."""
 
     path: str
@@ -30,7 +30,7 @@ class Bad(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Audit(msgspec.Struct, kw_only=True):
+class OutputAudit(msgspec.Struct, kw_only=True):
     """What was found."""
 
     verify: Verify
@@ -39,7 +39,7 @@ class Audit(msgspec.Struct, kw_only=True):
     bytes: int = 0
     unfinished: int = 0
     """folders in which nothing was published: their writers were stopped, or are at work"""
-    bad: list[Bad] = []
+    bad: list[BadOutput] = []
 
 
 async def audit(
@@ -47,10 +47,10 @@ async def audit(
     study: str | None = None,
     *,
     verify: Verify = "content",
-    progress: Callable[[Audit], None] | None = None,
-) -> Audit:
+    progress: Callable[[OutputAudit], None] | None = None,
+) -> OutputAudit:
     """Look at every unit of a study, or of all; every file is read, unless `verify` is "size"."""
-    found = Audit(verify=verify)
+    found = OutputAudit(verify=verify)
     async for chunk in _chunks(store, study):
         await _look(store, chunk, found)
         if progress:
@@ -69,7 +69,7 @@ async def _chunks(store: OutputStore, study: str | None) -> AsyncIterator[list[t
         yield chunk
 
 
-async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: Audit) -> None:
+async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: OutputAudit) -> None:
     entries = [(folder, name) for folder, files in chunk for name in files if name.startswith(entry.PREFIX)]
     bodies = await store.blobs.read([f"{folder}/{name}" for folder, name in entries])
     # units that were published with the same files are looked at together
@@ -78,7 +78,7 @@ async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: Audit
     for (folder, name), body in zip(entries, bodies, strict=True):
         if body is not None:  # or it was removed meanwhile
             told = _told(folder, name, body)
-            if isinstance(told, Entry):
+            if isinstance(told, UnitEntry):
                 groups.setdefault(tuple(told.outputs), {})[folder] = _unit(told)
             else:
                 problems[folder] = told
@@ -87,16 +87,16 @@ async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: Audit
         good |= units.keys()
         for folder, seen in zip(units, await store.look(list(units.values()), names, verify=found.verify), strict=True):
             found.bad += [
-                Bad(f"{folder}/{name}", finding.state, finding.detail)
+                BadOutput(f"{folder}/{name}", finding.state, finding.detail)
                 for name, finding in seen.outputs.items()
                 if finding.state != "present"
             ]
     # of several entries one is enough
-    found.bad += [Bad(folder, *why) for folder, why in problems.items() if folder not in good]
+    found.bad += [BadOutput(folder, *why) for folder, why in problems.items() if folder not in good]
     _count(chunk, {folder for folder, _ in entries}, found)
 
 
-def _told(folder: str, name: str, body: bytes | StoreError) -> Entry | tuple[str, str]:
+def _told(folder: str, name: str, body: bytes | StoreError) -> UnitEntry | tuple[str, str]:
     """The entry of a unit; or what is the matter with it, state and detail."""
     if isinstance(body, StoreError):
         return "unreadable", str(body)
@@ -112,11 +112,11 @@ def _told(folder: str, name: str, body: bytes | StoreError) -> Entry | tuple[str
     return told if belongs == folder else ("corrupt", "its entry is that of another unit")
 
 
-def _unit(told: Entry) -> Unit:
+def _unit(told: UnitEntry) -> Unit:
     return Unit(told.study, told.code, told.params, told.seed)
 
 
-def _count(chunk: list[tuple[str, Files]], published: set[str], found: Audit) -> None:
+def _count(chunk: list[tuple[str, Files]], published: set[str], found: OutputAudit) -> None:
     for folder, files in chunk:
         if folder not in published:
             found.unfinished += 1

@@ -26,21 +26,21 @@ from .layout import DIGITS
 
 SCHEMA = 1
 PREFIX = "_entry-"
-#: a field of `About.more`: a digest of the source that made the outputs
+#: a field of `Origin.more`: a digest of the source that made the outputs
 SOURCE = "source"
 DAMAGED = "its entry is damaged"
 _OWN_DIGITS = 16
 _NAME = re.compile(r"_entry-(\d{1,12})-([0-9a-f]{12})-([0-9a-f]{12})(?:-([0-9a-f]{16}))?-[0-9a-f]{8}\.json")
 
 
-class File(msgspec.Struct, frozen=True):
+class OutputFile(msgspec.Struct, frozen=True):
     """One output as it was published."""
 
     size: int
     sha256: str
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Who made outputs: for whoever asks later."""
 
     job: str | None = None
@@ -51,12 +51,12 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """fields of your own"""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class UnitEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What was published for a unit."""
 
     schema: int
     address: str
-    outputs: dict[str, File]
+    outputs: dict[str, OutputFile]
     study: str = ""
     code: str = ""
     params: dict[str, Any] = {}
@@ -81,8 +81,8 @@ class _Source(msgspec.Struct):
     source: str = ""
 
 
-_KNOWN = frozenset(Entry.__struct_fields__)
-_decode = msgspec.json.Decoder(Entry).decode
+_KNOWN = frozenset(UnitEntry.__struct_fields__)
+_decode = msgspec.json.Decoder(UnitEntry).decode
 _decode_source = msgspec.json.Decoder(_Source).decode
 _decode_schema = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -91,9 +91,9 @@ class NewerEntry(Exception):
     """Written by a newer Mainstay."""
 
 
-def made(unit: Unit, outputs: Mapping[str, File], about: About, at_ms: int, *, kept: Mapping[str, Any]) -> bytes:
+def made(unit: Unit, outputs: Mapping[str, OutputFile], about: Origin, at_ms: int, *, kept: Mapping[str, Any]) -> bytes:
     """An entry's body. `kept` are the fields of an older one that we do not know: they stay."""
-    entry = Entry(
+    entry = UnitEntry(
         schema=SCHEMA,
         address=unit.address,
         study=unit.study,
@@ -110,7 +110,7 @@ def made(unit: Unit, outputs: Mapping[str, File], about: About, at_ms: int, *, k
     return msgspec.json.format(msgspec.json.encode({**msgspec.to_builtins(entry), **own}), indent=1)
 
 
-def name_for(folder: str, body: bytes, outputs: Mapping[str, File]) -> str:
+def name_for(folder: str, body: bytes, outputs: Mapping[str, OutputFile]) -> str:
     sizes = digest_of(folder, ((file, found.size) for file, found in outputs.items()))
     contents = digest_of(folder, ((file, found.sha256) for file, found in outputs.items()))
     own = hashlib.sha256(body).hexdigest()[:_OWN_DIGITS]
@@ -150,7 +150,7 @@ def digest_of(folder: str, facts: Iterable[tuple[str, int | str]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def read_body(body: bytes) -> Entry:
+def read_body(body: bytes) -> UnitEntry:
     """Raises msgspec.DecodeError for what is damaged, NewerEntry for what we cannot know."""
     try:
         entry = _decode(body)

@@ -16,7 +16,7 @@ from ..errors import StoreError
 from . import entry
 from .address import Unit, slug
 from .blobs import Blob, Blobs, Files
-from .entry import Entry, File
+from .entry import OutputFile, UnitEntry
 from .layout import legacy_folder, unit_folder
 
 State = Literal["present", "missing", "corrupt", "unreadable"]
@@ -28,7 +28,7 @@ _CHUNK = 10_000
 _REMEMBERED = 200_000
 
 
-class Finding(NamedTuple):
+class OutputFinding(NamedTuple):
     """What became of one output."""
 
     state: State
@@ -40,11 +40,11 @@ class Finding(NamedTuple):
     """why it is unreadable"""
 
 
-class Seen(NamedTuple):
+class UnitFindings(NamedTuple):
     """What became of the outputs of one unit."""
 
     unit: Unit
-    outputs: Mapping[str, Finding]
+    outputs: Mapping[str, OutputFinding]
     contents: str = ""
     """of a unit that is whole: a digest that differs when its outputs do; empty if its entry does not tell"""
     source: str = ""
@@ -56,10 +56,10 @@ class Seen(NamedTuple):
         return all(finding.state == "present" for finding in self.outputs.values())
 
 
-PRESENT = Finding("present")
+PRESENT = OutputFinding("present")
 
 
-class Known:
+class KnownDigests:
     """Digests of files that were read before; they hold as long as size and tag are the same."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Known:
         return found[1] if found is not None and found[0] == blob else None
 
 
-def judged(size: int, sha256: str | None, expected: File) -> str:
+def judged(size: int, sha256: str | None, expected: OutputFile) -> str:
     """What is wrong with a file, or nothing."""
     if size != expected.size:
         return f"it has {size:,} bytes, {expected.size:,} were published"
@@ -105,11 +105,11 @@ def _named(name: str, blob: Blob) -> entry.Name | None:
     return told if told is not None and told.length == blob.size else None
 
 
-class Look:
+class UnitLookup:
     """One look at many units."""
 
     def __init__(
-        self, blobs: Blobs, outputs: Mapping[str, str], *, content: bool, known: Known, fresh: bool = False
+        self, blobs: Blobs, outputs: Mapping[str, str], *, content: bool, known: KnownDigests, fresh: bool = False
     ) -> None:
         self._blobs = blobs
         self._outputs = outputs
@@ -117,31 +117,31 @@ class Look:
         self._known = known
         self._fresh = fresh
         # shared by all units that are whole: there may be many
-        self._whole: Mapping[str, Finding] = dict.fromkeys(outputs, PRESENT)
+        self._whole: Mapping[str, OutputFinding] = dict.fromkeys(outputs, PRESENT)
 
-    async def at(self, units: Sequence[Unit]) -> list[Seen]:
-        answers: list[Seen | None] = [None] * len(units)
+    async def at(self, units: Sequence[Unit]) -> list[UnitFindings]:
+        answers: list[UnitFindings | None] = [None] * len(units)
         # neighbours together, so that a folder of folders is listed once
         order = sorted((unit_folder(unit), place) for place, unit in enumerate(units))
         for start in range(0, len(order), _CHUNK):
             chunk = order[start : start + _CHUNK]
             found = await self._looked([(folder, units[place]) for folder, place in chunk])
             for (_, place), (outputs, contents, source) in zip(chunk, found, strict=True):
-                answers[place] = Seen(units[place], outputs, contents, source)
+                answers[place] = UnitFindings(units[place], outputs, contents, source)
         seen = [answer for answer in answers if answer is not None]
         return await self._with_legacy(seen)
 
-    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[tuple[Mapping[str, Finding], str, str]]:
+    async def _looked(self, chunk: Sequence[tuple[str, Unit]]) -> list[tuple[Mapping[str, OutputFinding], str, str]]:
         """Of each unit: its outputs, their contents and the source that made them."""
         listings = await self._blobs.find([folder for folder, _ in chunk])
         folders = [folder for folder, _ in chunk]
         digests = await self._digests(folders, listings) if self._content else {}
         intact = await self._intact(folders, listings) if self._content else {}
-        answers: list[tuple[Mapping[str, Finding], str, str]] = []
+        answers: list[tuple[Mapping[str, OutputFinding], str, str]] = []
         doubtful: list[int] = []
         for place, ((folder, _), files) in enumerate(zip(chunk, listings, strict=True)):
             if isinstance(files, StoreError):
-                answers.append((self._all(Finding("unreadable", str(files), error=files)), "", ""))
+                answers.append((self._all(OutputFinding("unreadable", str(files), error=files)), "", ""))
                 continue
             contents, source = self._fits(folder, files, digests, intact)
             answers.append((self._whole, contents, source))
@@ -244,11 +244,11 @@ class Look:
         files: Files,
         entries: Sequence[tuple[str, bytes | StoreError]],
         digests: Mapping[str, str | StoreError | None],
-    ) -> Mapping[str, Finding]:
+    ) -> Mapping[str, OutputFinding]:
         """What is wrong, by the entry that fits best."""
         if not entries:
             return {
-                name: Finding(
+                name: OutputFinding(
                     "missing",
                     "it is there, but was not published: its writer was stopped, or is at work"
                     if file in files
@@ -267,35 +267,35 @@ class Look:
         name: str,
         body: bytes | StoreError,
         digests: Mapping[str, str | StoreError | None],
-    ) -> Mapping[str, Finding]:
+    ) -> Mapping[str, OutputFinding]:
         if isinstance(body, StoreError):
-            return self._all(Finding("unreadable", str(body), error=body))
+            return self._all(OutputFinding("unreadable", str(body), error=body))
         if not entry.is_intact(folder, name, body):
-            return self._all(Finding("corrupt", entry.DAMAGED))
+            return self._all(OutputFinding("corrupt", entry.DAMAGED))
         try:
             told = entry.read_body(body)
         except entry.NewerEntry:
-            return self._all(Finding("unreadable", "its entry was written by a newer Mainstay: upgrade this one"))
+            return self._all(OutputFinding("unreadable", "its entry was written by a newer Mainstay: upgrade this one"))
         except msgspec.DecodeError:
-            return self._all(Finding("corrupt", entry.DAMAGED))
+            return self._all(OutputFinding("corrupt", entry.DAMAGED))
         if told.address != unit.address:
-            return self._all(Finding("corrupt", "its entry is that of another unit"))
+            return self._all(OutputFinding("corrupt", "its entry is that of another unit"))
         return {
             name: self._one(file, told, files.get(file), digests.get(f"{folder}/{file}"))
             for name, file in self._outputs.items()
         }
 
-    def _one(self, file: str, told: Entry, blob: Blob | None, sha256: str | StoreError | None) -> Finding:
+    def _one(self, file: str, told: UnitEntry, blob: Blob | None, sha256: str | StoreError | None) -> OutputFinding:
         if file not in told.outputs:
-            return Finding("missing", "the unit was published without it")
+            return OutputFinding("missing", "the unit was published without it")
         if blob is None:
-            return Finding("missing", "the file is gone")
+            return OutputFinding("missing", "the file is gone")
         if isinstance(sha256, StoreError):
-            return Finding("unreadable", str(sha256), error=sha256)
+            return OutputFinding("unreadable", str(sha256), error=sha256)
         wrong = judged(blob.size, sha256, told.outputs[file])
-        return Finding("corrupt", wrong) if wrong else PRESENT
+        return OutputFinding("corrupt", wrong) if wrong else PRESENT
 
-    async def _with_legacy(self, seen: list[Seen]) -> list[Seen]:
+    async def _with_legacy(self, seen: list[UnitFindings]) -> list[UnitFindings]:
         """Units of which nothing is there may be in the older layout, if their study has one."""
         lacking = [
             place
@@ -309,23 +309,27 @@ class Look:
             tops = set(await self._blobs.tops())
         except StoreError as error:
             for place in lacking:
-                seen[place] = Seen(seen[place].unit, self._all(Finding("unreadable", str(error), error=error)))
+                seen[place] = UnitFindings(
+                    seen[place].unit, self._all(OutputFinding("unreadable", str(error), error=error))
+                )
             return seen
         self._known.current |= {slug(seen[place].unit.study) for place in lacking} - tops
         lacking = [place for place in lacking if slug(seen[place].unit.study) in tops]
         folders = [legacy_folder(seen[place].unit) for place in lacking]
         for place, folder, files in zip(lacking, folders, await self._blobs.find(folders), strict=True):
             if isinstance(files, StoreError):
-                seen[place] = Seen(seen[place].unit, self._all(Finding("unreadable", str(files), error=files)))
+                seen[place] = UnitFindings(
+                    seen[place].unit, self._all(OutputFinding("unreadable", str(files), error=files))
+                )
             elif files:
                 outputs = {
-                    name: Finding("present", "in layout v0, which has no checksums", folder)
+                    name: OutputFinding("present", "in layout v0, which has no checksums", folder)
                     if file in files
                     else seen[place].outputs[name]
                     for name, file in self._outputs.items()
                 }
-                seen[place] = Seen(seen[place].unit, outputs)
+                seen[place] = UnitFindings(seen[place].unit, outputs)
         return seen
 
-    def _all(self, finding: Finding) -> Mapping[str, Finding]:
+    def _all(self, finding: OutputFinding) -> Mapping[str, OutputFinding]:
         return dict.fromkeys(self._outputs, finding)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Units that make the same outputs: those of a study, or its aggregations."""
 
     study: str
@@ -65,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """All that a job is expected to make."""
 
     job: str
-    groups: list[Group]
+    groups: list[ManifestGroup]
     schema: int = SCHEMA
 
     def __len__(self) -> int:

@@ -16,14 +16,14 @@ import msgspec
 from ..errors import InvalidInput, MainstayError, StoreError
 from .address import Unit
 from .blobs import Files
-from .entry import About
+from .entry import Origin
 from .layout import LEGACY_UNIT, check_file, is_legacy_study, is_legacy_unit, unit_folder
 
 if TYPE_CHECKING:
     from .store import OutputStore
 
 
-class Migration(msgspec.Struct, kw_only=True):
+class OutputMigration(msgspec.Struct, kw_only=True):
     """What was done, or would be."""
 
     dry_run: bool
@@ -47,13 +47,13 @@ class _Left(MainstayError):
 
 
 async def migrate(
-    store: OutputStore, *, dry_run: bool = False, progress: Callable[[Migration], None] | None = None
-) -> Migration:
+    store: OutputStore, *, dry_run: bool = False, progress: Callable[[OutputMigration], None] | None = None
+) -> OutputMigration:
     """Move what is in an older layout to the current one; safe to stop, and to run again.
 
     What cannot be moved is left where it is, and listed with the reason. `progress` is told after every unit.
     """
-    done = Migration(dry_run=dry_run)
+    done = OutputMigration(dry_run=dry_run)
     # listed before anything changes: a listing that is paged may pass over what comes after a removal
     async for folder, files in _legacy(store):
         try:
@@ -125,7 +125,7 @@ async def _copy(store: OutputStore, unit: Unit, folder: str, names: list[str]) -
             copies[name], digests[name] = target, found.sha256
         there = await store.entry(unit)
         if there is None:
-            await store.publish(unit, copies, About(by="mainstay outputs migrate", more={"migrated_from": folder}))
+            await store.publish(unit, copies, Origin(by="mainstay outputs migrate", more={"migrated_from": folder}))
             there = await store.entry(unit)
         for name, sha256 in digests.items():
             if there is None or name not in there.outputs or there.outputs[name].sha256 != sha256:

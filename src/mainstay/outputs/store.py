@@ -18,9 +18,9 @@ from ..errors import InvalidInput, OutputCorrupt, OutputMissing, StoreError, Too
 from . import entry
 from .address import Unit
 from .blobs import Blob, Blobs, Files
-from .entry import About, Entry, File
+from .entry import Origin, OutputFile, UnitEntry
 from .layout import check_file, files_of, legacy_folder, output_path, study_folder, unit_folder
-from .lookup import Finding, Known, Look, Seen, Verify, judged
+from .lookup import KnownDigests, OutputFinding, UnitFindings, UnitLookup, Verify, judged
 from .scratch import Outputs, Scratch
 
 #: how often two publishers of one unit, with different results, may get in each other's way
@@ -38,14 +38,14 @@ class OutputStore:
         self._clock = clock
         self._rng = rng
         self._scratch = scratch
-        self._known = Known()
+        self._known = KnownDigests()
 
     @property
     def place(self) -> str:
         """Its URL, without secrets."""
         return self.blobs.place
 
-    async def publish(self, unit: Unit, files: Mapping[str, Path | bytes], about: About | None = None) -> Entry:
+    async def publish(self, unit: Unit, files: Mapping[str, Path | bytes], about: Origin | None = None) -> UnitEntry:
         """Publish all outputs of a unit: file name -> its content, or where it is on the disk.
 
         The entry comes last: whoever is stopped before has published nothing. What was published before is replaced.
@@ -58,7 +58,7 @@ class OutputStore:
             if tried:
                 await asyncio.sleep(self._rng.uniform(0, _PAUSE_S * 2**tried))
             before = await self._inside(folder)
-            body = await self._entry_body(unit, contents, about or About(), folder, before)
+            body = await self._entry_body(unit, contents, about or Origin(), folder, before)
             own = entry.name_for(folder, body, contents)
             stale = [name for name in _entries(before) if not _same_contents(name, own)]
             if stale:
@@ -78,7 +78,7 @@ class OutputStore:
 
     @contextlib.asynccontextmanager
     async def writing(
-        self, unit: Unit, outputs: Mapping[str, str] | Iterable[str], about: About | None = None
+        self, unit: Unit, outputs: Mapping[str, str] | Iterable[str], about: Origin | None = None
     ) -> AsyncIterator[Outputs]:
         """A private folder to write the outputs into; published when the block ends well, and never otherwise.
 
@@ -101,7 +101,7 @@ class OutputStore:
         *,
         verify: Verify = "size",
         fresh: bool = False,
-    ) -> list[Seen]:
+    ) -> list[UnitFindings]:
         """What is there of each unit, in their order. Output -> its file; or the files alone.
 
         `verify="content"` reads every file and compares it with what was published. What was read before and has not
@@ -109,7 +109,7 @@ class OutputStore:
         """
         if verify not in ("size", "content"):
             raise InvalidInput("verify", f"{verify!r} is neither 'size' nor 'content'")
-        look = Look(self.blobs, files_of(outputs), content=verify == "content", known=self._known, fresh=fresh)
+        look = UnitLookup(self.blobs, files_of(outputs), content=verify == "content", known=self._known, fresh=fresh)
         return await look.at(units)
 
     async def read(self, unit: Unit, file: str) -> bytes:
@@ -131,13 +131,13 @@ class OutputStore:
             found = await self.blobs.save(path, part)
             if found is None:
                 raise OutputMissing(str(unit), file, path=path, why="the file is gone")
-            self._compare(unit, file, path, expected, File(found.size, found.sha256))
+            self._compare(unit, file, path, expected, OutputFile(found.size, found.sha256))
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
         return target
 
-    async def entry(self, unit: Unit) -> Entry | None:
+    async def entry(self, unit: Unit) -> UnitEntry | None:
         """What was published for a unit; None if nothing was."""
         folder = unit_folder(unit)
         files = await self._inside(folder)
@@ -147,7 +147,7 @@ class OutputStore:
         return max(found, key=lambda each: (_fits(each, files), each.at_ms), default=None)
 
     async def notes(self, units: Sequence[Unit]) -> list[dict[str, Any]]:
-        """The fields of their own that the entries of units have (`About.more`), in their order."""
+        """The fields of their own that the entries of units have (`Origin.more`), in their order."""
         folders = [unit_folder(unit) for unit in units]
         names: list[tuple[str, list[str]]] = []
         for folder, files in zip(folders, await self.blobs.find(folders), strict=True):
@@ -187,7 +187,7 @@ class OutputStore:
     # -- publishing ---------------------------------------------------------------------------------
 
     async def _entry_body(
-        self, unit: Unit, contents: Mapping[str, File], about: About, folder: str, before: Files
+        self, unit: Unit, contents: Mapping[str, OutputFile], about: Origin, folder: str, before: Files
     ) -> bytes:
         """What others have noted beside the same contents stays."""
         kept: dict[str, Any] = {}
@@ -198,7 +198,7 @@ class OutputStore:
                 kept |= entry.unknown_fields(body)
         return entry.made(unit, contents, about, self._clock.now_ms(), kept=kept)
 
-    async def _write(self, unit: Unit, path: str, source: Path | bytes, expected: File) -> Blob:
+    async def _write(self, unit: Unit, path: str, source: Path | bytes, expected: OutputFile) -> Blob:
         written = await self.blobs.write(path, source)
         if written.size != expected.size:
             why = f"it was still being written: {expected.size:,} bytes became {written.size:,}"
@@ -209,7 +209,7 @@ class OutputStore:
         self,
         folder: str,
         own: str,
-        contents: Mapping[str, File],
+        contents: Mapping[str, OutputFile],
         written: Mapping[str, Blob],
         seen: tuple[Files, Files],
     ) -> bool:
@@ -229,7 +229,7 @@ class OutputStore:
             await self.blobs.delete([f"{folder}/{name}" for name in gone])
         return True
 
-    async def _holds(self, folder: str, contents: Mapping[str, File]) -> bool:
+    async def _holds(self, folder: str, contents: Mapping[str, OutputFile]) -> bool:
         found = []
         for digest in await self.blobs.digests([f"{folder}/{name}" for name in contents]):
             if isinstance(digest, StoreError):
@@ -237,7 +237,7 @@ class OutputStore:
             found.append(digest and digest.sha256)
         return found == [file.sha256 for file in contents.values()]
 
-    def _learn(self, folder: str, contents: Mapping[str, File], after: Files, own: str, body: bytes) -> None:
+    def _learn(self, folder: str, contents: Mapping[str, OutputFile], after: Files, own: str, body: bytes) -> None:
         if own in after:
             self._known.add_entry(f"{folder}/{own}", after[own], entry.source_in(body))
         for name, found in contents.items():
@@ -261,7 +261,7 @@ class OutputStore:
                 found[name] = body
         return found
 
-    async def _published(self, unit: Unit, file: str) -> tuple[str, File | None]:
+    async def _published(self, unit: Unit, file: str) -> tuple[str, OutputFile | None]:
         """Where it is and what it must be; None: it is in a layout that does not say."""
         check_file(file)
         (seen,) = await self.look([unit], [file])
@@ -277,12 +277,12 @@ class OutputStore:
             raise OutputMissing(str(unit), file, path=path, why="it was removed meanwhile")
         return path, found.outputs[file]
 
-    def _compare(self, unit: Unit, file: str, path: str, expected: File | None, found: File) -> None:
+    def _compare(self, unit: Unit, file: str, path: str, expected: OutputFile | None, found: OutputFile) -> None:
         if expected is not None and (wrong := judged(found.size, found.sha256, expected)):
             raise OutputCorrupt(str(unit), file, path=path, why=wrong)
 
 
-def _raise_for(unit: Unit, file: str, path: str, finding: Finding, place: str) -> None:
+def _raise_for(unit: Unit, file: str, path: str, finding: OutputFinding, place: str) -> None:
     match finding.state:
         case "missing":
             raise OutputMissing(str(unit), file, path=path, why=finding.detail)
@@ -292,20 +292,20 @@ def _raise_for(unit: Unit, file: str, path: str, finding: Finding, place: str) -
             raise finding.error or StoreError(f"{path} in {place}: {finding.detail}")
 
 
-async def _measured(source: Path | bytes) -> File:
+async def _measured(source: Path | bytes) -> OutputFile:
     if isinstance(source, Path):
         return await asyncio.to_thread(_measured_on_disk, source)
     if not isinstance(source, bytes):
         raise InvalidInput("files", f"a {type(source).__name__} is neither bytes nor a path")
     big = len(source) > _BIG
     sha256 = await asyncio.to_thread(_sha256, source) if big else _sha256(source)
-    return File(len(source), sha256)
+    return OutputFile(len(source), sha256)
 
 
-def _measured_on_disk(source: Path) -> File:
+def _measured_on_disk(source: Path) -> OutputFile:
     try:
         with source.open("rb") as file:
-            return File(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+            return OutputFile(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
     except OSError as error:
         raise InvalidInput("files", f"{source} cannot be read ({error.strerror}); write it first") from None
 
@@ -323,7 +323,7 @@ def _same_contents(name: str, other: str) -> bool:
     return one is not None and two is not None and one.contents == two.contents
 
 
-def _readable(folder: str, name: str, body: bytes) -> Entry | None:
+def _readable(folder: str, name: str, body: bytes) -> UnitEntry | None:
     """An entry that is intact and that this version understands."""
     try:
         return entry.read_body(body) if entry.is_intact(folder, name, body) else None
@@ -341,5 +341,5 @@ def _noted(folder: str, entries: Iterable[tuple[str, bytes | StoreError | None]]
     return found
 
 
-def _fits(found: Entry, files: Files) -> bool:
+def _fits(found: UnitEntry, files: Files) -> bool:
     return all(name in files and files[name].size == file.size for name, file in found.outputs.items())

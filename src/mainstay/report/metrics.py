@@ -21,7 +21,7 @@ from ..errors import InvalidInput, MainstayError
 from ..lifecycle import JOB
 from ..model import is_private
 from ..stores import JobStore, Stats, open_store
-from ..stores.metrics import COUNTED, VARIABLE, MeteredStore, Metric, check_installed
+from ..stores.metrics import COUNTED, VARIABLE, MeteredStore, StoreMetric, check_installed
 from .scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -34,18 +34,20 @@ log = logging.getLogger("mainstay.report")
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _PATIENCE_S = 5.0
 
-UP = Metric("mainstay_store_up", "gauge", (), "1 if the store answered this scrape, else 0")
-JOBS = Metric("mainstay_queue_jobs", "gauge", ("queue", "status"), "jobs in each state")
-AGE = Metric(
+UP = StoreMetric("mainstay_store_up", "gauge", (), "1 if the store answered this scrape, else 0")
+JOBS = StoreMetric("mainstay_queue_jobs", "gauge", ("queue", "status"), "jobs in each state")
+AGE = StoreMetric(
     "mainstay_queue_oldest_ready_seconds",
     "gauge",
     ("queue",),
     "how long the job that has waited longest for a worker has been due; 0 if none waits",
 )
-SESSIONS = Metric("mainstay_sessions", "gauge", (), "engines and other sessions that are alive")
-ASIDE = Metric("mainstay_rows_aside", "gauge", (), "rows set aside because they cannot be read; see mainstay check")
+SESSIONS = StoreMetric("mainstay_sessions", "gauge", (), "engines and other sessions that are alive")
+ASIDE = StoreMetric(
+    "mainstay_rows_aside", "gauge", (), "rows set aside because they cannot be read; see mainstay check"
+)
 
-LEADER = Metric(
+LEADER = StoreMetric(
     "mainstay_leader", "gauge", (), "1 if a session runs schedules, retention and checks, else 0; 0 lasts for seconds"
 )
 
@@ -253,7 +255,7 @@ def told_counts(counts: Mapping[str, int]) -> dict[str, int]:
     return {**dict.fromkeys(_FOR_A_PERSON, 0), **counts}
 
 
-def _family(metric: Metric) -> Any:
+def _family(metric: StoreMetric) -> Any:
     from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - an extra
 
     return GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

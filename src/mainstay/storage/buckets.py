@@ -37,7 +37,7 @@ _SETTINGS = {
 _COMMON = ("allow_http", "connect_timeout", "timeout", "tries")
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
     """What a URL says."""
 
     scheme: str
@@ -51,7 +51,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     tries: int
 
     @classmethod
-    def read(cls, url: str, options: dict[str, str]) -> Address:
+    def read(cls, url: str, options: dict[str, str]) -> BucketAddress:
         parts = urlsplit(url)
         settings = _SETTINGS[parts.scheme]
         check_options(options, (*settings, *_COMMON))

@@ -15,7 +15,7 @@ from ..errors import AlreadySubmitted, Conflict, InvalidInput, InvalidTransition
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Lane, expiry
 from .bounds import SUBMITTED
-from .port import Change, Key, NewJob, Outcome, Refusal, Report
+from .port import Change, ClaimReport, Key, NewJob, Outcome, RefusedWrite
 
 #: how many events after `change.before` an adapter hands to `judge`: those of one claim are far fewer
 SINCE = 100
@@ -109,7 +109,7 @@ def landed(row: Job, change: Change) -> Job:
     return kept
 
 
-def reported(row: Job | None, report: Report, now_ms: int) -> Job | None:
+def reported(row: Job | None, report: ClaimReport, now_ms: int) -> Job | None:
     """The row after a holder's report; None when the token is no longer held."""
     if row is None or (row.session, row.token) != (report.session, report.token):
         return None
@@ -127,9 +127,9 @@ def reported(row: Job | None, report: Report, now_ms: int) -> Job | None:
     return msgspec.structs.replace(after, expires_ms=expiry(after))
 
 
-def refusal(change: Change, now_ms: int) -> Refusal:
+def refusal(change: Change, now_ms: int) -> RefusedWrite:
     """The line a stale change leaves."""
-    return Refusal(change.before.id, change.before.token, change.holder or "", change.after.status, now_ms)
+    return RefusedWrite(change.before.id, change.before.token, change.holder or "", change.after.status, now_ms)
 
 
 # what follows from a written row -------------------------------------------------------------------

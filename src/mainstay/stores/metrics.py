@@ -20,7 +20,7 @@ import msgspec
 from ..errors import InvalidInput, MainstayError, MissingExtra
 from ..model import PRIVATE, Job, is_private
 from .change_check import moves
-from .port import Answer, JobStore, Observer, Written
+from .port import ChangeResult, JobStore, Observer, Written
 from .proxy import StoreMethod, StoreProxy
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _STATE_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 
 _SIZES = (0.0, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0)
 
 
-class Metric(msgspec.Struct, frozen=True):
+class StoreMetric(msgspec.Struct, frozen=True):
     """One metric: the only place where its name is."""
 
     name: str
@@ -46,45 +46,47 @@ class Metric(msgspec.Struct, frozen=True):
     buckets: tuple[float, ...] = ()
 
 
-TRANSITIONS = Metric(
+TRANSITIONS = StoreMetric(
     "mainstay_transitions_total",
     "counter",
     ("kind", "queue", "name", "from", "to"),
     "moves of jobs from one state to another; a submit comes from 'new'",
 )
-STATE_SECONDS = Metric(
+STATE_SECONDS = StoreMetric(
     "mainstay_state_seconds",
     "histogram",
     ("kind", "queue", "status"),
     "how long jobs were in a state, told when they leave it",
     _STATE_S,
 )
-PICKUP_SECONDS = Metric(
+PICKUP_SECONDS = StoreMetric(
     "mainstay_pickup_seconds",
     "histogram",
     ("queue",),
     "from the time a job was due until a worker had it",
     _STATE_S,
 )
-CONFLICTS = Metric(
+CONFLICTS = StoreMetric(
     "mainstay_conflicts_total", "counter", (), "changes that came second: somebody else had moved the row first"
 )
-GHOSTS = Metric(
+GHOSTS = StoreMetric(
     "mainstay_ghosts_refused_total",
     "counter",
     ("method",),
     "writes of workers that had lost their claim, refused",
 )
-CLAIMS = Metric("mainstay_claims_total", "counter", ("found",), "claims, by whether they found jobs: yes or no")
-BATCH_SIZE = Metric(
+CLAIMS = StoreMetric("mainstay_claims_total", "counter", ("found",), "claims, by whether they found jobs: yes or no")
+BATCH_SIZE = StoreMetric(
     "mainstay_batch_size",
     "histogram",
     ("method",),
     "how many jobs went with one call: claimed, inserted, changed, reported",
     _SIZES,
 )
-CALL_SECONDS = Metric("mainstay_store_call_seconds", "histogram", ("method",), "how long calls took", _CALL_S)
-ERRORS = Metric("mainstay_store_errors_total", "counter", ("method", "code"), "calls that raised, by the error's code")
+CALL_SECONDS = StoreMetric("mainstay_store_call_seconds", "histogram", ("method",), "how long calls took", _CALL_S)
+ERRORS = StoreMetric(
+    "mainstay_store_errors_total", "counter", ("method", "code"), "calls that raised, by the error's code"
+)
 
 #: what a metered store counts
 COUNTED = (
@@ -161,10 +163,10 @@ class Meters:
     def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter, Histogram  # noqa: PLC0415 - an extra
 
-        def counter(metric: Metric) -> Any:
+        def counter(metric: StoreMetric) -> Any:
             return Counter(metric.name, metric.help, metric.labels, registry=registry)
 
-        def histogram(metric: Metric) -> Any:
+        def histogram(metric: StoreMetric) -> Any:
             return Histogram(metric.name, metric.help, metric.labels, registry=registry, buckets=metric.buckets)
 
         self.transitions = counter(TRANSITIONS)
@@ -219,7 +221,7 @@ class Meters:
         elif method in ("insert", "apply", "report"):
             self.batch_size.labels(method).observe(len(asked))
         if method == "apply":
-            outcomes = Tally(each.outcome for each in cast("Sequence[Answer]", answer))
+            outcomes = Tally(each.outcome for each in cast("Sequence[ChangeResult]", answer))
             if conflicts := outcomes["conflict"]:
                 self.conflicts.inc(conflicts)
             if stale := outcomes["stale"]:

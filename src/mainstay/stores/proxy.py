@@ -15,11 +15,12 @@ from ..model import Job, Leadership, QueueSettings, Schedule, Session
 from .durability import Durability
 from .port import (
     CALLS,
-    Answer,
     Audited,
     Change,
+    ChangeResult,
+    ClaimReport,
     Deletion,
-    Inserted,
+    InsertResult,
     JobStore,
     NewJob,
     Observer,
@@ -27,8 +28,7 @@ from .port import (
     Page,
     Pulse,
     Query,
-    Refusal,
-    Report,
+    RefusedWrite,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -75,7 +75,7 @@ class StoreProxy:
     def wake(self, topics: Sequence[str]) -> Wake:
         return self._store.wake(topics)
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         return await self._store.insert(jobs, durability=durability)
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
@@ -87,10 +87,10 @@ class StoreProxy:
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         return await self._store.claim(queues, session, n)
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         return await self._store.apply(changes, lead=lead)
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._store.report(reports)
 
     async def due(self, queues: Sequence[str]) -> int | None:
@@ -102,7 +102,7 @@ class StoreProxy:
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._store.events(job_id, after=after, limit=limit)
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         return await self._store.refusals(job_id)
 
     async def awaited(self, job_id: str) -> list[str]:
@@ -125,7 +125,7 @@ class StoreProxy:
     async def open_session(self, session: Session) -> None:
         await self._store.open_session(session)
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         return await self._store.beat(sessions, reports)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
@@ -169,7 +169,7 @@ class StoreProxy:
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
         return await self._store.tick(name, at_ms, jobs, lead=lead)
 
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:

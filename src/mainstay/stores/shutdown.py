@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 
 
-class Ending:
+class Shutdown:
     """Whoever is first ends it; everybody else waits for the same end.
 
     >>> ended = []
     >>> async def end_twice():
     ...     async def let_go():
     ...         ended.append("once")
-    ...     ending = Ending()
+    ...     ending = Shutdown()
     ...     await asyncio.gather(ending.reach(let_go), ending.reach(let_go))
     ...     return ending.begun
     >>> asyncio.run(end_twice()), ended

@@ -18,7 +18,7 @@ from ..control.schedules.when import at_of, ms_of, next_tick
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..lifecycle import table_of
 from ..model import Job
-from ..stores import Durability, Inserted, JobStore, NewJob, StoreProxy, Written
+from ..stores import Durability, InsertResult, JobStore, NewJob, StoreProxy, Written
 from ..stores.memory import MemoryStore
 from ..task import Call, Task
 from ..worker.context import context
@@ -313,7 +313,7 @@ class _Inline(StoreProxy):
         super().__init__(store)
         self._harness = harness
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         made = await self._store.insert(jobs, durability=durability)
         await self._harness._bring_to_an_end([each.id for each in made])  # noqa: SLF001 - its other half
         return made

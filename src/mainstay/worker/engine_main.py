@@ -24,7 +24,7 @@ from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, Store
 from ..model import Session
 from ..parent import die_with_parent
 from ..stores import Change
-from ..stores.loop_thread import adopt
+from ..stores.store_loop import adopt
 from . import logs, processors
 from .async_waits import first, within
 from .children import Children

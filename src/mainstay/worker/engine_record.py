@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..stores import Report
+from ..stores import ClaimReport
 from .crash_blame import Death
 from .messages import Drain, Hello, Pulsed, StartClaiming
 from .recorder import Running
@@ -100,19 +100,19 @@ class EngineRecord:
         """What it runs now."""
         return self.process.recorder.running()
 
-    def marks(self) -> list[Report]:
+    def marks(self) -> list[ClaimReport]:
         """Start marks that the store does not have yet."""
         if self.session is None:
             return []
         running = self.running()
         self._marked &= {(entry.job_id, entry.token) for entry in running}
         return [
-            Report(job_id=entry.job_id, session=self.session, token=entry.token, started_ms=entry.started_ms)
+            ClaimReport(job_id=entry.job_id, session=self.session, token=entry.token, started_ms=entry.started_ms)
             for entry in running
             if (entry.job_id, entry.token) not in self._marked
         ]
 
-    def marked(self, marks: list[Report]) -> None:
+    def marked(self, marks: list[ClaimReport]) -> None:
         """The store has them."""
         self._marked |= {(mark.job_id, mark.token) for mark in marks}
 

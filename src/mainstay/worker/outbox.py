@@ -16,7 +16,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..model import Leadership
-from ..stores import Answer, Change, JobStore, StoreProxy, shown_url
+from ..stores import Change, ChangeResult, JobStore, StoreProxy, shown_url
 from .state_folder import state_folder
 
 _SCHEMA = 1
@@ -50,7 +50,7 @@ class OutboxResult(msgspec.Struct, frozen=True, kw_only=True):
     wanted: str
     """the status its worker had for it"""
     outcome: str
-    """as `Answer.outcome` says"""
+    """as `ChangeResult.outcome` says"""
     status: str | None
     """where the job stands now; None: it is gone"""
 
@@ -67,10 +67,10 @@ class Recording(StoreProxy):
         super().__init__(store)
         self.changes: list[Change] = []
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         del lead
         self.changes += changes
-        return [Answer("applied", change.after) for change in changes]
+        return [ChangeResult("applied", change.after) for change in changes]
 
 
 def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int) -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ..control import Control
 from ..errors import StaleClaim, StoreError
 from ..model import Progress
-from ..stores import Report
+from ..stores import ClaimReport
 from .run import JobRun
 
 log = logging.getLogger("mainstay.worker")
@@ -25,7 +25,7 @@ class Reports:
         self._control = control
         self._record = record
         self._lost = lost
-        self._said: dict[JobRun, Report] = {}
+        self._said: dict[JobRun, ClaimReport] = {}
         self._sent_s = 0.0
 
     def note(self, run: JobRun, progress: Progress) -> None:
@@ -47,7 +47,7 @@ class Reports:
     async def now(self, run: JobRun, checkpoint: bytes | None = None) -> None:
         """Store that it began, how far it came, and its checkpoint; raises `StaleClaim`."""
         said = self._said.pop(run, None)
-        report = Report(
+        report = ClaimReport(
             job_id=run.job.id,
             session=run.job.session or "",
             token=run.job.token,

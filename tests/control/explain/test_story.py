@@ -21,7 +21,7 @@ from mainstay.model import (
     RetryPolicy,
     Session,
 )
-from mainstay.stores import Refusal
+from mainstay.stores import RefusedWrite
 from mainstay.testing import a_job
 
 NOW = 1_700_000_000_000
@@ -721,7 +721,7 @@ def test_trimmed_events_are_owned_up_to() -> None:
 
 
 def test_a_refused_ghost_is_told() -> None:
-    ghost = Refusal(job_id=ID, token=1, session=SILENT.id, wanted="succeeded", at_ms=NOW - 1_000)
+    ghost = RefusedWrite(job_id=ID, token=1, session=SILENT.id, wanted="succeeded", at_ms=NOW - 1_000)
 
     said = section(explain(ID, settled("succeeded"), [], facts(SILENT, refusals=(ghost,))), "refused")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.stores.memory.ranked_ids import Ranked
+from mainstay.stores.memory.ranked_ids import RankedIds
 
 STEPS = st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(0, 5)), max_size=300)
 
 
 @given(STEPS)
 def test_the_first_is_the_smallest_of_what_was_put_and_not_dropped(steps: list[tuple[str, int | None]]) -> None:
-    line, model = Ranked(), {}
+    line, model = RankedIds(), {}
     for job_id, number in steps:
         if number is None:
             line.drop(job_id)
@@ -26,7 +26,7 @@ def test_the_first_is_the_smallest_of_what_was_put_and_not_dropped(steps: list[t
 
 
 def test_forgotten_entries_do_not_pile_up() -> None:
-    line = Ranked()
+    line = RankedIds()
     for number in range(10_000):
         line.put("a", number)
     assert len(line._heap) < 100

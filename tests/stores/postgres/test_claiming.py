@@ -11,7 +11,7 @@ import pytest
 from mainstay.errors import StoreLocked
 from mainstay.lifecycle import JOB, UNIT
 from mainstay.model import Job, Progress
-from mainstay.stores import Report
+from mainstay.stores import ClaimReport
 from mainstay.stores.open_claim import CLAIMED_FROM
 from mainstay.stores.postgres.write import selection
 from mainstay.stores.routes import Offers
@@ -175,7 +175,7 @@ async def test_a_row_whose_options_cannot_be_read_keeps_no_other_report_from_bei
     ask(postgres_url, f"UPDATE {place}.jobs SET options = 'damaged' WHERE id = '{broken.id}'")
 
     said = [
-        Report(job_id=job.id, session="s1", token=job.token, started_ms=1, progress=Progress(done=1))
+        ClaimReport(job_id=job.id, session="s1", token=job.token, started_ms=1, progress=Progress(done=1))
         for job in (broken, sound)
     ]
     assert await world.store.report(said) == [True, True]

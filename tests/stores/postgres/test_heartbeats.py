@@ -13,7 +13,7 @@ import pytest
 
 from mainstay.errors import StoreLocked
 from mainstay.model import Job, Progress, Session, Settings
-from mainstay.stores import Report
+from mainstay.stores import ClaimReport
 from mainstay.stores.port import Key
 from mainstay.stores.postgres.connection import timeouts
 from mainstay.stores.postgres.connection.address import parse
@@ -138,7 +138,9 @@ async def test_a_report_on_a_row_that_is_locked_is_kept_for_the_next_beat(world:
     awaited, free = await world.running(queue="a"), await world.running(queue="b")
     begun_ms = world.clock.now_ms()
     reports = [
-        Report(job_id=job.id, session="s1", token=job.token, started_ms=begun_ms, progress=Progress(done=1, total=2))
+        ClaimReport(
+            job_id=job.id, session="s1", token=job.token, started_ms=begun_ms, progress=Progress(done=1, total=2)
+        )
         for job in (awaited, free)
     ]
     with someone_else(postgres_url) as other:
@@ -162,8 +164,8 @@ async def test_a_report_on_a_row_that_is_locked_holds_up_no_other(
     await hasty.open("s1")
     awaited, free = await hasty.running(queue="a"), await hasty.running(queue="b")
 
-    def done(job: Job, n: int, **more: Any) -> Report:
-        return Report(job_id=job.id, session="s1", token=job.token, progress=Progress(done=n, total=9), **more)
+    def done(job: Job, n: int, **more: Any) -> ClaimReport:
+        return ClaimReport(job_id=job.id, session="s1", token=job.token, progress=Progress(done=n, total=9), **more)
 
     with someone_else(postgres_url) as other:
         other.execute(f"SELECT FROM {schema_of(world)}.jobs WHERE id = %s FOR SHARE", (awaited.id,))
@@ -185,10 +187,10 @@ async def test_what_is_reported_later_is_not_overwritten_by_what_was_kept(world:
     await world.open("s1")
     job = await world.running()
 
-    def said(n: int) -> Report:
-        return Report(job_id=job.id, session="s1", token=job.token, checkpoint=b"%d" % n)
+    def said(n: int) -> ClaimReport:
+        return ClaimReport(job_id=job.id, session="s1", token=job.token, checkpoint=b"%d" % n)
 
-    started = Report(job_id=job.id, session="s1", token=job.token, started_ms=7)
+    started = ClaimReport(job_id=job.id, session="s1", token=job.token, started_ms=7)
     with someone_else(postgres_url) as other:
         other.execute(f"SELECT FROM {schema_of(world)}.jobs WHERE id = %s FOR SHARE", (job.id,))
         await world.store.beat(["s1"], [started, said(1)])

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from mainstay.errors import Conflict, StoreLocked, StoreUnavailable
-from mainstay.stores import Inserted, NewJob
+from mainstay.stores import InsertResult, NewJob
 from mainstay.stores.port import Key
 from servers import Proxy
 from tests.conformance.world import World
@@ -38,7 +38,7 @@ class Jam:
         self._url = url
         self._world = world
 
-    async def submit(self, *batches: list[NewJob]) -> list[asyncio.Task[list[Inserted]]]:
+    async def submit(self, *batches: list[NewJob]) -> list[asyncio.Task[list[InsertResult]]]:
         """One after the other; the first is at the server by then."""
         calls = []
         for batch in batches:
@@ -98,7 +98,7 @@ async def test_one_that_is_refused_is_refused_alone(postgres_url: str, world: Wo
     refused = answers.pop(10)
     assert isinstance(refused, Conflict)
     assert there.id in str(refused)
-    assert answers == [[Inserted(new.job.id, True)] for [new] in good]
+    assert answers == [[InsertResult(new.job.id, True)] for [new] in good]
     assert len(commits(postgres_url)) <= 2 + 6, "found by halves, not one by one"
 
 
@@ -112,7 +112,7 @@ async def test_one_that_was_stored_before_and_is_asked_for_again_is_told_so_amon
 
     answers = await asyncio.gather(*calls)
 
-    assert answers[2] == answers[3] == [Inserted(again.job.id, True)]
+    assert answers[2] == answers[3] == [InsertResult(again.job.id, True)]
     assert len(await world.story(again.job)) == len(again.events)
     assert sum(commits(postgres_url)) == 4
 
@@ -215,7 +215,7 @@ async def test_a_lost_connection_costs_nobody_of_a_shared_statement_its_job(
 
     answers = await asyncio.gather(*calls)
 
-    assert answers == [[Inserted(new.job.id, True)] for [new] in batches]
+    assert answers == [[InsertResult(new.job.id, True)] for [new] in batches]
 
 
 async def test_a_server_that_stays_away_is_told_to_all_at_once(postgres_url: str, proxy: Proxy, stores: Stores) -> None:

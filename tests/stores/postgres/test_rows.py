@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mainstay.lifecycle import Move
 from mainstay.model import BLANK, Options, expiry
-from mainstay.stores import Inserted
+from mainstay.stores import InsertResult
 from mainstay.stores.postgres.rows.codec import JOB_FIELDS, job_values, read_text, stored_text
 from tests.conformance.world import World
 
@@ -60,7 +60,7 @@ async def test_a_reason_with_a_zero_character_is_sealed_and_read_as_it_was(world
 
 async def test_the_same_jobs_without_a_key_sent_twice_are_stored_once(world: World) -> None:
     batch = [world.new() for _ in range(3)]
-    stored = [Inserted(new.job.id, True) for new in batch]
+    stored = [InsertResult(new.job.id, True) for new in batch]
 
     assert await world.store.insert(batch) == stored
     assert await world.store.insert(batch) == stored, "the sender may not have heard of it"

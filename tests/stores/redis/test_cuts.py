@@ -11,7 +11,7 @@ import pytest
 from mainstay.errors import StoreUnavailable
 from mainstay.lifecycle import Move
 from mainstay.model import Options, Progress, QueueSettings, Schedule
-from mainstay.stores import JobStore, Query, Report, TrimPolicy, open_store
+from mainstay.stores import ClaimReport, JobStore, Query, TrimPolicy, open_store
 from mainstay.testing import VirtualClock
 from servers import Proxy
 from tests.conformance.world import World
@@ -71,7 +71,7 @@ async def _complete_with_waiter(world: World) -> object:
 async def _beat(world: World) -> object:
     await world.open("s1")
     job = await world.running()
-    report = Report(job_id=job.id, session="s1", token=1, started_ms=5, progress=Progress(done=1))
+    report = ClaimReport(job_id=job.id, session="s1", token=1, started_ms=5, progress=Progress(done=1))
     [pulse] = await world.store.beat(["s1"], [report])
     row = await world.row(job)
     return (pulse.known, row.starts, row.progress) == (True, 1, Progress(done=1))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mainstay.model import Job, Options, Progress
-from mainstay.stores import Query, Report, TrimPolicy, open_store
+from mainstay.stores import ClaimReport, Query, TrimPolicy, open_store
 from mainstay.stores.redis import RedisStore
 from mainstay.testing import VirtualClock
 from tests.conformance.world import World
@@ -57,7 +57,9 @@ async def test_a_job_that_waits_for_that_many_goes_on_with_the_last(world: World
     await world.store.insert([*news, then])
     jobs = await world.claim(n=N)
     assert len(jobs) == N
-    reports = [Report(job_id=job.id, session="s1", token=1, started_ms=1, progress=Progress(done=1)) for job in jobs]
+    reports = [
+        ClaimReport(job_id=job.id, session="s1", token=1, started_ms=1, progress=Progress(done=1)) for job in jobs
+    ]
     assert await world.store.report(reports) == [True] * N
 
     jobs = [job for job in await world.store.get([job.id for job in jobs]) if job is not None]
@@ -162,7 +164,7 @@ async def test_that_many_sessions_beat_hold_and_die(world: World) -> None:
     await world.open("w0", "w1")
     await store.insert([world.new() for _ in range(N)])
     jobs = await world.claim("w0", n=N)
-    reports = [Report(job_id=job.id, session="w0", token=1, started_ms=1, checkpoint=b"\xff") for job in jobs]
+    reports = [ClaimReport(job_id=job.id, session="w0", token=1, started_ms=1, checkpoint=b"\xff") for job in jobs]
     pulses = await store.beat(names, reports)
     assert [pulse.known for pulse in pulses] == [True, True, *[False] * (N - 2)]
     held = [job for job in await store.get([job.id for job in jobs]) if job is not None]

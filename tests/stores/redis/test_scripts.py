@@ -13,7 +13,7 @@ import pytest
 from mainstay.errors import StoreError
 from mainstay.lifecycle import Move
 from mainstay.model import Progress
-from mainstay.stores import Report
+from mainstay.stores import ClaimReport
 from mainstay.stores.redis import RedisStore, scripts
 from mainstay.stores.redis.scripts import PARTS, script
 from tests.conformance.world import World
@@ -69,8 +69,8 @@ async def test_every_call_may_be_carried_out_twice(world: World) -> None:
     assert [job.id for job in jobs] == [each.id for each in made[:3]]
     [late] = await world.claim(n=3)
     assert await world.claim(n=3) == []
-    assert await store.report([Report(job_id=late.id, session="s1", token=1, started_ms=5)]) == [True]
-    reports = [Report(job_id=late.id, session="s1", token=1, progress=Progress(done=1), checkpoint=b"\xff")]
+    assert await store.report([ClaimReport(job_id=late.id, session="s1", token=1, started_ms=5)]) == [True]
+    reports = [ClaimReport(job_id=late.id, session="s1", token=1, progress=Progress(done=1), checkpoint=b"\xff")]
     assert (await store.beat(["s1"], reports))[0].known
     late = await world.row(late)
     answers = await store.apply([world.change(job, "succeeded", holder="s1") for job in (*jobs, late)])
@@ -153,7 +153,7 @@ async def test_a_script_that_fails_at_the_end_has_written_nothing(
         return at_the_end, hashlib.sha1(at_the_end.encode(), usedforsecurity=False).hexdigest()
 
     monkeypatch.setattr(scripts, "script", broken)
-    report = Report(job_id=first.id, session="s1", token=1, started_ms=5, checkpoint=b"x")
+    report = ClaimReport(job_id=first.id, session="s1", token=1, started_ms=5, checkpoint=b"x")
     calls: list[Awaitable[object]] = [
         world.store.insert([world.new(key="n", unique_key="n", after=[first])]),
         world.claim(),

@@ -19,7 +19,7 @@ from mainstay.clock import SystemClock
 from mainstay.errors import StoreError, StoreFull
 from mainstay.model import IdSource, Session
 from mainstay.stores.sqlite import SqliteStore, changes, schema, store
-from mainstay.stores.sqlite.engine import Tx
+from mainstay.stores.sqlite.engine import SqliteTx
 from mainstay.stores.sqlite.turnstile import Turnstile
 from mainstay.testing import new_job
 
@@ -121,7 +121,7 @@ async def write_and_hang(path: Path) -> None:
     opened = SqliteStore(path)
     clock, ids = SystemClock(), IdSource(random.Random(os.getpid()))
 
-    def run(tx: Tx) -> None:
+    def run(tx: SqliteTx) -> None:
         changes.insert(tx, [new_job(clock, ids) for _ in range(10)], opened.chain)
         say("inside")
         listen()

@@ -15,10 +15,10 @@ import pytest
 from mainstay.errors import Conflict, StoreError, StoreFull
 from mainstay.model import QueueSettings
 from mainstay.stores.sqlite import SqliteStore
-from mainstay.stores.sqlite.engine import Tx
+from mainstay.stores.sqlite.engine import SqliteTx
 from tests.conformance.world import World
 
-Write = Callable[[Tx], Any]
+Write = Callable[[SqliteTx], Any]
 
 #: never waited for: a test that has to is failing
 LONG_S = 60.0
@@ -34,7 +34,7 @@ async def busy_writer(store: SqliteStore) -> AsyncIterator[None]:
     """Keep the writer in a commit of its own, so that everything sent meanwhile shares the next one."""
     inside, leave = threading.Event(), threading.Event()
 
-    def wait(tx: Tx) -> None:
+    def wait(tx: SqliteTx) -> None:
         inside.set()
         leave.wait()
 
@@ -90,7 +90,7 @@ async def test_a_caller_that_fails_hurts_nobody_else(world: World) -> None:
 async def test_what_a_failed_caller_had_written_is_undone(world: World) -> None:
     store = _sqlite(world)
 
-    def write_then_fail(tx: Tx) -> None:
+    def write_then_fail(tx: SqliteTx) -> None:
         tx.db.execute("INSERT INTO limits VALUES ('half', 1)")
         tx.wake("queue:default")
         raise ValueError("on second thoughts")
@@ -107,12 +107,12 @@ async def test_a_broken_transaction_gives_every_caller_its_own_answer(world: Wor
     await store.set_queue(QueueSettings(name="a"))
     runs: list[str] = []
 
-    def small(tx: Tx) -> str:
+    def small(tx: SqliteTx) -> str:
         runs.append("small")
         tx.db.execute("UPDATE queues SET reason = coalesce(reason, '') || 'x'")
         return "fits"
 
-    def huge(tx: Tx) -> None:
+    def huge(tx: SqliteTx) -> None:
         runs.append("huge")
         tx.db.execute("INSERT INTO queues (name, paused, reason) VALUES ('b', 0, ?)", ("x" * 100_000,))
 
@@ -143,7 +143,7 @@ async def test_nothing_is_visible_before_the_commit(world: World, path: Path) ->
     other = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     seen: list[int] = []
 
-    def insert_and_look(tx: Tx) -> None:
+    def insert_and_look(tx: SqliteTx) -> None:
         tx.db.execute("INSERT INTO limits VALUES ('k', 1)")
         seen.append(other.execute("SELECT count(*) FROM limits").fetchone()[0])
 
@@ -231,10 +231,10 @@ async def test_what_was_claimed_for_a_caller_cancelled_before_it_heard_the_answe
 async def test_an_error_reads_the_same_alone_and_in_a_group(world: World) -> None:
     store = _sqlite(world)
 
-    def stumble(tx: Tx) -> None:
+    def stumble(tx: SqliteTx) -> None:
         tx.db.execute("SELECT CAST(x'ff' AS TEXT)").fetchall()
 
-    def clash(tx: Tx) -> None:
+    def clash(tx: SqliteTx) -> None:
         tx.db.execute("INSERT INTO limits VALUES ('k', 1), ('k', 1)")
 
     for run in (stumble, clash):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.errors import Conflict, InvalidInput, StoreUnavailable, TooManyConflicts
-from mainstay.stores.versioned import Counts, Versioned, VersionedStore, WriteUnsure, update
+from mainstay.stores.versioned import UpdateCounts, Versioned, VersionedStore, WriteUnsure, update
 from mainstay.stores.versioned.memory import MemoryVersioned
 
 KEY = "jobs/1"
@@ -128,17 +128,17 @@ async def test_none_leaves_it_alone_and_says_what_is_there(store: MemoryVersione
 
 async def test_a_conflict_is_decided_again_from_what_is_there_by_then(store: MemoryVersioned) -> None:
     await write(store, b"5")
-    rival, counts, waits = Rival(store), Counts(), Waits()
+    rival, counts, waits = Rival(store), UpdateCounts(), Waits()
     rival.before = [lambda: write(store, b"10"), lambda: write(store, b"20")]
 
     await update(rival, KEY, one_more, counts=counts, sleep=waits)
 
     assert await value_of(store) == b"21"
-    assert counts == Counts(updates=1, conflicts=2, retries=2, gave_up=0)
+    assert counts == UpdateCounts(updates=1, conflicts=2, retries=2, gave_up=0)
 
 
 async def test_whoever_makes_it_first_is_a_conflict_too(store: MemoryVersioned) -> None:
-    rival, counts = Rival(store), Counts()
+    rival, counts = Rival(store), UpdateCounts()
     rival.before = [lambda: write(store, b"10")]
 
     await update(rival, KEY, one_more, counts=counts, sleep=Waits())
@@ -173,7 +173,7 @@ async def test_no_wait_is_longer_than_the_longest(store: MemoryVersioned) -> Non
 
 
 async def test_after_the_last_try_it_gives_up_and_says_what_to_do(store: MemoryVersioned) -> None:
-    rival, counts, waits = Rival(store), Counts(), Waits()
+    rival, counts, waits = Rival(store), UpdateCounts(), Waits()
     rival.before = [lambda: write(store, b"1")] * 9
 
     with pytest.raises(
@@ -183,20 +183,20 @@ async def test_after_the_last_try_it_gives_up_and_says_what_to_do(store: MemoryV
 
     assert isinstance(e.value, Conflict)
     assert (e.value.key, e.value.tries) == (KEY, 3)
-    assert counts == Counts(updates=1, conflicts=3, retries=2, gave_up=1)
+    assert counts == UpdateCounts(updates=1, conflicts=3, retries=2, gave_up=1)
     assert len(waits.asked) == 2, "nobody waits for a try that does not come"
     assert await value_of(store) == b"1"
 
 
 async def test_a_write_that_an_outage_lost_is_done_again(store: MemoryVersioned) -> None:
     await write(store, b"5")
-    rival, counts = Rival(store), Counts()
+    rival, counts = Rival(store), UpdateCounts()
     rival.outages = ["lost"]
 
     await update(rival, KEY, one_more, counts=counts, sleep=Waits())
 
     assert await value_of(store) == b"6"
-    assert counts == Counts(updates=1, conflicts=0, retries=1, gave_up=0)
+    assert counts == UpdateCounts(updates=1, conflicts=0, retries=1, gave_up=0)
 
 
 @pytest.mark.parametrize("there", [None, b"5"])
@@ -273,7 +273,7 @@ async def test_what_others_wrote_after_an_outage_is_shown_to_the_change(store: M
 
 
 async def test_an_outage_at_every_try_is_an_outage_and_no_conflict(store: MemoryVersioned) -> None:
-    rival, counts = Rival(store), Counts()
+    rival, counts = Rival(store), UpdateCounts()
     rival.outages = ["lost"] * 3
 
     with pytest.raises(StoreUnavailable):

@@ -11,7 +11,7 @@ import pytest
 from mainstay.batch.spec import Spec
 from mainstay.batch.web.desks import desk_at
 from mainstay.clock import SystemClock
-from mainstay.outputs import Group
+from mainstay.outputs import ManifestGroup
 from mainstay.stores import JobStore
 from tests.conformance.adapters import ADAPTERS, Adapter
 from tests.web.conftest import Server, serving
@@ -29,7 +29,9 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 async def partial_batch(server: Server, root: Path) -> str:
     """A batch that a person has called partial; its one unit lacks its output."""
-    group = Group(study="study", code="1", outputs={"result": "result.txt"}, params=[{"beta": 1}], pairs=[(0, 1)])
+    group = ManifestGroup(
+        study="study", code="1", outputs={"result": "result.txt"}, params=[{"beta": 1}], pairs=[(0, 1)]
+    )
     spec = Spec(
         study="study",
         code="1",

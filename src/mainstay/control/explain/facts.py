@@ -8,7 +8,7 @@ import msgspec
 
 from ...lifecycle import JOB, UNIT
 from ...model import Job, QueueSettings, Session
-from ...stores import JobStore, Query, Refusal
+from ...stores import JobStore, Query, RefusedWrite
 
 #: jobs held by others that are looked at, over all sessions
 _MOST_HELD = 2000
@@ -59,7 +59,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """... False: at least so many"""
     awaited: tuple[Awaited, ...] = ()
     open_units: int = 0
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusedWrite, ...] = ()
 
 
 def is_alive(session: Session, lease_ms: int) -> bool:

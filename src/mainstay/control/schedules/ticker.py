@@ -14,7 +14,7 @@ import msgspec
 
 from ...errors import InvalidInput, NotLeader, RowDamaged, StoreError
 from ...model import Leadership, Schedule
-from ...stores import Inserted
+from ...stores import InsertResult
 from ..control import Control
 from ..duties import Duty
 from ..failure import shown
@@ -150,7 +150,7 @@ class Ticker:
         known.row = msgspec.structs.replace(known.row, last_tick_ms=at_ms)
         return at_ms
 
-    def _tell(self, spec: ScheduleSpec, at: datetime, made: list[Inserted] | None) -> None:
+    def _tell(self, spec: ScheduleSpec, at: datetime, made: list[InsertResult] | None) -> None:
         if not made:
             log.info("already ticked schedule=%s at=%s", spec.name, at.isoformat())
             return

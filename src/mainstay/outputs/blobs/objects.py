@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import obstore
 
 from ...errors import StoreClosed, StoreError
-from ...storage.buckets import Address
+from ...storage.buckets import BucketAddress
 from ...storage.keys import check_key
 from ...storage.service_errors import TROUBLE, judge
 from . import Blob, Blobs, Digest, Files
@@ -37,7 +37,7 @@ _SMALL = 64 * 1024
 class ObjectsBlobs:
     """Open it with `open_outputs("s3://bucket/prefix")`."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BucketAddress) -> None:
         self._address = address
         self._root = f"{address.prefix}/" if address.prefix else ""
         # a file is written whole or not at all, and again is as good as once: the driver may try again
@@ -247,4 +247,4 @@ def _tag(e_tag: str | None, version: str | None) -> str:
 
 async def open_objects(url: str, *, options: dict[str, str]) -> Blobs:
     """Open `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`; options as for versioned stores."""
-    return ObjectsBlobs(Address.read(url, options))
+    return ObjectsBlobs(BucketAddress.read(url, options))

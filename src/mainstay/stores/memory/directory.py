@@ -11,7 +11,7 @@ from ..port import Violation
 from ..violations import bad_lead
 
 
-class Leaders:
+class LeadershipTable:
     """Who leads what, under which epoch."""
 
     def __init__(self, current: dict[str, Leadership]) -> None:
@@ -78,8 +78,8 @@ class Leaders:
             )
 
 
-class Schedules:
-    """Schedules, and every tick that was turned into jobs."""
+class ScheduleTable:
+    """ScheduleTable, and every tick that was turned into jobs."""
 
     def __init__(self, schedules: dict[str, Schedule], ticks: dict[tuple[str, int], None]) -> None:
         self._all = schedules

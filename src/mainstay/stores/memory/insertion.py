@@ -15,14 +15,14 @@ from ..change_check import (
     no_parent,
     unique_clash,
 )
-from ..port import Inserted, Key, NewJob
+from ..port import InsertResult, Key, NewJob
 from .rows import Rows
 
 KeyName = tuple[str, str]
 Keys = dict[KeyName, tuple[Key, str]]
 
 
-class Entry:
+class InsertPlan:
     """A plan for one insert: nothing is written before all of it is known to be good."""
 
     def __init__(self, rows: Rows, keys: Keys, now_ms: int, *, settling: str | None = None) -> None:
@@ -38,7 +38,7 @@ class Entry:
         """new job -> the one that was there before and stands for it"""
         self._after: dict[str, list[str]] = {}
 
-    def plan(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    def plan(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         """Decide on each; raises for the first that cannot be."""
         made = []
         for index, new in enumerate(jobs):
@@ -62,17 +62,17 @@ class Entry:
             if row is None or is_settled(row):
                 rows.waits.settled(on, GONE if row is None else row.status)
 
-    def _decide(self, index: int, new: NewJob) -> Inserted:
+    def _decide(self, index: int, new: NewJob) -> InsertResult:
         job = new.job
         if new.key is not None and (found := self._by_key(new.key)) is not None:
             key, existing = found
             if key.content != new.key.content:
                 raise key_conflict(index, new.key, existing)
-            return Inserted(existing, False, "key")
+            return InsertResult(existing, False, "key")
         if (holder := self._by_unique(job)) is not None:
             if new.on_clash == "refuse":
                 raise unique_clash(index, new, holder)
-            return Inserted(holder, False, "unique")
+            return InsertResult(holder, False, "unique")
         if job.id in self._rows.events or job.id in self._new:
             raise id_conflict(index, job.id)
         if job.parent is not None and job.parent not in self._rows.jobs and job.parent not in self._new:
@@ -84,7 +84,7 @@ class Entry:
             self._new_keys[new.key.scope, new.key.name] = (new.key, job.id)
         if job.unique_key is not None:
             self._new_unique[job.unique_key] = job.id
-        return Inserted(job.id, True)
+        return InsertResult(job.id, True)
 
     def _awaited(self, index: int, place: int, on: str) -> str:
         if on in self._stands:

@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Iterator
 
 
-class Ranked:
+class RankedIds:
     """Ids by (number, id), smallest first.
 
     Removal only forgets the id; its entry leaves the heap when it surfaces, or when forgotten entries
     outnumber live ones, so every operation is logarithmic over time.
 
-    >>> line = Ranked()
+    >>> line = RankedIds()
     >>> line.put("b", 2); line.put("a", 1); line.put("b", 0)
     >>> line.first(), len(line)
     ((0, 'b'), 2)

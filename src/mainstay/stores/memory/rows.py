@@ -14,7 +14,7 @@ from ..bounds import RATE_MINUTES
 from ..change_check import GONE, dependant_move, entered, falls_due, freed, is_settled, keeps_waiting, slot, topics
 from ..port import Written
 from ..rates import first_rate_minute, per_minute
-from .ranked_ids import Ranked
+from .ranked_ids import RankedIds
 from .waits import Waits
 
 
@@ -28,11 +28,11 @@ class Rows:
         self.jobs: dict[str, Job] = {}
         self.ids: list[str] = []
         self.events: dict[str, list[Event]] = {}
-        self.ready: defaultdict[str, Ranked] = defaultdict(Ranked)
-        self.due: defaultdict[str, Ranked] = defaultdict(Ranked)
-        self.expiring = Ranked()
-        self.blocked: defaultdict[str, defaultdict[str, Ranked]] = defaultdict(lambda: defaultdict(Ranked))
-        self.routed: defaultdict[str, defaultdict[str, Ranked]] = defaultdict(lambda: defaultdict(Ranked))
+        self.ready: defaultdict[str, RankedIds] = defaultdict(RankedIds)
+        self.due: defaultdict[str, RankedIds] = defaultdict(RankedIds)
+        self.expiring = RankedIds()
+        self.blocked: defaultdict[str, defaultdict[str, RankedIds]] = defaultdict(lambda: defaultdict(RankedIds))
+        self.routed: defaultdict[str, defaultdict[str, RankedIds]] = defaultdict(lambda: defaultdict(RankedIds))
         """by queue and route: rows whose task a session of their queue does not have"""
         self.slots: defaultdict[str, set[str]] = defaultdict(set)
         self.held: defaultdict[str, set[str]] = defaultdict(set)
@@ -255,7 +255,7 @@ def _discard(index: defaultdict[str, set[str]], name: str, job_id: str) -> None:
         del index[name]
 
 
-def _drop(index: defaultdict[str, defaultdict[str, Ranked]], key: str, queue: str, job_id: str) -> None:
+def _drop(index: defaultdict[str, defaultdict[str, RankedIds]], key: str, queue: str, job_id: str) -> None:
     index[key][queue].drop(job_id)
     if not any(index[key].values()):
         del index[key]

@@ -22,11 +22,12 @@ from ..bounds import LEADER, SUBMITTED
 from ..change_check import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
 from ..durability import Durability, refused
 from ..port import (
-    Answer,
     Audited,
     Change,
+    ChangeResult,
+    ClaimReport,
     Deletion,
-    Inserted,
+    InsertResult,
     JobStore,
     NewJob,
     Observer,
@@ -35,8 +36,7 @@ from ..port import (
     Pulse,
     Query,
     QueueStats,
-    Refusal,
-    Report,
+    RefusedWrite,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -46,11 +46,11 @@ from ..routes import EVERYBODY, Offers
 from ..session_names import admit_session
 from ..violations import stray_refusal
 from .check import check
-from .insertion import Entry
+from .insertion import InsertPlan
 from .queries import page
 from .retention import trim_events, trim_jobs
 from .tables import Tables
-from .wake import Hub, Subscription
+from .wake import MemoryWake, WakeHub
 
 
 class MemoryStore:
@@ -80,7 +80,7 @@ class MemoryStore:
         self.observer: Observer | None = None
         self._lock = RLock()
         self._closed = False
-        self._hub = Hub()
+        self._hub = WakeHub()
         self._notify = notify or self._hub.notify
         tables = tables or Tables()
         self._rows = tables.rows
@@ -127,14 +127,14 @@ class MemoryStore:
     def durability_of(self, level: Durability) -> str:
         raise refused(level, "this store keeps jobs in memory, and they are gone with the process")
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
         with self._writing() as now_ms:
             return self._insert(jobs, now_ms)
 
-    def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[Inserted]:
-        entry = Entry(self._rows, self._keys, now_ms)
+    def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[InsertResult]:
+        entry = InsertPlan(self._rows, self._keys, now_ms)
         made = entry.plan(jobs)
         entry.write()
         return made
@@ -241,37 +241,37 @@ class MemoryStore:
         rows.write(moved.job, moved.events, now_ms)
         return moved.job
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         with self._writing() as now_ms:
             self._leaders.fence(lead)
             return [self._apply(change, now_ms) for change in changes]
 
-    def _apply(self, change: Change, now_ms: int) -> Answer:
+    def _apply(self, change: Change, now_ms: int) -> ChangeResult:
         rows = self._rows
         row = rows.jobs.get(change.before.id)
         outcome = judge(row, change, self._since(change))
         if row is None:
-            return Answer(outcome)
+            return ChangeResult(outcome)
         if outcome == "stale":
             seen = self._refusals.get(row.id, {})
             if change.before.token not in seen:
                 self._refusals[row.id] = {**seen, change.before.token: refusal(change, now_ms)}
         if outcome != "applied":
-            return Answer(outcome, row)
+            return ChangeResult(outcome, row)
         after = landed(row, change)
         if self._takes_unique(row, after):
-            return Answer("conflict", row)
-        entry = Entry(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
+            return ChangeResult("conflict", row)
+        entry = InsertPlan(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
         try:
             entry.plan(change.spawn)
         except (Conflict, InvalidInput):
-            return Answer("conflict", row)
+            return ChangeResult("conflict", row)
         rows.write(after, change.events, now_ms)
         entry.write()
         last = may_be_last(row, after) and not rows.open_units.get(after.parent or "")
         if last and (moved := parent_move(rows.jobs.get(after.parent or ""), change, now_ms, self.chain)):
             rows.write(moved.job, moved.events, now_ms)
-        return Answer(outcome, after, last)
+        return ChangeResult(outcome, after, last)
 
     def _since(self, change: Change) -> Sequence[Event]:
         """The stored events after the row the change was made from; most often there are none."""
@@ -287,11 +287,11 @@ class MemoryStore:
             return False
         return after.unique_key in self._rows.unique
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         with self._writing() as now_ms:
             return [self._report(report, now_ms) for report in reports]
 
-    def _report(self, report: Report, now_ms: int) -> bool:
+    def _report(self, report: ClaimReport, now_ms: int) -> bool:
         after = reported(self._rows.jobs.get(report.job_id), report, now_ms)
         if after is not None:
             self._rows.write(after, (), now_ms)
@@ -339,7 +339,7 @@ class MemoryStore:
         with self._reading():
             return [event for event in self._rows.events.get(job_id, ()) if event.seq > after][:limit]
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         with self._reading():
             return list(self._refusals.get(job_id, {}).values())
 
@@ -429,7 +429,7 @@ class MemoryStore:
         with self._writing():
             self._sessions[session.id] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         with self._writing() as now_ms:
             for report in reports:
                 self._report(report, now_ms)
@@ -522,7 +522,7 @@ class MemoryStore:
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
         with self._writing() as now_ms:
             self._leaders.fence(lead)
             if self._schedules.ticked(name, at_ms):
@@ -533,7 +533,7 @@ class MemoryStore:
 
     # wake and check ---------------------------------------------------------------------------------
 
-    def wake(self, topics: Sequence[str]) -> Subscription:
+    def wake(self, topics: Sequence[str]) -> MemoryWake:
         return self._hub.subscribe(topics)
 
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:

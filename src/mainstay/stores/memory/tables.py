@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...model import QueueSettings, Session
-from ..port import Refusal
-from .directory import Leaders, Schedules
+from ..port import RefusedWrite
+from .directory import LeadershipTable, ScheduleTable
 from .insertion import Keys
 from .rows import Rows
 
@@ -27,10 +27,10 @@ class Tables:
     def __init__(self, make: Make = _plain) -> None:
         self.rows = Rows()
         self.keys: Keys = make("keys")
-        self.refusals: dict[str, dict[int, Refusal]] = make("refusals")
+        self.refusals: dict[str, dict[int, RefusedWrite]] = make("refusals")
         """job -> token -> what was refused"""
         self.sessions: dict[str, Session] = {}
-        self.leaders = Leaders(make("leads"))
+        self.leaders = LeadershipTable(make("leads"))
         self.queues: dict[str, QueueSettings] = make("queues")
         self.limits: dict[str, int] = make("limits")
-        self.schedules = Schedules(make("schedules"), make("ticks"))
+        self.schedules = ScheduleTable(make("schedules"), make("ticks"))

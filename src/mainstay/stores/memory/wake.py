@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Self
 
 
-class Hub:
+class WakeHub:
     """Knows who waits for what."""
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self._by_topic: dict[str, dict[Subscription, None]] = {}
+        self._by_topic: dict[str, dict[MemoryWake, None]] = {}
 
     @property
     def awaited(self) -> bool:
@@ -23,8 +23,8 @@ class Hub:
         with self.lock:
             return bool(self._by_topic)
 
-    def subscribe(self, topics: Sequence[str]) -> Subscription:
-        subscription = Subscription(self, tuple(topics))
+    def subscribe(self, topics: Sequence[str]) -> MemoryWake:
+        subscription = MemoryWake(self, tuple(topics))
         with self.lock:
             for topic in topics:
                 self._by_topic.setdefault(topic, {})[subscription] = None
@@ -36,7 +36,7 @@ class Hub:
             for topic, n in topics.items():
                 self._notify(topic, n)
 
-    def leave(self, subscription: Subscription) -> None:
+    def leave(self, subscription: MemoryWake) -> None:
         with self.lock:
             for topic in subscription.topics:
                 found = self._by_topic.get(topic, {})
@@ -61,10 +61,10 @@ class Hub:
             subscription.ring(topic)
 
 
-class Subscription:
+class MemoryWake:
     """One subscriber of some topics; see `port.Wake`."""
 
-    def __init__(self, hub: Hub, topics: tuple[str, ...]) -> None:
+    def __init__(self, hub: WakeHub, topics: tuple[str, ...]) -> None:
         self.topics = topics
         self.woken_by: str | None = None
         self._hub = hub

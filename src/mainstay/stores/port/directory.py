@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from ...model import Leadership, QueueSettings, Schedule, Session
-from .jobs import Inserted, NewJob, Report
+from .jobs import ClaimReport, InsertResult, NewJob
 
 
 class Pulse(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class SessionDirectory(Protocol):
         """Open it, or take a new offer of one that is open."""
         ...
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         """Keep sessions alive, in one write, with whatever they have to report."""
         ...
 
@@ -96,7 +96,7 @@ class ScheduleDirectory(Protocol):
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
         """Insert a tick's jobs and remember the tick, once: None if (schedule, time) was ticked before."""
         ...
 

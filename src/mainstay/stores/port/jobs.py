@@ -1,7 +1,7 @@
 """The face of jobs: insert, look up, claim, change, report, sweep, trim, delete.
 
-What a caller hands in (`NewJob`, `Change`, `Report`, `Query`, `TrimPolicy`) and what it gets back stands before the
-protocol that uses it.
+What a caller hands in (`NewJob`, `Change`, `ClaimReport`, `Query`, `TrimPolicy`) and what it gets back stands before
+the protocol that uses it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """refuse the whole batch with `AlreadySubmitted` if another job stands for it"""
 
 
-class Inserted(msgspec.Struct, frozen=True, gc=False):
+class InsertResult(msgspec.Struct, frozen=True, gc=False):
     """What became of one new job: itself, or the one that was there before."""
 
     id: str
@@ -95,7 +95,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing"]
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class ChangeResult(msgspec.Struct, frozen=True, gc=False):
     """What became of one change.
 
     - applied: written, with its events
@@ -115,7 +115,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 Deletion = Literal["deleted", "held", "missing", "changed"]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a holder says between moves; refused unless it still holds the token.
 
     Values that are None are left as they are. A report changes no version and writes no event.
@@ -168,7 +168,7 @@ class Page(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedWrite(msgspec.Struct, frozen=True):
     """A ghost's write that was refused; kept once per job and token."""
 
     job_id: str
@@ -242,7 +242,7 @@ Observer = Callable[[Sequence[Written]], None]
 class JobRepository(Protocol):
     """The jobs of a store, with their events, keys and refusals."""
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         """Insert all or nothing. A key or unique clash answers with the job that was there, also for
         duplicates inside the batch; the same key with other content raises `KeyConflict`, a refused
         unique clash `UniqueClash`, an id that exists `Conflict`, a unit whose parent is neither stored nor earlier in
@@ -271,7 +271,7 @@ class JobRepository(Protocol):
         """
         ...
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         """Write each change on its own merits, all in one commit. With `lead`, raises `NotLeader` and
         writes nothing if that epoch is over. Frees concurrency slots: the best blocked row per queue gets ready.
 
@@ -279,7 +279,7 @@ class JobRepository(Protocol):
         deletion) moves on as `change_check.dependant_move` says; and so whoever waited for those."""
         ...
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         """Record start, progress and checkpoint; False where the token is no longer held. Progress moves
         `expires_ms` as `model.expiry` says."""
         ...
@@ -300,7 +300,7 @@ class JobRepository(Protocol):
         """Events in order. A deleted job still has its tombstone."""
         ...
 
-    async def refusals(self, job_id: str) -> list[Refusal]: ...
+    async def refusals(self, job_id: str) -> list[RefusedWrite]: ...
 
     async def awaited(self, job_id: str) -> list[str]:
         """The ids of the jobs it waits for, or waited for, in the order they were given."""

@@ -18,21 +18,20 @@ from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..change_check import given_back
 from ..durability import Durability
-from ..loop_thread import Home
 from ..port import (
-    Answer,
     Audited,
     Change,
+    ChangeResult,
+    ClaimReport,
     Deletion,
-    Inserted,
+    InsertResult,
     NewJob,
     Observer,
     Overdue,
     Page,
     Pulse,
     Query,
-    Refusal,
-    Report,
+    RefusedWrite,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -42,6 +41,7 @@ from ..port import (
 )
 from ..routes import MOST_CLAIMS, Offers
 from ..session_names import admit_session
+from ..store_loop import StoreLoop
 from .check import audit
 from .connection.address import Address
 from .connection.durability import SETTINGS, promised
@@ -75,7 +75,7 @@ _PASSING = (
 class PostgresStore:
     """Jobs in one schema of a PostgreSQL database. Open it with `open_store("postgresql://user@host/database")`."""
 
-    def __init__(self, url: str, address: Address, home: Home, engine: Engine, chain: Chain) -> None:
+    def __init__(self, url: str, address: Address, home: StoreLoop, engine: Engine, chain: Chain) -> None:
         """On the home loop."""
         self.url = url
         self.clock: Clock = engine.clock
@@ -105,7 +105,7 @@ class PostgresStore:
     @classmethod
     async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> PostgresStore:
         """Connect, and refuse a database of another version or another key."""
-        home = Home(address.shown)
+        home = StoreLoop(address.shown)
         try:
             return await home.run(lambda: cls._opened(url, address, home, clock, chain))
         except BaseException:
@@ -113,7 +113,7 @@ class PostgresStore:
             raise
 
     @classmethod
-    async def _opened(cls, url: str, address: Address, home: Home, clock: Clock, chain: Chain) -> PostgresStore:
+    async def _opened(cls, url: str, address: Address, home: StoreLoop, clock: Clock, chain: Chain) -> PostgresStore:
         settings = await _admitted(address, chain)
         engine = Engine(address, clock)
         try:
@@ -156,7 +156,7 @@ class PostgresStore:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if not jobs:
             return []
         try:
@@ -175,10 +175,10 @@ class PostgresStore:
         admit_names(queues=queues, session=session)
         return await self._home.run(lambda: self._claim(queues, session, n), unheard=self._give_back)
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         return await self._home.run(lambda: writing.apply(self._engine, changes, self.chain, lead=lead))
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._home.run(lambda: self._beats.report(reports))
 
     async def due(self, queues: Sequence[str]) -> int | None:
@@ -194,7 +194,7 @@ class PostgresStore:
             lambda: lookup.events_of(self._engine, job_id, after=after, limit=limit, chain=self.chain)
         )
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         return await self._look(lambda: queries.refusals(self._engine, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
@@ -228,11 +228,11 @@ class PostgresStore:
         admit_session(session.id)
         await self._home.run(lambda: self._open_session(session))
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         admit_names(sessions=sessions)
         return await self._home.run(lambda: self._beat(sessions, reports))
 
-    async def _beat(self, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+    async def _beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
         pulses = await self._beats.beat(sessions, reports)
         if sessions:
             self._locks.witness([pulse.session for pulse in pulses if pulse.known])
@@ -287,8 +287,8 @@ class PostgresStore:
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
-        async def run(tx: Tx) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
+        async def run(tx: Tx) -> list[InsertResult] | None:
             await fence(tx, lead)
             return await tables.tick(tx, name, at_ms, jobs, self.chain)
 

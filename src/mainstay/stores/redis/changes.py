@@ -15,7 +15,7 @@ import msgspec
 from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import change_check
-from ..port import Answer, Change, Inserted, NewJob, Report
+from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob
 from . import waits
 from .base import Base
 from .entry import Entering, Known, answers_of, refusal_of
@@ -27,7 +27,7 @@ _decode = msgspec.msgpack.Decoder().decode
 _APPLIED, _LAST = ord("0"), ord("1")
 
 
-async def insert(base: Base, jobs: Sequence[NewJob], *, forced: bool = False) -> list[Inserted]:
+async def insert(base: Base, jobs: Sequence[NewJob], *, forced: bool = False) -> list[InsertResult]:
     """Insert all or nothing. `forced`: to the server's disk, before it is answered."""
     known = Known()
     while True:
@@ -42,7 +42,7 @@ async def insert(base: Base, jobs: Sequence[NewJob], *, forced: bool = False) ->
             raise error
 
 
-async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[Answer]:
+async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[ChangeResult]:
     """Write each change on its own merits, all in one commit."""
     if are_plain(changes):
         args = [fence(lead), [change_arg(change) for change in changes]]
@@ -52,20 +52,21 @@ async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership 
         if all(outcome in (_APPLIED, _LAST) for outcome in told):
             base.tell([(change.before, change.after, change.events) for change in changes])
             return [
-                Answer("applied", change.after, outcome == _LAST) for change, outcome in zip(changes, told, strict=True)
+                ChangeResult("applied", change.after, outcome == _LAST)
+                for change, outcome in zip(changes, told, strict=True)
             ]
     deciding = _Deciding(changes)
     answers, _ = await transact(base, deciding.decide, lead=lead, refused=deciding.refused)
     return answers
 
 
-async def report(base: Base, reports: Sequence[Report]) -> list[bool]:
+async def report(base: Base, reports: Sequence[ClaimReport]) -> list[bool]:
     """Record what holders say, where they still hold."""
     [told] = await base.scripts.run("report", [[report_arg(item) for item in reports]])
     return [digit == ord("1") for digit in told]
 
 
-def report_arg(item: Report) -> list[Any]:
+def report_arg(item: ClaimReport) -> list[Any]:
     """A report as the scripts take it."""
     return [
         item.job_id,
@@ -118,7 +119,7 @@ class _Deciding:
         self._refused: set[int] = set()
         self._brought_by: list[int] = []
 
-    async def decide(self, tx: Tx) -> list[Answer]:
+    async def decide(self, tx: Tx) -> list[ChangeResult]:
         self._brought_by = []
         await tx.look(
             [
@@ -129,7 +130,7 @@ class _Deciding:
         answers = []
         for at, change in enumerate(self._changes):
             if at in self._refused:
-                answers.append(Answer("conflict", await tx.job(change.after.id)))
+                answers.append(ChangeResult("conflict", await tx.job(change.after.id)))
                 continue
             answer = await _decide(tx, change)
             self._brought_by += [at] * (len(tx.new) - len(self._brought_by))
@@ -141,7 +142,7 @@ class _Deciding:
         self._refused.add(self._brought_by[index])
 
 
-async def _decide(tx: Tx, change: Change) -> Answer:
+async def _decide(tx: Tx, change: Change) -> ChangeResult:
     job_id = change.after.id
     row = await tx.job(job_id)
     since: list[Event] = []
@@ -151,15 +152,15 @@ async def _decide(tx: Tx, change: Change) -> Answer:
     if outcome == "stale":
         _refuse(tx, change)
     if outcome != "applied" or row is None:
-        return Answer(outcome, row)
+        return ChangeResult(outcome, row)
     after = change_check.landed(row, change)
     if await _takes_unique(tx, row, after):
-        return Answer("conflict", row)
+        return ChangeResult("conflict", row)
     tx.put(row, after, change.events)
     tx.insert(change.spawn)
     await waits.settle(tx, [after])
     last = change_check.may_be_last(row, after) and await _closes(tx, after.parent or "", change)
-    return Answer("applied", after, last)
+    return ChangeResult("applied", after, last)
 
 
 def _refuse(tx: Tx, change: Change) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..bounds import TICKS_KEPT_MS
-from ..port import Inserted, NewJob, Overdue, Pulse, Report
+from ..port import ClaimReport, InsertResult, NewJob, Overdue, Pulse
 from ..records import MORE, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from ..server_clock import ServerClock
@@ -49,7 +49,7 @@ async def link(base: Base, sessions: Sequence[str]) -> None:
     await _do(base, "link", list(sessions))
 
 
-async def beat(base: Base, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+async def beat(base: Base, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
     """Keep sessions alive, and record what they report, in one call."""
     told = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
     # an answer ends at its last word: trailing sessions that are not known are not in it
@@ -141,7 +141,7 @@ async def drop_schedule(base: Base, name: str) -> bool:
 
 async def tick(
     base: Base, name: str, at_ms: int, jobs: Sequence[NewJob], held: Leadership | None
-) -> list[Inserted] | None:
+) -> list[InsertResult] | None:
     """Insert a tick's jobs and remember the tick, once."""
     if jobs:
         # A commit goes through on a server whose memory is full, so that nothing that ended is lost. A tick comes

@@ -17,7 +17,7 @@ from ...errors import MainstayError
 from ...lifecycle import Chain, Event
 from ...model import Job
 from .. import change_check
-from ..port import Inserted, NewJob, Written
+from ..port import InsertResult, NewJob, Written
 from .rows import beside_bytes, event_bytes, fixed_bytes, row_bytes
 from .scripts import blob
 
@@ -103,12 +103,12 @@ class Entering:
         ]
 
 
-def answers_of(jobs: Sequence[NewJob], answers: Sequence[Any]) -> list[Inserted]:
+def answers_of(jobs: Sequence[NewJob], answers: Sequence[Any]) -> list[InsertResult]:
     """What became of each."""
     return [
-        Inserted(new.job.id, True)
+        InsertResult(new.job.id, True)
         if met is False
-        else Inserted(met[0], False, cast('Literal["key", "unique"]', met[1]))
+        else InsertResult(met[0], False, cast('Literal["key", "unique"]', met[1]))
         for new, met in zip(jobs, answers, strict=True)
     ]
 

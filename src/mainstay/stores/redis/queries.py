@@ -18,7 +18,7 @@ from ...lifecycle import JOB, UNIT, Event
 from ...model import Job, check_id, driver_ids, first_id_at
 from ..bounds import LEADER, LONGEST_LEAD_MS, RATE_MINUTES, SUBMITTED, WINDOW
 from ..omitted_values import shortened
-from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..port import Page, Query, QueueStats, RefusedWrite, Stats
 from ..query_filter import matches
 from ..rates import per_minute
 from .base import Base
@@ -116,9 +116,9 @@ async def events(base: Base, job_id: str, after: int, limit: int) -> list[Event]
     return await base.events(job_id, after, limit)
 
 
-async def refusals(base: Base, job_id: str) -> list[Refusal]:
+async def refusals(base: Base, job_id: str) -> list[RefusedWrite]:
     found = await base.call("HVALS", f"refusals:{job_id}")
-    return sorted((Refusal(*_decode_refusal(each)) for each in found), key=lambda line: line.token)
+    return sorted((RefusedWrite(*_decode_refusal(each)) for each in found), key=lambda line: line.token)
 
 
 async def _sources(base: Base, query: Query) -> list[str] | list[list[str]]:

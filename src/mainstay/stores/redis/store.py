@@ -13,21 +13,20 @@ from ...errors import StoreClosed
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability
-from ..loop_thread import Home
 from ..port import (
-    Answer,
     Audited,
     Change,
+    ChangeResult,
+    ClaimReport,
     Deletion,
-    Inserted,
+    InsertResult,
     NewJob,
     Observer,
     Overdue,
     Page,
     Pulse,
     Query,
-    Refusal,
-    Report,
+    RefusedWrite,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -36,7 +35,8 @@ from ..port import (
 )
 from ..server_clock import ServerClock
 from ..session_names import admit_session
-from ..shutdown import Ending
+from ..shutdown import Shutdown
+from ..store_loop import StoreLoop
 from . import (
     audit,
     directory,
@@ -67,7 +67,7 @@ class RedisStore:
     A session whose process is gone is known by its connection, any other by its lease.
     """
 
-    def __init__(self, url: str, home: Home, base: Base, facts: server_check.Facts) -> None:
+    def __init__(self, url: str, home: StoreLoop, base: Base, facts: server_check.Facts) -> None:
         self.url = url
         self.clock: Clock = base.clock
         self.chain = base.chain
@@ -80,14 +80,14 @@ class RedisStore:
         self._link = SessionLink(base.server, lambda sessions: directory.link(base, sessions))
         self.look_again_s: float | None = None
         self._claiming: dict[str, asyncio.Lock] = {}
-        self._ending = Ending()
+        self._ending = Shutdown()
         self._busy: set[asyncio.Task[Any]] = set()
         """calls at work; of the home loop"""
 
     @classmethod
     async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> Self:
         """Connect, and refuse what is not safe to use."""
-        home = Home(address.shown)
+        home = StoreLoop(address.shown)
         ours = ServerClock() if isinstance(clock, SystemClock) else clock
 
         async def connect() -> tuple[Base, server_check.Facts, tuple[str, ...]]:
@@ -167,7 +167,7 @@ class RedisStore:
         self._facts.check_forced(level)
         return self._facts.durability_at(level)
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if durability is not None:
             self._facts.check_forced(durability)
         forced = durability is not None and not self._facts.forces
@@ -191,10 +191,10 @@ class RedisStore:
         self._check_open()
         return await self._home.run(lambda: self._do(work), unheard=give_back)
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         return await self._run(lambda: writing.apply_changes(self._base, changes, lead))
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._run(lambda: writing.report(self._base, reports)) if reports else []
 
     async def due(self, queues: Sequence[str]) -> int | None:
@@ -208,7 +208,7 @@ class RedisStore:
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._run(lambda: queries.events(self._base, job_id, after, limit))
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         return await self._run(lambda: queries.refusals(self._base, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
@@ -240,7 +240,7 @@ class RedisStore:
 
         await self._run(opened)
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         async def beaten() -> list[Pulse]:
             pulses = await directory.beat(self._base, sessions, reports)
             if sessions:
@@ -297,7 +297,7 @@ class RedisStore:
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
         return await self._run(lambda: directory.tick(self._base, name, at_ms, jobs, lead))
 
     # -- wake and check -------------------------------------------------------------------------

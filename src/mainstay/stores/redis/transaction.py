@@ -22,7 +22,7 @@ from ...errors import MainstayError, NotLeader, StoreLocked
 from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import change_check
-from ..port import Inserted, NewJob, Written
+from ..port import InsertResult, NewJob, Written
 from .base import Base
 from .entry import Entering, Known, answers_of, refusal_of
 from .rows import Raw, beside_bytes, claim_bytes, event_bytes, readable_job, row_bytes
@@ -256,7 +256,7 @@ async def transact(
     *,
     lead: Leadership | None = None,
     refused: Callable[[int], None] | None = None,
-) -> tuple[T, list[Inserted]]:
+) -> tuple[T, list[InsertResult]]:
     """Run a decision until it could be committed on what it was made on. Answers with what it returned, and what became
     of the jobs it inserted. Raises what `insert` raises if they are refused: then nothing of it is written. With
     `refused`, that is told which of them it was instead, and the decision is run again."""
@@ -273,7 +273,7 @@ async def _transact(
     lead: Leadership | None,
     refused: Callable[[int], None] | None,
     turn: _Turn,
-) -> tuple[T, list[Inserted]]:
+) -> tuple[T, list[InsertResult]]:
     known = Known()
     loop = asyncio.get_running_loop()
     spoilt = 0

@@ -23,7 +23,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from ..loop_thread import Home
+from ..store_loop import StoreLoop
 from .connection import Server
 from .errors import is_passing
 from .wire import Wire
@@ -50,7 +50,7 @@ Send = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 class Listener:
     """All subscriptions of one open store."""
 
-    def __init__(self, server: Server, home: Home, send: Send) -> None:
+    def __init__(self, server: Server, home: StoreLoop, send: Send) -> None:
         self.name = os.urandom(9).hex()
         self.lock = Lock()
         self._server = server

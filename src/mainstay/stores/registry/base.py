@@ -12,11 +12,11 @@ import msgspec
 from ...clock import Clock
 from ...errors import StoreClosed
 from ...lifecycle import Chain
-from ..loop_thread import Home
 from ..memory import MemoryStore
-from ..memory.wake import Hub
+from ..memory.wake import WakeHub
 from ..port import Observer, Written
-from ..shutdown import Ending
+from ..shutdown import Shutdown
+from ..store_loop import StoreLoop
 from ..versioned import VersionedStore
 from .commit_queue import Line, Op, Sleep
 from .files import encoded
@@ -47,7 +47,7 @@ class Base:
 
     def __init__(
         self,
-        home: Home,
+        home: StoreLoop,
         store: VersionedStore,
         *,
         clock: Clock,
@@ -61,7 +61,7 @@ class Base:
         self.home = home
         self.store = store
         self.observer: Observer | None = None
-        hub = Hub()
+        hub = WakeHub()
         self.log = Log(store)
         self.follower = Follower(self.log, lambda: Replica(clock, chain, clock_name=machine), clock, hub.notify)
         self.line = Line(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
@@ -70,7 +70,7 @@ class Base:
         self.line.after_commit = self.roller.committed
         self.sessions = Sessions(self.log, clock, machine, lambda: self.follower.replica.tables.sessions)
         self.poller = Poller(hub, home, self._look, every_s=poll_s)
-        self._ending = Ending()
+        self._ending = Shutdown()
         self._busy: set[asyncio.Task[object]] = set()
 
     async def read(self, work: Work[T], *, prepare: Prepare | None = None) -> T:

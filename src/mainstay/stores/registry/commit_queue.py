@@ -19,7 +19,7 @@ from ...clock import Clock
 from ...errors import MainstayError, PayloadTooLarge, TooManyConflicts
 from ..memory import MemoryStore
 from ..port import Written
-from ..versioned import Counts, WriteUnsure
+from ..versioned import UpdateCounts, WriteUnsure
 from .files import encoded
 from .follower import Follower, Notify
 from .log import Commit
@@ -84,7 +84,7 @@ class Line:
     def __init__(
         self, follower: Follower, clock: Clock, notify: Notify, *, rng: random.Random, sleep: Sleep = asyncio.sleep
     ) -> None:
-        self.counts = Counts()
+        self.counts = UpdateCounts()
         self.on_written: Callable[[Sequence[Written]], None] = lambda _: None
         self.after_commit: Callable[[int], None] = lambda _: None
         self._follower = follower

@@ -19,7 +19,7 @@ import msgspec
 
 from ...lifecycle import Event
 from ...model import BLANK, Job, Leadership, Options, QueueSettings, Schedule
-from ..port import Key, Refusal
+from ..port import Key, RefusedWrite
 
 Line = dict[str, Any]
 #: what is in a document and not in the value made of it
@@ -179,7 +179,7 @@ SMALL = {
             lambda key: {"id": key},
             lambda value: {"refused": msgspec.to_builtins(list(value.values()))},
             _id_of,
-            lambda line: {found.token: found for found in msgspec.convert(line["refused"], list[Refusal])},
+            lambda line: {found.token: found for found in msgspec.convert(line["refused"], list[RefusedWrite])},
         ),
         Small("leads", "lead", lambda key: {"id": key}, _lead, _id_of, _read_lead),
         Small("queues", "queue", lambda key: {"id": key}, _queue, _id_of, _read_queue),

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import MainstayError
-from ..loop_thread import Home
-from ..memory.wake import Hub, Subscription
+from ..memory.wake import MemoryWake, WakeHub
+from ..store_loop import StoreLoop
 
 _SLOWER = 1.5
 _SLOWEST = 5.0
@@ -17,7 +17,7 @@ _SLOWEST = 5.0
 class Poller:
     """Subscriptions of this process. What is committed here wakes at once; the rest when it is seen."""
 
-    def __init__(self, hub: Hub, home: Home, look: Callable[[], Awaitable[bool]], *, every_s: float) -> None:
+    def __init__(self, hub: WakeHub, home: StoreLoop, look: Callable[[], Awaitable[bool]], *, every_s: float) -> None:
         self._hub = hub
         self._home = home
         self._look = look
@@ -25,7 +25,7 @@ class Poller:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def subscribe(self, topics: Sequence[str]) -> Subscription:
+    def subscribe(self, topics: Sequence[str]) -> MemoryWake:
         """From any thread."""
         found = self._hub.subscribe(topics)
         self._home.spawn(self._begin)

@@ -14,22 +14,21 @@ from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..audit_key import admit_fingerprint
 from ..change_check import given_back
 from ..durability import Durability, refused
-from ..loop_thread import Home
 from ..memory import MemoryStore
 from ..port import (
-    Answer,
     Audited,
     Change,
+    ChangeResult,
+    ClaimReport,
     Deletion,
-    Inserted,
+    InsertResult,
     NewJob,
     Observer,
     Overdue,
     Page,
     Pulse,
     Query,
-    Refusal,
-    Report,
+    RefusedWrite,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -37,7 +36,8 @@ from ..port import (
     Wake,
 )
 from ..session_names import admit_session
-from ..versioned import Counts, VersionedStore, WriteUnsure
+from ..store_loop import StoreLoop
+from ..versioned import UpdateCounts, VersionedStore, WriteUnsure
 from .base import About, Base
 from .check import differences
 from .commit_queue import Op, Sleep
@@ -98,7 +98,7 @@ class JobRegistry:
         it. `poll_s` is how often a process that waits looks for what others did. `part_bytes` is for stores whose
         values must be small. `machine` tells the steady clock of this machine from those of others; None finds out.
         Without `create`, a registry that is not there is an error."""
-        home = Home(url or "this registry")
+        home = StoreLoop(url or "this registry")
         clock, chain = clock or SystemClock(), chain or Chain()
 
         async def begin() -> Self:
@@ -131,7 +131,7 @@ class JobRegistry:
             raise
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> UpdateCounts:
         """What commits cost: how many there were, and how many came too late at first."""
         return self._base.line.counts
 
@@ -155,7 +155,7 @@ class JobRegistry:
     def durability_of(self, level: Durability) -> str:
         raise refused(level, "how safe a commit is, the storage decides, for all jobs alike")
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
         if not jobs:
@@ -198,10 +198,10 @@ class JobRegistry:
         now_ms = self.clock.now_ms()
         await store.apply([given_back(job, now_ms=now_ms, chain=self.chain) for job in claimed])
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
         return await self._base.write(lambda store: store.apply(changes, lead=lead))
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._base.write(lambda store: store.report(reports)) if reports else []
 
     async def due(self, queues: Sequence[str]) -> int | None:
@@ -225,7 +225,7 @@ class JobRegistry:
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._base.read(lambda store: store.events(job_id, after=after, limit=limit))
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         return await self._base.read(lambda store: store.refusals(job_id))
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
@@ -253,10 +253,10 @@ class JobRegistry:
         admit_session(session.id)
         await self._base.run(lambda: self._base.sessions.open(session))
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         return await self._base.run(lambda: self._beat(sessions, reports))
 
-    async def _beat(self, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+    async def _beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
         # the beats alone keep sessions alive; what they have to report is a commit like any other
         await asyncio.gather(*(self._base.sessions.beat(session) for session in sessions))
         if reports:
@@ -326,7 +326,7 @@ class JobRegistry:
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
         return await self._base.write(lambda store: store.tick(name, at_ms, jobs, lead=lead))
 
     # -- wake and check -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from ..port import Audited, Violation
 from ..violations import bad_lead, stray_refusal
 from . import waits
 from .damaged_text import read_rows
-from .engine import Tx
+from .engine import SqliteTx
 from .errors import damage_text
 from .rows import (
     INSERT_EVENT,
@@ -63,7 +63,7 @@ def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
     return found
 
 
-def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event], chain: Chain) -> bool:
+def mend(tx: SqliteTx, found: Audited, after: Job, events: Sequence[Event], chain: Chain) -> bool:
     # as bytes, because either may be the text that cannot be read
     sql = "SELECT version, CAST(status AS BLOB), CAST(queue AS BLOB) FROM jobs WHERE rowid = ?"
     row = first_row(tx.db, sql, (found.key,))
@@ -144,7 +144,7 @@ def fast_findings(db: apsw.Connection) -> list[str]:
     return findings
 
 
-def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
+def check(tx: SqliteTx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
     """All the engine can see, in an order in which repairs build on each other."""
     _same_schema(tx.db, path)
     found = [
@@ -176,7 +176,7 @@ def check(tx: Tx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _spell_names(tx: Tx) -> str | None:
+def _spell_names(tx: SqliteTx) -> str | None:
     """Give readable names to what a flipped bit left without one; what it then turns out to be, the next look tells.
     The rows of jobs are mended one by one, with their events."""
     changed = 0
@@ -194,7 +194,7 @@ def _in_index_only(line: str) -> bool:
     return "missing from index" in line or "wrong # of entries in index" in line or "non-unique entry in index" in line
 
 
-def _duplicate_ids(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+def _duplicate_ids(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Two rows with one id: the one with the longest history is the job; the others get ids of their own and are
     quarantined, so that nothing is lost."""
     twice = all_rows(tx.db, "SELECT id FROM jobs NOT INDEXED GROUP BY id HAVING count(*) > 1")
@@ -215,7 +215,7 @@ def _duplicate_ids(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _set_copy_apart(tx: Tx, rowid: int, job: Job, chain: Chain) -> str:
+def _set_copy_apart(tx: SqliteTx, rowid: int, job: Job, chain: Chain) -> str:
     digits = f"{rowid & 0xFFFFFFFFFFFF:012x}"
     fresh = f"{job.id[:24]}{digits}"
     copy = msgspec.structs.replace(job, id=fresh, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
@@ -231,7 +231,7 @@ def _set_copy_apart(tx: Tx, rowid: int, job: Job, chain: Chain) -> str:
     return fresh
 
 
-def _duplicate_keys(tx: Tx, *, repair: bool) -> list[Violation]:
+def _duplicate_keys(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     twice = all_rows(
         tx.db, "SELECT scope, name, count(*), min(rowid) FROM keys NOT INDEXED GROUP BY scope, name HAVING count(*) > 1"
     )
@@ -246,7 +246,7 @@ def _duplicate_keys(tx: Tx, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _schema(tx: Tx, *, repair: bool) -> list[Violation]:
+def _schema(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     if (version := version_of(tx.db)) > VERSION:
         return []  # which indexes it needs, the newer version knows
     present = {row[0] for row in all_rows(tx.db, "SELECT name FROM sqlite_schema")}
@@ -262,7 +262,7 @@ def _schema(tx: Tx, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _stray_events(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+def _stray_events(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Events of a job that is not there and was not deleted: kept, and closed with a tombstone."""
     strays = all_rows(
         tx.db,
@@ -289,7 +289,7 @@ def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
     return Event(*body, chain.digest(last.digest, body))
 
 
-def _tallies(tx: Tx, *, repair: bool) -> list[Violation]:
+def _tallies(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     told: dict[tuple[str, str], int] = {}
     true: dict[tuple[str, str], int] = {}
     # one statement, so that both sides are of one moment, also beside writers
@@ -314,7 +314,7 @@ def _tallies(tx: Tx, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _leads(tx: Tx, *, repair: bool) -> list[Violation]:
+def _leads(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     sql = "SELECT name, holder, until_ms FROM leaders WHERE boot = ? AND until_ms > ?"
     rows = all_rows(tx.db, sql, (boot_id(), tx.lease_ms + LONGEST_LEAD_MS))
     if repair:
@@ -322,14 +322,14 @@ def _leads(tx: Tx, *, repair: bool) -> list[Violation]:
     return [bad_lead(*row, repaired=repair) for row in rows]
 
 
-def _stray_refusals(tx: Tx, *, repair: bool) -> list[Violation]:
+def _stray_refusals(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     rows = all_rows(tx.db, "SELECT DISTINCT job_id FROM refusals WHERE job_id NOT IN (SELECT id FROM jobs)")
     if repair:
         tx.db.executemany("DELETE FROM refusals WHERE job_id = ?", rows)
     return [stray_refusal(job_id, repaired=repair) for (job_id,) in rows]
 
 
-def _stranded_keys(tx: Tx, *, repair: bool) -> list[Violation]:
+def _stranded_keys(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     """Blocked rows that nothing will bring back: their key has a free slot and nothing ready in their queue."""
     rows = all_rows(
         tx.db,

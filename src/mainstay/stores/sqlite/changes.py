@@ -12,9 +12,9 @@ from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
 from .. import change_check
-from ..port import Answer, Change, Inserted, NewJob, Report, Written
+from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob, Written
 from . import waits
-from .engine import Tx
+from .engine import SqliteTx
 from .rows import (
     INSERT_EVENT,
     INSERT_JOB,
@@ -31,9 +31,9 @@ from .selection import free_slots
 from .sql import first_row, savepoint
 
 
-def insert(tx: Tx, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted]:
+def insert(tx: SqliteTx, jobs: Sequence[NewJob], chain: Chain) -> list[InsertResult]:
     """Insert all or nothing; the engine undoes it all if this raises."""
-    answers: list[Inserted] = []
+    answers: list[InsertResult] = []
     fresh: list[NewJob] = []
     keys: dict[tuple[str, str], tuple[bytes, str]] = {}
     uniques: dict[str, str] = {}
@@ -56,14 +56,14 @@ def insert(tx: Tx, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted]:
             awaits[job.id] = waits.admit(tx, index, new, stands)
         stands[job.id] = job.id
         fresh.append(new)
-        answers.append(Inserted(job.id, True))
+        answers.append(InsertResult(job.id, True))
     _insert_rows(tx, fresh)
     if awaits:
         waits.enter(tx, awaits, stands, chain)
     return answers
 
 
-def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+def apply_changes(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     """Write each change on its own merits. Plain moves of different rows, the common case, go together."""
     if _go_together(changes):
         answers = _apply_together(tx, changes, chain)
@@ -72,7 +72,7 @@ def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answe
     return [_apply_alone(tx, change, chain) for change in changes]
 
 
-def report(tx: Tx, reports: Sequence[Report]) -> list[bool]:
+def report(tx: SqliteTx, reports: Sequence[ClaimReport]) -> list[bool]:
     """Record what holders say, where they still hold."""
     return [_report_one(tx, item) for item in reports]
 
@@ -81,8 +81,8 @@ def report(tx: Tx, reports: Sequence[Report]) -> list[bool]:
 
 
 def _met(
-    tx: Tx, index: int, new: NewJob, keys: dict[tuple[str, str], tuple[bytes, str]], uniques: dict[str, str]
-) -> Inserted | None:
+    tx: SqliteTx, index: int, new: NewJob, keys: dict[tuple[str, str], tuple[bytes, str]], uniques: dict[str, str]
+) -> InsertResult | None:
     """The job that stands for a new one, by its idempotency key or its unique key. If there is none, the new one
     takes both for the rest of the batch."""
     job, key = new.job, new.key
@@ -93,7 +93,7 @@ def _met(
     if held is not None:
         if new.must_be_new:
             raise change_check.already_there(index, held)
-        return Inserted(held, False, by)
+        return InsertResult(held, False, by)
     if key is not None:
         keys[key.scope, key.name] = (key.content, job.id)
     if job.unique_key is not None:
@@ -101,7 +101,7 @@ def _met(
     return None
 
 
-def _held_by_key(tx: Tx, index: int, new: NewJob, batch: dict[tuple[str, str], tuple[bytes, str]]) -> str | None:
+def _held_by_key(tx: SqliteTx, index: int, new: NewJob, batch: dict[tuple[str, str], tuple[bytes, str]]) -> str | None:
     key = new.key
     assert key is not None
     known = batch.get((key.scope, key.name))
@@ -119,7 +119,7 @@ def _held_by_key(tx: Tx, index: int, new: NewJob, batch: dict[tuple[str, str], t
     return job_id
 
 
-def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> str | None:
+def _held_by_unique(tx: SqliteTx, index: int, new: NewJob, batch: dict[str, str]) -> str | None:
     unique = new.job.unique_key
     assert unique is not None
     holder = batch.get(unique)
@@ -133,13 +133,13 @@ def _held_by_unique(tx: Tx, index: int, new: NewJob, batch: dict[str, str]) -> s
     return holder
 
 
-def _is_there(tx: Tx, parent: str, batch: Sequence[NewJob]) -> bool:
+def _is_there(tx: SqliteTx, parent: str, batch: Sequence[NewJob]) -> bool:
     if any(new.job.id == parent for new in batch):
         return True
     return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (parent,)) is not None
 
 
-def _insert_rows(tx: Tx, jobs: Sequence[NewJob]) -> None:
+def _insert_rows(tx: SqliteTx, jobs: Sequence[NewJob]) -> None:
     rows: list[Values] = []
     events: list[Values] = []
     written: list[Written] = []
@@ -187,7 +187,7 @@ def _go_together(changes: Sequence[Change]) -> bool:
     return len(ids) == len(changes)
 
 
-def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer] | None:
+def _apply_together(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult] | None:
     """All in one go; None, with nothing written, if one of them does not fit."""
     try:
         with savepoint(tx.db):
@@ -197,10 +197,10 @@ def _apply_together(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Ans
     except (_DoesNotFit, apsw.ConstraintError):
         return None
     last = _follow_up(tx, changes, chain)
-    return [Answer("applied", change.after, change.after.id in last) for change in changes]
+    return [ChangeResult("applied", change.after, change.after.id in last) for change in changes]
 
 
-def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
+def _apply_alone(tx: SqliteTx, change: Change, chain: Chain) -> ChangeResult:
     """One change with all that may be in its way: it lost a race, a note read before the holder's last report,
     a unique key with a new holder, spawned jobs that clash."""
     row = job_by_id(tx.db, change.after.id)
@@ -213,9 +213,9 @@ def _apply_alone(tx: Tx, change: Change, chain: Chain) -> Answer:
             tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
             insert(tx, change.spawn, chain)
     except (apsw.ConstraintError, Conflict, InvalidInput):
-        return Answer("conflict", row)
+        return ChangeResult("conflict", row)
     last = _follow_up(tx, [change], chain)
-    return Answer("applied", change.after, bool(last))
+    return ChangeResult("applied", change.after, bool(last))
 
 
 class _DoesNotFit(Exception):
@@ -228,14 +228,14 @@ def _claims_to_fit(change: Change) -> bool:
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
-def _update(tx: Tx, changes: Sequence[Change]) -> bool:
+def _update(tx: SqliteTx, changes: Sequence[Change]) -> bool:
     """True if every row still had the version its caller saw."""
     before = tx.db.total_changes()
     tx.db.executemany(UPDATE_JOB, [change_values(change) for change in changes])
     return tx.db.total_changes() - before == len(changes)
 
 
-def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
+def _refused(tx: SqliteTx, row: Job | None, change: Change) -> ChangeResult:
     """Why a change did not fit."""
     since = events_of(tx.db, change.after.id, after=change.before.version, limit=change_check.SINCE)
     outcome = change_check.judge(row, change, since)
@@ -245,10 +245,10 @@ def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
             "INSERT OR IGNORE INTO refusals VALUES (?, ?, ?, ?, ?)",
             (refusal.job_id, refusal.token, refusal.session, refusal.wanted, refusal.at_ms),
         )
-    return Answer(outcome, row)
+    return ChangeResult(outcome, row)
 
 
-def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
+def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str]:
     """Everything that hangs on applied changes: counts, wakes, freed slots, who waited, parents.
 
     Answers with the ids of the changes that were the last of their parents."""
@@ -268,7 +268,7 @@ def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
     return {change.after.id for parent, change in maybe_last.items() if _closes(tx, parent, change, chain)}
 
 
-def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
+def _closes(tx: SqliteTx, parent_id: str, change: Change, chain: Chain) -> bool:
     """True if no unit of the parent is open any more; its `on_last` move is then made here and now."""
     if first_row(tx.db, "SELECT 1 FROM jobs WHERE parent = ? AND settled_ms IS NULL LIMIT 1", (parent_id,)):
         return False
@@ -279,7 +279,7 @@ def _closes(tx: Tx, parent_id: str, change: Change, chain: Chain) -> bool:
     return True
 
 
-def _report_one(tx: Tx, item: Report) -> bool:
+def _report_one(tx: SqliteTx, item: ClaimReport) -> bool:
     row = job_by_id(tx.db, item.job_id)
     after = change_check.reported(row, item, tx.now_ms)
     if after is None:
@@ -288,7 +288,7 @@ def _report_one(tx: Tx, item: Report) -> bool:
     return True
 
 
-def _write_report(tx: Tx, after: Job) -> None:
+def _write_report(tx: SqliteTx, after: Job) -> None:
     values: tuple[Any, ...] = (
         after.started_ms,
         after.starts,

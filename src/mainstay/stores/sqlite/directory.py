@@ -12,12 +12,12 @@ from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
-from ..port import Inserted, NewJob, Overdue, Pulse
+from ..port import InsertResult, NewJob, Overdue, Pulse
 from ..records import MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from .changes import insert
-from .engine import Tx
-from .liveness import SessionLocks
+from .engine import SqliteTx
+from .liveness import SessionFileLocks
 from .rows import readable_jobs
 from .selection import free_slots
 from .sql import all_rows, first_row, marks, value
@@ -37,7 +37,7 @@ _OPEN_SESSION = (
 )
 
 
-def open_session(tx: Tx, session: Session) -> None:
+def open_session(tx: SqliteTx, session: Session) -> None:
     opened = msgspec.structs.replace(
         session, started_ms=session.started_ms or tx.now_ms, beat_ms=tx.lease_ms, dead=False
     )
@@ -50,7 +50,7 @@ def open_session(tx: Tx, session: Session) -> None:
         )
 
 
-def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
+def beat(tx: SqliteTx, sessions: Sequence[str]) -> list[Pulse]:
     pulses = []
     for session in sessions:
         beaten = first_row(tx.db, _BEAT, (tx.lease_ms, session))
@@ -65,11 +65,11 @@ def beat(tx: Tx, sessions: Sequence[str]) -> list[Pulse]:
     return pulses
 
 
-def drain(tx: Tx, sessions: Sequence[str], by: str) -> list[bool]:
+def drain(tx: SqliteTx, sessions: Sequence[str], by: str) -> list[bool]:
     return [_ask_to_drain(tx, session, by) for session in sessions]
 
 
-def _ask_to_drain(tx: Tx, session: str, by: str) -> bool:
+def _ask_to_drain(tx: SqliteTx, session: str, by: str) -> bool:
     if (row := first_row(tx.db, _LIVING, (session,))) is None:
         return False
     found = SESSIONS.read(row)
@@ -78,7 +78,7 @@ def _ask_to_drain(tx: Tx, session: str, by: str) -> bool:
     return True
 
 
-def close_session(tx: Tx, session: str) -> None:
+def close_session(tx: SqliteTx, session: str) -> None:
     """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
     tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
     _depose(tx, session)
@@ -94,7 +94,7 @@ def sessions(db: apsw.Connection) -> list[Session]:
     return found
 
 
-def overdue(tx: Tx, locks: SessionLocks, limit: int, asked_ms: int) -> tuple[list[Overdue], list[str]]:
+def overdue(tx: SqliteTx, locks: SessionFileLocks, limit: int, asked_ms: int) -> tuple[list[Overdue], list[str]]:
     """Declare the dead dead, then list what they held and what is past its time; and who was found dead.
 
     Silence is judged as of the asking: while a database is locked nobody else's beat gets through either."""
@@ -123,7 +123,7 @@ def overdue(tx: Tx, locks: SessionLocks, limit: int, asked_ms: int) -> tuple[lis
     return list(found.values())[:limit], dead
 
 
-def lead(tx: Tx, locks: SessionLocks, name: str, session: str, ttl_s: float) -> Leadership:
+def lead(tx: SqliteTx, locks: SessionFileLocks, name: str, session: str, ttl_s: float) -> Leadership:
     row = first_row(tx.db, "SELECT holder, epoch, until_ms, boot FROM leaders WHERE name = ?", (name,))
     until_ms = tx.lease_ms + int(ttl_s * 1000)
     if row is None:
@@ -144,25 +144,25 @@ def lead(tx: Tx, locks: SessionLocks, name: str, session: str, ttl_s: float) -> 
     return Leadership(name=name, holder=session, epoch=epoch, until_ms=until_ms)
 
 
-def _is_dead(tx: Tx, locks: SessionLocks, session: str) -> bool:
+def _is_dead(tx: SqliteTx, locks: SessionFileLocks, session: str) -> bool:
     """Whether a session is known to be dead, by decree or by its free lock. One nobody knows is judged by time."""
     row = first_row(tx.db, "SELECT pid, dead, boot FROM sessions WHERE id = ?", (session,))
     return row is not None and (bool(row[1]) or row[2] != boot_id() or (bool(row[0]) and locks.is_free(session)))
 
 
-def _depose(tx: Tx, session: str) -> None:
+def _depose(tx: SqliteTx, session: str) -> None:
     """A session is dead: whatever it leads is free. Its row and its lock may be gone by the time somebody asks."""
     tx.db.execute("UPDATE leaders SET until_ms = 0 WHERE holder = ?", (session,))
 
 
-def resign(tx: Tx, held: Leadership) -> None:
+def resign(tx: SqliteTx, held: Leadership) -> None:
     tx.db.execute(
         "UPDATE leaders SET until_ms = 0 WHERE name = ? AND holder = ? AND epoch = ?",
         (held.name, held.holder, held.epoch),
     )
 
 
-def fence(tx: Tx, held: Leadership | None) -> None:
+def fence(tx: SqliteTx, held: Leadership | None) -> None:
     """Refuse a leader's write after its epoch."""
     if held is None:
         return
@@ -177,7 +177,7 @@ def fence(tx: Tx, held: Leadership | None) -> None:
         )
 
 
-def set_queue(tx: Tx, settings: QueueSettings) -> None:
+def set_queue(tx: SqliteTx, settings: QueueSettings) -> None:
     tx.db.execute(
         f"INSERT OR REPLACE INTO queues ({QUEUES.names}) VALUES ({marks(QUEUES.columns)})", QUEUES.values(settings)
     )
@@ -195,7 +195,7 @@ def queues(db: apsw.Connection) -> list[QueueSettings]:
     return [QUEUES.read(row) for row in all_rows(db, f"SELECT {QUEUES.names} FROM queues ORDER BY name")]
 
 
-def set_limit(tx: Tx, key: str, most: int | None) -> None:
+def set_limit(tx: SqliteTx, key: str, most: int | None) -> None:
     if most is None:
         tx.db.execute("DELETE FROM limits WHERE key = ?", (key,))
     else:
@@ -203,7 +203,7 @@ def set_limit(tx: Tx, key: str, most: int | None) -> None:
     free_slots(tx, key)
 
 
-def put_schedule(tx: Tx, schedule: Schedule) -> None:
+def put_schedule(tx: SqliteTx, schedule: Schedule) -> None:
     tx.db.execute(
         f"INSERT INTO schedules ({SCHEDULES.names}) VALUES ({marks(SCHEDULES.columns)}) "
         "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
@@ -213,7 +213,7 @@ def put_schedule(tx: Tx, schedule: Schedule) -> None:
     )
 
 
-def pause_schedule(tx: Tx, name: str, *, paused: bool) -> bool:
+def pause_schedule(tx: SqliteTx, name: str, *, paused: bool) -> bool:
     tx.db.execute("UPDATE schedules SET paused = ? WHERE name = ?", (paused, name))
     return tx.db.changes() == 1
 
@@ -222,14 +222,14 @@ def schedules(db: apsw.Connection) -> list[Schedule]:
     return [SCHEDULES.read(row) for row in all_rows(db, f"SELECT {SCHEDULES.names} FROM schedules ORDER BY name")]
 
 
-def drop_schedule(tx: Tx, name: str) -> bool:
+def drop_schedule(tx: SqliteTx, name: str) -> bool:
     tx.db.execute("DELETE FROM schedules WHERE name = ?", (name,))
     dropped = tx.db.changes() == 1
     tx.db.execute("DELETE FROM ticks WHERE schedule = ?", (name,))
     return dropped
 
 
-def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted] | None:
+def tick(tx: SqliteTx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[InsertResult] | None:
     # older ticks may have been trimmed: then the last one remembered decides
     known = first_row(tx.db, "SELECT last_tick_ms FROM schedules WHERE name = ?", (name,))
     if known is not None and known[0] is not None and at_ms < known[0] - TICKS_KEPT_MS:
@@ -241,7 +241,7 @@ def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) ->
     return insert(tx, jobs, chain)
 
 
-def _bury(tx: Tx) -> None:
+def _bury(tx: SqliteTx) -> None:
     tx.db.execute(
         "DELETE FROM sessions WHERE dead = 1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.session = sessions.id)"
     )

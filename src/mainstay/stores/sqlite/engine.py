@@ -43,7 +43,7 @@ T = TypeVar("T")
 _MOST = 256
 
 
-class Tx:
+class SqliteTx:
     """One caller's part of a write transaction: the connection, its time, and what to do after the commit."""
 
     def __init__(self, db: apsw.Connection, clock: Clock) -> None:
@@ -99,7 +99,7 @@ class Tx:
         self.woken[topic] += n
 
 
-Write = Callable[[Tx], T]
+Write = Callable[[SqliteTx], T]
 Read = Callable[[apsw.Connection], T]
 Undo = Callable[[T], Write[None]]
 
@@ -125,7 +125,7 @@ class _Waiting(Generic[T]):
         self.error: BaseException | None = None
 
 
-class Engine:
+class SqliteEngine:
     """Owns all connections to one database file."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Engine:
         clock: Clock,
         turnstile: Turnstile,
         connect: Callable[[], apsw.Connection],
-        notify: Callable[[list[Tx]], None],
+        notify: Callable[[list[SqliteTx]], None],
         durable: bool = True,
         refuses: Exception | None = None,
     ) -> None:
@@ -281,10 +281,10 @@ class Engine:
                 "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
             )
 
-    def _transact(self, batch: list[_Waiting[Any]]) -> list[Tx]:
+    def _transact(self, batch: list[_Waiting[Any]]) -> list[SqliteTx]:
         """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
         db = self._db
-        effects: list[Tx] = []
+        effects: list[SqliteTx] = []
         self._force(batch)
         self._turnstile.enter()
         try:
@@ -292,7 +292,7 @@ class Engine:
             try:
                 alone = len(batch) == 1
                 for job in batch:
-                    tx = Tx(db, self._clock)
+                    tx = SqliteTx(db, self._clock)
                     if alone:
                         # the transaction itself is the savepoint: an error undoes it
                         job.value = job.run(tx)
@@ -320,7 +320,7 @@ class Engine:
             self._db.execute("PRAGMA synchronous = FULL" if lasting else "PRAGMA synchronous = NORMAL")
             self._forced = lasting
 
-    def _run_in_savepoint(self, job: _Waiting[Any], tx: Tx) -> bool:
+    def _run_in_savepoint(self, job: _Waiting[Any], tx: SqliteTx) -> bool:
         db = tx.db
         db.execute("SAVEPOINT one")
         try:
@@ -370,7 +370,7 @@ class Engine:
                 self._jobs.put(_Waiting(job.undo(job.value)))
 
 
-def _flush_counts(db: apsw.Connection, effects: list[Tx]) -> None:
+def _flush_counts(db: apsw.Connection, effects: list[SqliteTx]) -> None:
     tallies: Counter[tuple[str, str]] = Counter()
     flow: Counter[tuple[int, str]] = Counter()
     for tx in effects:

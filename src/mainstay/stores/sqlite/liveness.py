@@ -14,7 +14,7 @@ from ...errors import Conflict
 from ..session_names import is_session_name
 
 
-class SessionLocks:
+class SessionFileLocks:
     """The session locks this process holds, and a look at everybody else's."""
 
     def __init__(self, folder: Path) -> None:

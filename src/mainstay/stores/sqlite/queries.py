@@ -18,7 +18,7 @@ from ...errors import InvalidInput
 from ...model import AWAITS_MS, Job, check_id, driver_ids, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
-from ..port import Page, Query, QueueStats, Refusal, Stats
+from ..port import Page, Query, QueueStats, RefusedWrite, Stats
 from ..query_filter import is_listed
 from ..rates import first_rate_minute, per_minute
 from .index_pages import Clause, by_rowid, by_status, first_of, held_ids, page_of, stretches
@@ -134,9 +134,9 @@ def unit_counts(db: apsw.Connection, parent: str) -> dict[str, int]:
     return dict(all_rows(db, counted, (parent, *drivers)))
 
 
-def refusals(db: apsw.Connection, job_id: str) -> list[Refusal]:
+def refusals(db: apsw.Connection, job_id: str) -> list[RefusedWrite]:
     sql = "SELECT job_id, token, session, wanted, at_ms FROM refusals WHERE job_id = ? ORDER BY token"
-    return [Refusal(*row) for row in all_rows(db, sql, (job_id,))]
+    return [RefusedWrite(*row) for row in all_rows(db, sql, (job_id,))]
 
 
 class _Source(NamedTuple):

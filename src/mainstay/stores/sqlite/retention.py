@@ -10,7 +10,7 @@ from .. import change_check
 from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
-from .engine import Tx
+from .engine import SqliteTx
 from .rows import INSERT_EVENT, event_values, job_by_id
 from .selection import free_slots
 from .sql import all_rows, first_row, value
@@ -19,7 +19,7 @@ from .sql import all_rows, first_row, value
 _FLOW_MINUTES = 60
 
 
-def trim(tx: Tx, policy: TrimPolicy) -> Trimmed:
+def trim(tx: SqliteTx, policy: TrimPolicy) -> Trimmed:
     """Remove one batch of what may go."""
     ids = _outlived(tx, policy)
     _remove(tx, ids)
@@ -40,7 +40,7 @@ def trim(tx: Tx, policy: TrimPolicy) -> Trimmed:
 
 
 def delete(
-    tx: Tx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
+    tx: SqliteTx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
 ) -> list[Deletion]:
     answers: list[Deletion] = []
     for job_id in ids:
@@ -64,13 +64,13 @@ def delete(
     return answers
 
 
-def _unit_keys(tx: Tx, job_id: str) -> set[str]:
+def _unit_keys(tx: SqliteTx, job_id: str) -> set[str]:
     """The concurrency keys whose turn a unit of this job may have."""
     sql = "SELECT DISTINCT concurrency_key FROM jobs WHERE parent = ? AND concurrency_key IS NOT NULL"
     return {row[0] for row in all_rows(tx.db, sql, (job_id,))}
 
 
-def _outlived(tx: Tx, policy: TrimPolicy) -> list[str]:
+def _outlived(tx: SqliteTx, policy: TrimPolicy) -> list[str]:
     """Ids of settled jobs that may go, at most a batch. A job settles after it was made, so those of a status are
     walked by id and the walk ends at the first id made after the limit."""
     found: dict[str, None] = {}
@@ -110,11 +110,11 @@ def _outlived(tx: Tx, policy: TrimPolicy) -> list[str]:
     return list(found)
 
 
-def _has_status(tx: Tx, job_id: str, status: str) -> bool:
+def _has_status(tx: SqliteTx, job_id: str, status: str) -> bool:
     return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ? AND status = ?", (job_id, status)) is not None
 
 
-def _remove(tx: Tx, ids: Iterable[str]) -> list[str]:
+def _remove(tx: SqliteTx, ids: Iterable[str]) -> list[str]:
     """Take jobs out with all that hangs on them: units, events, tags, refusals, waits. Keys outlive them. Answers with
     the ids of all rows that went."""
     gone: list[str] = []
@@ -133,7 +133,7 @@ def _remove(tx: Tx, ids: Iterable[str]) -> list[str]:
     return gone
 
 
-def _trim_events(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
+def _trim_events(tx: SqliteTx, policy: TrimPolicy) -> tuple[int, int]:
     """Trim long histories: how many events of how many jobs."""
     if policy.keep_events is None:
         return 0, 0
@@ -154,6 +154,6 @@ def _trim_events(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
     return removed, len(long)
 
 
-def _unit_held(tx: Tx, job_id: str) -> bool:
+def _unit_held(tx: SqliteTx, job_id: str) -> bool:
     sql = "SELECT 1 FROM jobs WHERE parent = ? AND session IS NOT NULL LIMIT 1"
     return first_row(tx.db, sql, (job_id,)) is not None

@@ -24,7 +24,7 @@ from ...model import Job, Lane, route_of
 from ..boot import boot_id
 from ..routes import EVERYBODY, MOST_ROUTED, Offers
 from .damaged_text import read_rows
-from .engine import Tx
+from .engine import SqliteTx
 from .rows import CLAIM_JOB, INSERT_EVENT, JOB_FIELDS, event_values, job_from
 from .sql import Row, all_rows, first_row, value
 
@@ -37,7 +37,7 @@ _MOST_FREED = 10_000
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
-def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain, offers: Offers) -> list[Job]:
+def claim_jobs(tx: SqliteTx, queues: Sequence[str], session: str, n: int, chain: Chain, offers: Offers) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
     if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
         raise SessionLost(session)
@@ -97,7 +97,7 @@ def claim_jobs(tx: Tx, queues: Sequence[str], session: str, n: int, chain: Chain
     return jobs
 
 
-def _bring_back(tx: Tx, queues: Sequence[str], tasks: Mapping[str, object] | None, n: int) -> None:
+def _bring_back(tx: SqliteTx, queues: Sequence[str], tasks: Mapping[str, object] | None, n: int) -> None:
     """Make routed rows ready that the session can run, as many as it asks for."""
     for queue, kind, name in all_rows(tx.db, "SELECT queue, kind, name FROM routes"):
         if queue not in queues or (tasks is not None and route_of(kind, name) not in tasks):
@@ -113,7 +113,7 @@ def _bring_back(tx: Tx, queues: Sequence[str], tasks: Mapping[str, object] | Non
 class Strangers:
     """Rows of one claim whose task its session does not have."""
 
-    def __init__(self, tx: Tx, tasks: Mapping[str, object] | None, offers: Offers) -> None:
+    def __init__(self, tx: SqliteTx, tasks: Mapping[str, object] | None, offers: Offers) -> None:
         self._tx = tx
         self._tasks = tasks
         self._offers = offers
@@ -142,7 +142,7 @@ class Strangers:
         return True
 
 
-def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
+def promote_due(tx: SqliteTx, queue: str, chain: Chain) -> None:
     """Make rows ready whose time has come. A waiting state is left with its event; a unit, which waits in its
     claimable state, only changes lanes."""
     due = all_rows(
@@ -183,7 +183,7 @@ def promote_due(tx: Tx, queue: str, chain: Chain) -> None:
         tx.wrote([(job, after, moved.events)])
 
 
-def free_slots(tx: Tx, key: str) -> None:
+def free_slots(tx: SqliteTx, key: str) -> None:
     """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
     queue cannot keep the slot from the others."""
     limit = first_row(tx.db, "SELECT most FROM limits WHERE key = ?", (key,))
@@ -212,14 +212,14 @@ def free_slots(tx: Tx, key: str) -> None:
             tx.wake(f"queue:{queue}", len(back))
 
 
-def held_count(tx: Tx, key: str) -> int:
+def held_count(tx: SqliteTx, key: str) -> int:
     return int(value(tx.db, "SELECT count(*) FROM jobs WHERE concurrency_key = ? AND session IS NOT NULL", (key,)))
 
 
 class Slots:
     """Free slots per concurrency key during one claim, counted once per key."""
 
-    def __init__(self, tx: Tx) -> None:
+    def __init__(self, tx: SqliteTx) -> None:
         self._tx = tx
         self._free: dict[str, int | None] = {}
         self.blocked = 0
@@ -240,7 +240,7 @@ class Slots:
         return True
 
 
-def _those_with(tx: Tx, queues: Sequence[str], what: str, *values: object) -> Sequence[str]:
+def _those_with(tx: SqliteTx, queues: Sequence[str], what: str, *values: object) -> Sequence[str]:
     """Those of many queues that have such a row, by one statement: asking 300 empty ones in turn took 35 ms."""
     if len(queues) == 1:
         return queues
@@ -249,7 +249,7 @@ def _those_with(tx: Tx, queues: Sequence[str], what: str, *values: object) -> Se
     return [row[0] for row in all_rows(tx.db, sql, (names, *values))]
 
 
-def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[Row]:
+def _heads(tx: SqliteTx, queues: Sequence[str], n: int) -> Iterator[Row]:
     """Ready rows, best rank first over all queues, each with its row id at the end; read in short pages. Those that
     missed their deadline are passed over here, where one costs a microsecond: a sweep ends them."""
     if len(queues) == 1:
@@ -258,7 +258,7 @@ def _heads(tx: Tx, queues: Sequence[str], n: int) -> Iterator[Row]:
     return heapq.merge(*(_head(tx, queue, page) for queue in queues), key=_order)
 
 
-def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
+def _head(tx: SqliteTx, queue: str, n: int) -> Iterator[Row]:
     after: Row = (-(1 << 63), 0, 0)
     while True:
         found, page = _page(
@@ -273,7 +273,7 @@ def _head(tx: Tx, queue: str, n: int) -> Iterator[Row]:
         after = _order(found[-1])
 
 
-def _page(tx: Tx, where: str, values: Sequence[object]) -> tuple[list[Row], list[Row]]:
+def _page(tx: SqliteTx, where: str, values: Sequence[object]) -> tuple[list[Row], list[Row]]:
     """The rows that were found, each with its row id at the end; and those of them whose text is text: the others are
     set aside."""
     found, broken = read_rows(tx.db, "jobs", f"FROM jobs {where}", values, more=", rowid")
@@ -284,7 +284,7 @@ def _page(tx: Tx, where: str, values: Sequence[object]) -> tuple[list[Row], list
     return found, [row for at, row in enumerate(found) if at not in broken]
 
 
-def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:
+def _usable(tx: SqliteTx, rowid: int, row: Row) -> Job | None:
     """The job of a row; None if it cannot be read: then it is set aside."""
     try:
         return job_from(row)
@@ -293,16 +293,16 @@ def _usable(tx: Tx, rowid: int, row: Row) -> Job | None:
         return None
 
 
-def _set_aside_unless_newer(tx: Tx, rowid: int, job: Job, error: InvalidTransition) -> None:
+def _set_aside_unless_newer(tx: SqliteTx, rowid: int, job: Job, error: InvalidTransition) -> None:
     """A status of a newer version is left alone: the newer workers beside us know what to do with it."""
     if table_of(job.parent).get(job.status) is not None:
         _set_aside(tx, rowid, job.id, error)
 
 
-def _set_aside(tx: Tx, rowid: int, job_id: str, why: object) -> None:
+def _set_aside(tx: SqliteTx, rowid: int, job_id: str, why: object) -> None:
     log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, why)
     _set_lane(tx, rowid, Lane.ASIDE)
 
 
-def _set_lane(tx: Tx, rowid: int, lane: Lane) -> None:
+def _set_lane(tx: SqliteTx, rowid: int, lane: Lane) -> None:
     tx.db.execute("UPDATE jobs SET lane = ? WHERE rowid = ?", (int(lane), rowid))

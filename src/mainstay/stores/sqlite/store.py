@@ -21,19 +21,19 @@ from ...storage.private_files import make_private_file, make_private_folder, rep
 from ..change_check import given_back
 from ..durability import LEVELS, Durability, refused
 from ..port import (
-    Answer,
     Audited,
     Change,
+    ChangeResult,
+    ClaimReport,
     Deletion,
-    Inserted,
+    InsertResult,
     NewJob,
     Observer,
     Overdue,
     Page,
     Pulse,
     Query,
-    Refusal,
-    Report,
+    RefusedWrite,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -42,12 +42,12 @@ from ..port import (
 )
 from ..routes import Offers
 from ..session_names import admit_session
-from ..shutdown import Ending
+from ..shutdown import Shutdown
 from . import audit, directory, queries, retention, schema, selection, waits
 from . import changes as writing
-from .engine import Engine, Tx
+from .engine import SqliteEngine, SqliteTx
 from .errors import damage_text, in_our_words
-from .liveness import SessionLocks
+from .liveness import SessionFileLocks
 from .path_check import admit_path, side_folder
 from .rows import events_of, job_by_id
 from .turnstile import Turnstile
@@ -94,7 +94,7 @@ class SqliteStore:
         self._migrates = migrates
         self.schema_version = self.schema_found = schema.VERSION
         """as it is now, and as it was found (0: it was made)"""
-        self._ending = Ending()
+        self._ending = Shutdown()
         self._offers = Offers()
         with contextlib.ExitStack() as undo, in_our_words(path):
             admit_path(path, busy_timeout_s=busy_timeout_s)
@@ -104,10 +104,10 @@ class SqliteStore:
             self.findings = self._prepare()
             turnstile = Turnstile(self._folder, timeout_s=busy_timeout_s)
             undo.callback(turnstile.close)
-            self._locks = SessionLocks(self._folder / "sessions")
+            self._locks = SessionFileLocks(self._folder / "sessions")
             self._board = WakeBoard(self._folder)
             undo.callback(self._board.close)
-            self._engine = Engine(
+            self._engine = SqliteEngine(
                 path,
                 clock=self.clock,
                 turnstile=turnstile,
@@ -141,7 +141,7 @@ class SqliteStore:
             raise refused(level, "the store was opened with durable=no, so a power cut may take the last jobs")
         return f"local: {self.durability}"
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
         return await self._engine.write(partial(writing.insert, jobs=jobs, chain=self.chain)) if jobs else []
@@ -159,14 +159,14 @@ class SqliteStore:
             lasting=False,
         )
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[Answer]:
-        def run(tx: Tx) -> list[Answer]:
+    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
+        def run(tx: SqliteTx) -> list[ChangeResult]:
             directory.fence(tx, lead)
             return writing.apply_changes(tx, changes, self.chain)
 
         return await self._engine.write(run)
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._engine.write(lambda tx: writing.report(tx, reports)) if reports else []
 
     async def due(self, queues: Sequence[str]) -> int | None:
@@ -182,7 +182,7 @@ class SqliteStore:
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._engine.read(lambda db: events_of(db, job_id, after=after, limit=limit))
 
-    async def refusals(self, job_id: str) -> list[Refusal]:
+    async def refusals(self, job_id: str) -> list[RefusedWrite]:
         return await self._engine.read(lambda db: queries.refusals(db, job_id))
 
     async def awaited(self, job_id: str) -> list[str]:
@@ -195,7 +195,7 @@ class SqliteStore:
         return await self._engine.read(lambda db: queries.stats(db, self.clock, self.findings))
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
-        def run(tx: Tx) -> Trimmed:
+        def run(tx: SqliteTx) -> Trimmed:
             directory.fence(tx, lead)
             return retention.trim(tx, policy)
 
@@ -219,8 +219,8 @@ class SqliteStore:
         await self._engine.write(lambda tx: directory.open_session(tx, session))
         self._offers.opened(session)
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report] = ()) -> list[Pulse]:
-        def run(tx: Tx) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
+        def run(tx: SqliteTx) -> list[Pulse]:
             writing.report(tx, reports)
             return directory.beat(tx, sessions)
 
@@ -271,8 +271,8 @@ class SqliteStore:
 
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[Inserted] | None:
-        def run(tx: Tx) -> list[Inserted] | None:
+    ) -> list[InsertResult] | None:
+        def run(tx: SqliteTx) -> list[InsertResult] | None:
             directory.fence(tx, lead)
             return directory.tick(tx, name, at_ms, jobs, self.chain)
 
@@ -291,13 +291,13 @@ class SqliteStore:
         if repair:
             return await self._engine.write(lambda tx: audit.check(tx, self.path, self.chain, repair=True))
         return await self._engine.read_loosely(
-            lambda db: audit.check(Tx(db, self.clock), self.path, self.chain, repair=False)
+            lambda db: audit.check(SqliteTx(db, self.clock), self.path, self.chain, repair=False)
         )
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         return await self._engine.write(lambda tx: audit.mend(tx, found, after, events, self.chain))
 
-    def _after_commit(self, effects: Sequence[Tx]) -> None:
+    def _after_commit(self, effects: Sequence[SqliteTx]) -> None:
         """On the writer's thread. Sleepers first: they wait."""
         try:
             self._board.after_commit(effects)
@@ -382,7 +382,7 @@ class SqliteStore:
                 return
 
 
-def _give_back(tx: Tx, claimed: Sequence[Job], chain: Chain) -> None:
+def _give_back(tx: SqliteTx, claimed: Sequence[Job], chain: Chain) -> None:
     """Release what nobody heard of."""
     writing.apply_changes(tx, [given_back(job, now_ms=tx.now_ms, chain=chain) for job in claimed], chain)
 

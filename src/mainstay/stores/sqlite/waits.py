@@ -16,7 +16,7 @@ from ...model import AWAITS_MS, Job
 from .. import change_check
 from ..port import Change, NewJob, Violation
 from .damaged_text import read_rows
-from .engine import Tx
+from .engine import SqliteTx
 from .rows import INSERT_EVENT, UPDATE_JOB, change_values, event_values, readable_job
 from .sql import all_rows, first_row, value
 
@@ -24,7 +24,7 @@ from .sql import all_rows, first_row, value
 Over = tuple[str, str]
 
 
-def admit(tx: Tx, index: int, new: NewJob, stands: Mapping[str, str]) -> tuple[str, ...]:
+def admit(tx: SqliteTx, index: int, new: NewJob, stands: Mapping[str, str]) -> tuple[str, ...]:
     """The jobs that a new one waits for; refuses one that is not stored. `stands` has, for each earlier job of the
     batch, the one that stands for it: itself, or one that was stored before."""
     found = []
@@ -35,7 +35,7 @@ def admit(tx: Tx, index: int, new: NewJob, stands: Mapping[str, str]) -> tuple[s
     return tuple(dict.fromkeys(found))
 
 
-def enter(tx: Tx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[str, str], chain: Chain) -> None:
+def enter(tx: SqliteTx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[str, str], chain: Chain) -> None:
     """Store what new rows wait for, once they are stored themselves."""
     edges = [(job_id, place, on) for job_id, after in awaits.items() for place, on in enumerate(after)]
     tx.db.executemany("INSERT INTO waits VALUES (?, ?, ?, 0)", edges)
@@ -51,20 +51,20 @@ def enter(tx: Tx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[str, st
     follow(tx, over, chain)
 
 
-def any_open(tx: Tx) -> bool:
+def any_open(tx: SqliteTx) -> bool:
     """Whether anybody waits for anything: asked once per transaction, so that those without pay one look."""
     if tx.has_waits is None:
         tx.has_waits = first_row(tx.db, "SELECT 1 FROM waits WHERE done = 0 LIMIT 1") is not None
     return tx.has_waits
 
 
-def settle(tx: Tx, rows: Iterable[Job], chain: Chain) -> None:
+def settle(tx: SqliteTx, rows: Iterable[Job], chain: Chain) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
     if any_open(tx):
         follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)], chain)
 
 
-def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
+def follow(tx: SqliteTx, over: Iterable[Over], chain: Chain) -> None:
     """Move on whoever waited for what settled or went, and whoever waited for those."""
     queue = deque(over)
     while queue:
@@ -85,7 +85,7 @@ def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
                     queue.append((moved.job.id, moved.job.status))
 
 
-def forget(tx: Tx, job_id: str) -> None:
+def forget(tx: SqliteTx, job_id: str) -> None:
     """A job goes: it waits for nothing any more. What waits for it is `follow`'s business."""
     tx.db.execute("DELETE FROM waits WHERE job_id = ?", (job_id,))
 
@@ -97,7 +97,7 @@ def awaited(db: apsw.Connection, job_id: str) -> list[str]:
 # -- the check ----------------------------------------------------------------------------------
 
 
-def check(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+def check(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
     return [
         *_stray(tx, repair=repair),
         *_missed_ends(tx, chain, repair=repair),
@@ -105,7 +105,7 @@ def check(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     ]
 
 
-def _stray(tx: Tx, *, repair: bool) -> list[Violation]:
+def _stray(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     found = []
     sql = "SELECT job_id, count(*) FROM waits WHERE job_id NOT IN (SELECT id FROM jobs) GROUP BY job_id"
     for job_id, n in all_rows(tx.db, sql):
@@ -117,7 +117,7 @@ def _stray(tx: Tx, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+def _missed_ends(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Somebody waits for a job that has settled or is gone."""
     rows = all_rows(
         tx.db,
@@ -136,7 +136,7 @@ def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+def _stranded(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """A row that waits for other jobs though none is left to wait for."""
     ids = all_rows(
         tx.db,
@@ -155,7 +155,7 @@ def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
+def _unstrand(tx: SqliteTx, row: Job, chain: Chain) -> str | None:
     there = all_rows(
         tx.db,
         "SELECT on_id, status FROM waits JOIN jobs ON jobs.id = on_id "
@@ -173,11 +173,11 @@ def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
 # -- rows ---------------------------------------------------------------------------------------
 
 
-def _waits_for_more(tx: Tx, job_id: str) -> bool:
+def _waits_for_more(tx: SqliteTx, job_id: str) -> bool:
     return bool(value(tx.db, "SELECT EXISTS (SELECT 1 FROM waits WHERE job_id = ? AND done = 0)", (job_id,)))
 
 
-def _whole(tx: Tx, job_id: str) -> Job | None:
+def _whole(tx: SqliteTx, job_id: str) -> Job | None:
     """A row that can be read in full: of a damaged one nobody knows what it was told to do."""
     rows, broken = read_rows(tx.db, "jobs", "FROM jobs WHERE id = ?", (job_id,))
     if not rows or broken:
@@ -186,7 +186,7 @@ def _whole(tx: Tx, job_id: str) -> Job | None:
     return None if damaged else job
 
 
-def _write(tx: Tx, row: Job, moved: Moved) -> None:
+def _write(tx: SqliteTx, row: Job, moved: Moved) -> None:
     change = Change.of(row, moved)
     tx.db.execute(UPDATE_JOB, change_values(change))
     tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])

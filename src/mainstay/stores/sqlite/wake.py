@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Self
 
 from ..change_check import topics
-from .engine import Tx
+from .engine import SqliteTx
 
 _ASLEEP, _AWAKE = "a", "b"
 _OTHER = {_ASLEEP: _AWAKE, _AWAKE: _ASLEEP}
@@ -67,7 +67,7 @@ class WakeBoard:
     def folder_of(self, topic: str) -> Path:
         return self._topics / _folder_name(topic)
 
-    def after_commit(self, effects: Sequence[Tx]) -> None:
+    def after_commit(self, effects: Sequence[SqliteTx]) -> None:
         """Wake whoever waits for what was written. Who is woken is worked out only if anybody waits at all."""
         # most file systems count a folder's folders in its links: two means none, anything else has to be looked at
         if self._topics.stat().st_nlink == 2:

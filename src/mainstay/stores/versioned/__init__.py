@@ -6,10 +6,10 @@ Start from `open_versioned` and `port.py`; `update` reads, decides and writes un
 from ...storage.keys import check_key, check_prefix
 from .factory import open_versioned, prepare_versioned
 from .port import Versioned, VersionedStore, WriteUnsure
-from .update_loop import Counts, update
+from .update_loop import UpdateCounts, update
 
 __all__ = [
-    "Counts",
+    "UpdateCounts",
     "Versioned",
     "VersionedStore",
     "WriteUnsure",

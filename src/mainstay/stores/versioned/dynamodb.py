@@ -121,7 +121,7 @@ async def _make(asked: _Asked, table: str) -> None:
                 {"AttributeName": "name", "KeyType": "RANGE"},
             ],
         )
-    except Refused as error:
+    except DynamoRefusal as error:
         if error.reason == "ResourceInUseException":  # somebody made it in the same moment
             return
         raise StoreError(
@@ -132,7 +132,7 @@ async def _make(asked: _Asked, table: str) -> None:
         ) from error
 
 
-class Refused(StoreError):
+class DynamoRefusal(StoreError):
     """The service said no; `reason` is its name for why."""
 
     def __init__(self, message: str, reason: str) -> None:
@@ -140,13 +140,13 @@ class Refused(StoreError):
         super().__init__(message)
 
 
-class Denied(Refused, StoreDenied):
+class DynamoDenied(DynamoRefusal, StoreDenied):
     """Whoever asks may not."""
 
     code = StoreDenied.code
 
 
-class NoTable(Refused):
+class NoTable(DynamoRefusal):
     """The table itself is not there."""
 
 
@@ -334,14 +334,16 @@ class _Asked:
                 f"{self.place}: there is no such table; make it first: mainstay store init {self.place}", code
             )
         if code in _DENIED:
-            return Denied(
+            return DynamoDenied(
                 f"{self.place}: the service denies it ({code}); whoever asks needs dynamodb:GetItem, PutItem, "
                 f"DeleteItem and Query on the table",
                 code,
             )
         if code in _BUSY or status >= 500:
             return StoreUnavailable(f"{self.place}: the service is too busy or away ({code or status}); try again")
-        return Refused(f"{self.place}: the service refuses it ({code}: {error.response['Error'].get('Message')})", code)
+        return DynamoRefusal(
+            f"{self.place}: the service refuses it ({code}: {error.response['Error'].get('Message')})", code
+        )
 
     def close(self) -> None:
         if self._threads is not None:

@@ -75,7 +75,7 @@ async def prepare(url: str) -> list[str]:
         stream = client.jetstream(timeout=duration_of(options, "timeout", "5s"))
         try:
             await _asked(lambda: stream.key_value(bucket), shown_url(url))
-        except NoBucket:
+        except NoKeyValueBucket:
             await _asked(
                 lambda: stream.create_key_value(api.KeyValueConfig(bucket=bucket, history=1, replicas=replicas)),
                 shown_url(url),
@@ -98,7 +98,7 @@ class _Info(msgspec.Struct):
     error: dict[str, Any] | None = None
 
 
-class NoBucket(StoreError):
+class NoKeyValueBucket(StoreError):
     """The bucket itself is not there."""
 
 
@@ -331,12 +331,16 @@ async def _asked(what: Callable[[], Awaitable[T]], place: str) -> T:
     try:
         return await what()
     except (nats.js.errors.BucketNotFoundError, nats.js.errors.NoStreamResponseError) as error:
-        raise NoBucket(f"{place}: there is no such bucket; make it first: mainstay store init {place}") from error
+        raise NoKeyValueBucket(
+            f"{place}: there is no such bucket; make it first: mainstay store init {place}"
+        ) from error
     except (nats.js.errors.ServiceUnavailableError, nats.js.errors.ServerError) as error:
         raise StoreUnavailable(f"{place}: JetStream is not available now, or not enabled ({error})") from error
     except nats.js.errors.APIError as error:
         if error.err_code == _NO_STREAM:
-            raise NoBucket(f"{place}: there is no such bucket; make it first: mainstay store init {place}") from error
+            raise NoKeyValueBucket(
+                f"{place}: there is no such bucket; make it first: mainstay store init {place}"
+            ) from error
         raise StoreError(f"{place}: the server refuses it ({error.description})") from error
     except nats.errors.AuthorizationError as error:
         raise StoreDenied(

@@ -19,7 +19,7 @@ LONGEST_S = 10.0
 _CHANCE = random.SystemRandom()
 
 
-class Counts(msgspec.Struct):
+class UpdateCounts(msgspec.Struct):
     """What updates cost. Hand the same one to many calls, and look at it whenever you like."""
 
     updates: int = 0
@@ -39,7 +39,7 @@ async def update(
     *,
     tries: int = 5,
     base_s: float = 0.1,
-    counts: Counts | None = None,
+    counts: UpdateCounts | None = None,
     rng: random.Random | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Versioned | None:
@@ -66,7 +66,7 @@ async def update(
     """
     if tries < 1:
         raise InvalidInput("tries", f"{tries!r} is not a whole number from 1")
-    counts = counts if counts is not None else Counts()
+    counts = counts if counts is not None else UpdateCounts()
     counts.updates += 1
     seen = await store.get(key)
     unsure: list[tuple[WriteUnsure, bytes]] = []

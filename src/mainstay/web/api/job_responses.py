@@ -8,7 +8,7 @@ import msgspec
 
 from ...control.bulk import BulkAnswer
 from ...control.json_view import EventView, JobView, SessionView
-from ...stores import Refusal
+from ...stores import RefusedWrite
 
 
 class ProblemView(msgspec.Struct, kw_only=True):
@@ -132,7 +132,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """The audit trail in words, newest events last."""
 
     lines: list[str]
-    refusals: list[Refusal]
+    refusals: list[RefusedWrite]
 
 
 class SectionView(msgspec.Struct, kw_only=True):

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from ...errors import MissingExtra
 from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, told_counts
-from ...stores.metrics import Metric, check_installed
+from ...stores.metrics import StoreMetric, check_installed
 from ..problems import Problem
 from .request_counts import BOUNDS_S, RequestCounts
 from .snapshot import Snapshot
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ..site import Site
     from .hub import LiveHub
 
-PAUSED = Metric("mainstay_queue_paused", "gauge", ("queue",), "1 if the queue hands out no jobs, else 0")
-PASSING = Metric(
+PAUSED = StoreMetric("mainstay_queue_paused", "gauge", ("queue",), "1 if the queue hands out no jobs, else 0")
+PASSING = StoreMetric(
     "mainstay_state_oldest_seconds",
     "gauge",
     ("status",),
     "of states that a job only passes through: how long the one that is in it longest has been",
 )
-SEEN = Metric("mainstay_store_seen_seconds", "gauge", (), "how old the numbers of the store are")
-REQUESTS = Metric(
+SEEN = StoreMetric("mainstay_store_seen_seconds", "gauge", (), "how old the numbers of the store are")
+REQUESTS = StoreMetric(
     "mainstay_http_requests_total", "counter", ("part", "method", "status"), "requests that were answered"
 )
-REQUEST_SECONDS = Metric(
+REQUEST_SECONDS = StoreMetric(
     "mainstay_http_request_seconds", "histogram", ("part",), "until the answer began", tuple(BOUNDS_S)
 )
-OPEN = Metric("mainstay_http_open_requests", "gauge", (), "requests being answered now, live streams included")
+OPEN = StoreMetric("mainstay_http_open_requests", "gauge", (), "requests being answered now, live streams included")
 
 #: of each store, with its name as the first label
 OF_STORES = tuple(
@@ -104,7 +104,7 @@ class _Collector:
         yield from _of_server(self._requests)
 
 
-def _of_store(seen: Snapshot) -> Iterator[tuple[Metric, Row]]:
+def _of_store(seen: Snapshot) -> Iterator[tuple[StoreMetric, Row]]:
     yield UP, ((), float(seen.up))
     if not seen.stats_ms:
         return
@@ -140,7 +140,7 @@ def _of_server(requests: RequestCounts) -> Iterator[Any]:
     yield _gauge(OPEN, [((), requests.open)])
 
 
-def _gauge(metric: Metric, rows: Iterable[Row]) -> Any:
+def _gauge(metric: StoreMetric, rows: Iterable[Row]) -> Any:
     from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - an extra
 
     family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from mainstay.stores.versioned import Counts, open_versioned, update
+from mainstay.stores.versioned import UpdateCounts, open_versioned, update
 
 
 def one_more(value: bytes | None) -> bytes:
@@ -15,7 +15,7 @@ def one_more(value: bytes | None) -> bytes:
 
 async def main(url: str, key: str, times: str) -> None:
     store = await open_versioned(url)
-    counts = Counts()
+    counts = UpdateCounts()
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(int(times)):

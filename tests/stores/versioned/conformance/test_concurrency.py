@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.stores.versioned import Counts, VersionedStore, update
+from mainstay.stores.versioned import UpdateCounts, VersionedStore, update
 from tests.stores.sqlite.process import Child
 from tests.stores.versioned.conformance import counting
 from tests.stores.versioned.conformance.adapter import Adapter
@@ -41,7 +41,7 @@ async def test_processes_that_count_together_miss_nothing(adapter: Adapter, tmp_
 
 
 async def test_tasks_that_count_together_miss_nothing(store: VersionedStore) -> None:
-    counts = Counts()
+    counts = UpdateCounts()
 
     async def count() -> None:
         for _ in range(5):
@@ -57,7 +57,7 @@ async def test_tasks_that_count_together_miss_nothing(store: VersionedStore) -> 
 
 @pytest.mark.slow
 async def test_writers_on_a_thousand_keys_seldom_have_to_try_again(store: VersionedStore, adapter: Adapter) -> None:
-    counts = Counts()
+    counts = UpdateCounts()
 
     async def write(rng: random.Random) -> None:
         for _ in range(adapter.busy):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ....lifecycle import JOB, UNIT
-from ...port import Pulse, Report
+from ...port import ClaimReport, Pulse
 from ..connection.engine import Engine
 from ..rows.codec import read_text
 from ..write import reports as reporting
@@ -29,10 +29,10 @@ class Beats:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._kept: dict[_Claim, Report] = {}
+        self._kept: dict[_Claim, ClaimReport] = {}
         """what could not be stored yet"""
 
-    async def beat(self, sessions: Sequence[str], reports: Sequence[Report]) -> list[Pulse]:
+    async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
         """Keep sessions alive and record what they report, in one round trip."""
         said = _once([*self._kept.values(), *reports])
         [several] = reporting.report_rounds(list(said.values()))
@@ -56,7 +56,7 @@ class Beats:
             if row[0] is not None
         ]
 
-    async def report(self, reports: Sequence[Report]) -> list[bool]:
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         """Record what holders say, where they still hold. What was kept of the same claims goes with it: it is older,
         and must not come after it.
 
@@ -72,7 +72,7 @@ class Beats:
             raise
         return [_claim(report) in held for report in reports]
 
-    async def _report(self, said: dict[_Claim, Report]) -> set[_Claim]:
+    async def _report(self, said: dict[_Claim, ClaimReport]) -> set[_Claim]:
         [several] = reporting.report_rounds(list(said.values()))
         if not several:
             return set()
@@ -88,16 +88,16 @@ class Beats:
         return held
 
 
-def _once(reports: Iterable[Report]) -> dict[_Claim, Report]:
+def _once(reports: Iterable[ClaimReport]) -> dict[_Claim, ClaimReport]:
     """One report for each claim that says what all of them say: a statement writes a row once."""
-    said: dict[_Claim, Report] = {}
+    said: dict[_Claim, ClaimReport] = {}
     for report in reports:
         before = said.get(_claim(report))
         said[_claim(report)] = report if before is None else _both(before, report)
     return said
 
 
-def _both(before: Report, after: Report) -> Report:
+def _both(before: ClaimReport, after: ClaimReport) -> ClaimReport:
     """It began when that was first said; of all else the last word counts."""
     return msgspec.structs.replace(
         after,
@@ -107,5 +107,5 @@ def _both(before: Report, after: Report) -> Report:
     )
 
 
-def _claim(report: Report) -> _Claim:
+def _claim(report: ClaimReport) -> _Claim:
     return report.job_id, report.session, report.token

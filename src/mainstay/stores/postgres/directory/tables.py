@@ -11,7 +11,7 @@ import msgspec
 from ....lifecycle import Chain
 from ....model import Leadership, QueueSettings, Schedule, Session
 from ...bounds import TICKS_KEPT_MS
-from ...port import Inserted, NewJob, Overdue
+from ...port import InsertResult, NewJob, Overdue
 from ...records import MORE, QUEUES, SCHEDULES, SESSIONS
 from ...routes import offer_from, offer_text
 from ..connection.engine import Engine, Tx
@@ -242,7 +242,7 @@ async def drop_schedule(engine: Engine, name: str) -> bool:
     return bool(rows)
 
 
-async def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[Inserted] | None:
+async def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[InsertResult] | None:
     # older ticks may have been trimmed: then the last one remembered decides
     last_ms = await tx.db.fetchval("SELECT last_tick_ms FROM mainstay.schedules WHERE name = $1", name)
     if last_ms is not None and at_ms < last_ms - TICKS_KEPT_MS:

@@ -22,7 +22,7 @@ from ....model import AWAITS_MS
 from ... import change_check
 from ...audit_key import admit_fingerprint
 from ...durability import Durability
-from ...port import Inserted, NewJob
+from ...port import InsertResult, NewJob
 from ...server_clock import ServerClock
 from ..connection.address import Address, parse
 from ..connection.durability import COMMITS, SETTINGS, promised
@@ -105,7 +105,7 @@ class Enqueue:
 
     def insert(
         self, jobs: Sequence[NewJob], *, chain: Chain, durability: Durability | None
-    ) -> Steps[tuple[list[Inserted], str]]:
+    ) -> Steps[tuple[list[InsertResult], str]]:
         """Store all or nothing; and what that survives, in words. A refusal leaves the transaction as it was."""
         if any(new.key is not None or new.job.unique_key is not None or new.after for new in jobs):
             entry, commit = yield from self._insert_guarded(jobs, chain, durability)

@@ -22,7 +22,7 @@ from ....errors import InvalidInput
 from ....lifecycle import Chain
 from ....model import AWAITS_MS, Job, check_id, driver_ids, first_id_at
 from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
-from ...port import Page, Query, QueueStats, Refusal, Stats
+from ...port import Page, Query, QueueStats, RefusedWrite, Stats
 from ...query_filter import is_listed
 from ...rates import per_minute
 from ..connection.engine import Engine
@@ -116,11 +116,11 @@ async def due(engine: Engine, queues: Sequence[str]) -> int | None:
     return at_ms
 
 
-async def refusals(engine: Engine, job_id: str) -> list[Refusal]:
+async def refusals(engine: Engine, job_id: str) -> list[RefusedWrite]:
     if not is_id(job_id):
         return []
     sql = "SELECT job_id, token, session, wanted, at_ms FROM mainstay.refusals WHERE job_id = $1 ORDER BY token"
-    return [Refusal(*row) for row in await engine.call(sql, job_id)]
+    return [RefusedWrite(*row) for row in await engine.call(sql, job_id)]
 
 
 async def unit_counts(engine: Engine, parent: str) -> dict[str, int]:

@@ -15,7 +15,7 @@ from functools import partial
 
 import asyncpg
 
-from ...loop_thread import Home
+from ...store_loop import StoreLoop
 from ..connection.engine import Engine
 from ..connection.permanent import Line
 from ..connection.pool import Db
@@ -38,7 +38,7 @@ class Listening:
         self,
         name: str,
         engine: Engine,
-        home: Home,
+        home: StoreLoop,
         line: Line,
         *,
         wanted: Callable[[], Mapping[str, bool]],

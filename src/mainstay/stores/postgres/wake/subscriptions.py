@@ -25,8 +25,8 @@ from typing import Any, Self
 
 from ....errors import MainstayError
 from ...change_check import topics as topics_of
-from ...loop_thread import Home
 from ...port import Written
+from ...store_loop import StoreLoop
 from ..connection.engine import Engine
 from ..connection.permanent import Line
 from ..connection.pool import Db
@@ -54,7 +54,7 @@ def shared_channel(schema: str) -> str:
 class Board:
     """All subscriptions of one open store, and the sending side."""
 
-    def __init__(self, engine: Engine, home: Home, line: Line | None, *, rng: random.Random | None = None) -> None:
+    def __init__(self, engine: Engine, home: StoreLoop, line: Line | None, *, rng: random.Random | None = None) -> None:
         self._engine = engine
         self._home = home
         self.loop = home.loop

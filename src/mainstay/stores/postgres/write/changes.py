@@ -22,7 +22,7 @@ from ....lifecycle import Chain, Event
 from ....model import Job, Lane, Leadership
 from ... import change_check
 from ...durability import Durability
-from ...port import Answer, Change, Inserted, NewJob, Written
+from ...port import Change, ChangeResult, InsertResult, NewJob, Written
 from ..connection.engine import Engine, Tx, sooner_than_others
 from ..rows.codec import (
     SELECT_EVENT,
@@ -53,7 +53,7 @@ _MOST_RACES = 20
 
 async def insert(
     engine: Engine, jobs: Sequence[NewJob], chain: Chain, *, durability: Durability | None = None
-) -> list[Inserted]:
+) -> list[InsertResult]:
     """Insert all or nothing."""
     facts = Facts()
     for _ in range(_MOST_RACES):
@@ -71,7 +71,7 @@ async def insert(
     )
 
 
-async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Facts | None = None) -> list[Inserted]:
+async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Facts | None = None) -> list[InsertResult]:
     """Insert all or nothing, as part of a transaction; which is void if this raises."""
     if not jobs:
         return []
@@ -88,7 +88,7 @@ async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Fac
 
 async def _insert_at_once(
     engine: Engine, jobs: Sequence[NewJob], facts: Facts, durability: Durability | None
-) -> list[Inserted]:
+) -> list[InsertResult]:
     """Store them in one statement, or find out what stands in the way."""
     steps = entering(jobs, facts, given_ms=engine.given_ms)
     topic = f"queue:{jobs[0].job.queue}"
@@ -119,7 +119,7 @@ def _is_unique_violation(error: BaseException | None) -> bool:
 
 async def apply(
     engine: Engine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
-) -> list[Answer]:
+) -> list[ChangeResult]:
     """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
     statement.
 
@@ -138,23 +138,25 @@ async def apply(
         raise
 
 
-async def _apply(engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None) -> list[Answer]:
+async def _apply(
+    engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None
+) -> list[ChangeResult]:
     if lead is None and (arguments := completion_arguments(changes)) is not None:
         [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
         if done:
             engine.tell([(change.before, change.after, change.events) for change in changes])
-            return [Answer("applied", change.after) for change in changes]
+            return [ChangeResult("applied", change.after) for change in changes]
     if changes and _go_together(changes) and all(map(_is_plain, changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
         if verdict == "":
             await tell(engine, written)
-            return [Answer("applied", change.after) for change in changes]
+            return [ChangeResult("applied", change.after) for change in changes]
         if verdict == "leader":
             assert lead is not None
             raise not_leader(lead)
 
-    async def run(tx: Tx) -> list[Answer]:
+    async def run(tx: Tx) -> list[ChangeResult]:
         await fence(tx, lead)
         return await apply_changes(tx, changes, chain)
 
@@ -199,12 +201,12 @@ def _arguments(
     ]
 
 
-async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     """Write each change on its own merits, as part of a transaction: all at once as their callers saw the rows, or else
     with the rows locked and each change judged."""
     if _go_together(changes) and await write_changes(tx, changes):
         return await _applied(tx, changes, chain)
-    answers: list[Answer] = []
+    answers: list[ChangeResult] = []
     for batch in _batches(changes):
         answers += await _apply_judged(tx, batch, chain)
     return answers
@@ -224,10 +226,10 @@ def _batches(changes: Sequence[Change]) -> list[list[Change]]:
     return batches
 
 
-async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     """Changes of different rows: lock the rows, refuse what does not fit, write the rest."""
     rows = await _locked(tx, [change.after.id for change in changes], chain)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, ChangeResult] = {}
     fitting: list[Change] = []
     for change in changes:
         row = rows.get(change.after.id)
@@ -240,7 +242,7 @@ async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list
             assert answer.job is not None
             answers[answer.job.id] = answer
     elif len(fitting) == 1:
-        answers[fitting[0].after.id] = Answer("conflict", rows[fitting[0].after.id])
+        answers[fitting[0].after.id] = ChangeResult("conflict", rows[fitting[0].after.id])
     else:
         # one of them takes a unique key that has a new holder: alone, it shows which
         for change in fitting:
@@ -267,12 +269,12 @@ async def _write_with_spawn(tx: Tx, changes: Sequence[Change], chain: Chain) -> 
     return True
 
 
-async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[Answer]:
+async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     last = await _follow_up(tx, changes, chain) if changes else set()
-    return [Answer("applied", change.after, change.after.id in last) for change in changes]
+    return [ChangeResult("applied", change.after, change.after.id in last) for change in changes]
 
 
-async def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
+async def _refused(tx: Tx, row: Job | None, change: Change) -> ChangeResult:
     """Why a change did not fit."""
     since = await _events_since(tx, change) if row is not None else []
     outcome = change_check.judge(row, change, since)
@@ -287,7 +289,7 @@ async def _refused(tx: Tx, row: Job | None, change: Change) -> Answer:
             refusal.wanted,
             refusal.at_ms,
         )
-    return Answer(outcome, row)
+    return ChangeResult(outcome, row)
 
 
 async def _events_since(tx: Tx, change: Change) -> list[Event]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ... import change_check
-from ...port import Inserted, Key, NewJob, Written
+from ...port import InsertResult, Key, NewJob, Written
 from ..rows.codec import event_arrays, is_id, job_arrays, spare
 from .steps import Rows, Statement, Steps
 
@@ -66,7 +66,7 @@ class Entry:
     """A batch as judged: an answer for each, and what is to be stored."""
 
     def __init__(self, jobs: Sequence[NewJob], facts: Facts) -> None:
-        self.answers: list[Inserted] = []
+        self.answers: list[InsertResult] = []
         self.fresh: list[NewJob] = []
         self.edges: list[tuple[str, int, str]] = []
         """(who waits, place, for whom)"""
@@ -141,7 +141,7 @@ class Entry:
             self._keys[key.scope, key.name] = (key.content, job.id)
         if job.unique_key is not None:
             self._uniques[job.unique_key] = job.id
-        self.answers.append(Inserted(job.id, True))
+        self.answers.append(InsertResult(job.id, True))
         if ours:
             return  # it was stored, and the answer was lost on the way
         if job.id in self._facts.there:
@@ -169,11 +169,11 @@ class Entry:
     def _met(self, index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> None:
         self._stands[new.job.id] = held
         if held == new.job.id:  # it was stored, and the answer was lost on the way
-            self.answers.append(Inserted(held, True))
+            self.answers.append(InsertResult(held, True))
             return
         if new.must_be_new:
             raise change_check.already_there(index, held)
-        self.answers.append(Inserted(held, False, by))
+        self.answers.append(InsertResult(held, False, by))
 
     def _awaited(self, index: int, place: int, on: str) -> str:
         stands = self._stands.get(on)

@@ -15,7 +15,7 @@ from itertools import islice
 from ....errors import StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from ....lifecycle import Chain
 from ...durability import Durability
-from ...port import Inserted, NewJob
+from ...port import InsertResult, NewJob
 from ..connection.engine import Engine
 from .changes import insert
 
@@ -25,7 +25,7 @@ _FEW = 100
 #: what is the matter with the server, whoever asks
 _EVERYBODYS = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly)
 
-Store = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
+Store = Callable[[Sequence[NewJob]], Awaitable[list[InsertResult]]]
 
 
 class Intake:
@@ -36,10 +36,10 @@ class Intake:
         self._chain = chain
         self._doors: dict[str, _Door] = {}
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[Inserted]:
+    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         """Insert all or nothing."""
 
-        async def store(several: Sequence[NewJob]) -> list[Inserted]:
+        async def store(several: Sequence[NewJob]) -> list[InsertResult]:
             return await insert(self._engine, several, self._chain, durability=durability)
 
         if len(jobs) > _FEW or not all(map(_is_plain, jobs)):
@@ -63,7 +63,7 @@ class _Door:
         self._busy = False
         self._waiting: deque[_Call] = deque()
 
-    async def enter(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def enter(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
         if not self._busy:
             self._busy = True
             try:
@@ -143,7 +143,7 @@ class _Call:
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
         self.ids = {new.job.id for new in jobs}
-        self.answer: asyncio.Future[list[Inserted]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[list[InsertResult]] = asyncio.get_running_loop().create_future()
         self.group: _Group | None = None
 
     def refuse(self, error: BaseException) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from ....lifecycle import JOB, UNIT
 from ....model import Progress
-from ...port import Report
+from ...port import ClaimReport
 from ..connection.engine import Engine, Tx
 from ..rows.codec import is_id
 
@@ -18,7 +18,7 @@ _STOPPING = (list(JOB.named("stopping")), list(UNIT.named("stopping")))
 _encode = msgspec.json.Encoder().encode
 
 
-async def report(engine: Engine, reports: Sequence[Report]) -> list[bool]:
+async def report(engine: Engine, reports: Sequence[ClaimReport]) -> list[bool]:
     """Record what holders say, where they still hold."""
     if not reports:
         return []
@@ -28,7 +28,7 @@ async def report(engine: Engine, reports: Sequence[Report]) -> list[bool]:
     return await engine.transact(lambda tx: report_within(tx, reports))
 
 
-async def report_within(tx: Tx, reports: Sequence[Report]) -> list[bool]:
+async def report_within(tx: Tx, reports: Sequence[ClaimReport]) -> list[bool]:
     """As `report`, as part of a transaction."""
     held: list[Any] = []
     for several in report_rounds(reports):
@@ -36,18 +36,18 @@ async def report_within(tx: Tx, reports: Sequence[Report]) -> list[bool]:
     return _heard(reports, held)
 
 
-def _heard(reports: Sequence[Report], rows: Sequence[Any]) -> list[bool]:
+def _heard(reports: Sequence[ClaimReport], rows: Sequence[Any]) -> list[bool]:
     held = set(map(tuple, rows))
     return [_claim(item) in held for item in reports]
 
 
-def _claim(item: Report) -> tuple[str, str, int]:
+def _claim(item: ClaimReport) -> tuple[str, str, int]:
     return item.job_id, item.session, item.token
 
 
-def report_rounds(reports: Sequence[Report]) -> list[list[Report]]:
+def report_rounds(reports: Sequence[ClaimReport]) -> list[list[ClaimReport]]:
     """Reports in which every claim has one: a statement writes a row once."""
-    rounds: list[dict[tuple[str, str, int], Report]] = [{}]
+    rounds: list[dict[tuple[str, str, int], ClaimReport]] = [{}]
     for item in reports:
         if not is_id(item.job_id):
             continue
@@ -60,7 +60,7 @@ def report_rounds(reports: Sequence[Report]) -> list[list[Report]]:
     return [list(one.values()) for one in rounds]
 
 
-def report_arguments(reports: Sequence[Report], now_ms: int | None) -> list[Any]:
+def report_arguments(reports: Sequence[ClaimReport], now_ms: int | None) -> list[Any]:
     return [
         [item.job_id for item in reports],
         [item.session for item in reports],

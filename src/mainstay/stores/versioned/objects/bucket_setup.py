@@ -18,7 +18,7 @@ import obstore
 from obstore.store import S3Store
 
 from ....errors import StoreError, StoreUnavailable
-from ....storage.buckets import Address
+from ....storage.buckets import BucketAddress
 from ....storage.service_errors import NoBucket
 from .factory import open_objects
 
@@ -30,7 +30,7 @@ async def prepare(url: str) -> list[str]:
     """Make the bucket or container of a URL if there is none: what was done. Raises with the command to run if it
     cannot be made from here."""
     options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
-    address = Address.read(url, options)
+    address = BucketAddress.read(url, options)
     store = await open_objects(url, options=options)
     try:
         await store.list_keys(limit=1)
@@ -43,7 +43,7 @@ async def prepare(url: str) -> list[str]:
     return []
 
 
-async def _make(address: Address) -> None:
+async def _make(address: BucketAddress) -> None:
     if address.scheme == "s3":
         await _make_on_s3(address)
     elif address.scheme == "az":
@@ -55,7 +55,7 @@ async def _make(address: Address) -> None:
         )
 
 
-async def _make_on_s3(address: Address) -> None:
+async def _make_on_s3(address: BucketAddress) -> None:
     region = address.settings.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     advice = (
         f"it takes s3:CreateBucket to make it: aws s3api create-bucket --bucket {address.bucket}"
@@ -75,7 +75,7 @@ async def _make_on_s3(address: Address) -> None:
     await _ask(signed, body, {}, address, advice)
 
 
-async def _make_on_azure(address: Address) -> None:
+async def _make_on_azure(address: BucketAddress) -> None:
     account = address.settings.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
     key = address.settings.get("account_key") or os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
     advice = (
@@ -101,7 +101,7 @@ async def _make_on_azure(address: Address) -> None:
     await _ask(where, b"", headers, address, advice)
 
 
-async def _ask(where: str, body: bytes, headers: dict[str, str], address: Address, advice: str) -> None:
+async def _ask(where: str, body: bytes, headers: dict[str, str], address: BucketAddress, advice: str) -> None:
     if not where.startswith(("https://", "http://") if address.allow_http else "https://"):
         raise StoreError(f"{address.place}: its endpoint is not https; with allow_http=on it may be http")
     request = Request(where, data=body, method="PUT", headers=headers)  # noqa: S310 - its scheme was looked at above

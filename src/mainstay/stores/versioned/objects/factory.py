@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....storage.buckets import Address
+from ....storage.buckets import BucketAddress
 from .store import ObjectsVersioned
 
 
@@ -12,7 +12,7 @@ async def open_objects(url: str, *, options: dict[str, str]) -> ObjectsVersioned
     Options: `endpoint`, `region`, `allow_http=on`, `timeout`, `connect_timeout`, `tries`, and credentials, which are
     better left in the environment, where each service has its usual variables. Nothing is asked of the service yet.
     """
-    address = Address.read(url, options)
+    address = BucketAddress.read(url, options)
     return ObjectsVersioned(
         reads=address.connect(retries=address.tries - 1),
         writes=address.connect(retries=0),

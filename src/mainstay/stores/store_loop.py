@@ -33,7 +33,7 @@ def adopt(loop: asyncio.AbstractEventLoop) -> None:
     _adopted[os.getpid()] = loop
 
 
-class Home:
+class StoreLoop:
     """One thread, one event loop, and the way there and back.
 
     `place` names the store in messages; it must hold no secret (see `shown_url`).

@@ -1,7 +1,7 @@
-"""Following jobs: one look at all that somebody follows, and an ear for each one's end.
+"""Followed jobs: one read of all of them for all followers, and a wake-up for the end of each.
 
-A store tells when a job settles; all else is found by looking at the rows, a page of them at a time, for everybody who
-follows any. What a job's trail has gained since is read once, too.
+A store wakes us when a job settles; all else is found by reading the rows, a page of them at a time. The new events of
+a job are read once, too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ...lifecycle import Event
 from ...model import Job
 from ..api.masker import Masker
 from ..stores import ServedStore
+from .followed import Followed, FollowedSet
 from .store_access import failure_of, without_values
 
 #: rows read at a time; they come with their payloads
@@ -27,19 +28,15 @@ _LONGEST_S = 600.0
 _SHARE = 2
 
 
-class FollowedJob:
+class FollowedJob(Followed):
     """One job that is followed."""
 
     def __init__(self, job_id: str) -> None:
+        super().__init__()
         self.id = job_id
         self.row: Job | None = None
         """without its payload and result; None before the first look, and once it is deleted"""
         self.looked = False
-        self.error = ""
-        """why the last look found nothing out"""
-        self.changed = asyncio.Event()
-        """set, and another one in its place, whenever there is news"""
-        self.followers = 0
         self._recent: deque[Event] = deque(maxlen=_KEPT)
         self._recent_after: int | None = None
 
@@ -59,12 +56,7 @@ class FollowedJob:
         if row is not None:
             self._keep(row, events)
         if not same:
-            self._tell()
-
-    def fail(self, error: str) -> None:
-        if error != self.error:
-            self.error = error
-            self._tell()
+            self.notify()
 
     def _keep(self, row: Job, events: Sequence[Event]) -> None:
         last = self._recent[-1].seq if self._recent else self._recent_after
@@ -75,61 +67,37 @@ class FollowedJob:
                 self._recent.append(event)
                 last = event.seq
         if last != row.version:
-            # not told all that lies between: begin anew
+            # some events between are unknown: start over
             self._recent.clear()
             self._recent_after = row.version
 
-    def _tell(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
 
-
-class FollowedJobs:
-    """All that are followed in one store."""
+class FollowedJobs(FollowedSet[str, FollowedJob]):
+    """The jobs that are followed in one store."""
 
     def __init__(self, place: ServedStore, every_s: float, masker: Masker) -> None:
+        super().__init__()
         self._place = place
         self._masker = masker
         self._every_s = every_s
-        self._followed: dict[str, FollowedJob] = {}
-        self._ears: dict[str, asyncio.Task[None]] = {}
         self._round: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._followed)
 
     @contextlib.asynccontextmanager
     async def follow(self, job_id: str) -> AsyncIterator[FollowedJob]:
         """Follow a job meanwhile."""
-        followed = self._followed.get(job_id)
-        if followed is None:
-            followed = self._followed[job_id] = FollowedJob(job_id)
-            self._ears[job_id] = asyncio.create_task(self._listen(followed), name=f"ear {job_id}")
-        if self._round is None:
-            self._round = asyncio.create_task(self._go_round(), name="followed jobs")
-        followed.followers += 1
-        try:
+        async with self._following(job_id, lambda: FollowedJob(job_id), self._listening) as followed:
+            if self._round is None:
+                self._round = asyncio.create_task(self._go_round(), name="followed jobs")
             yield followed
-        finally:
-            followed.followers -= 1
-            if not followed.followers:
-                await self._forget(job_id)
-
-    async def close(self) -> None:
-        for job_id in list(self._followed):
-            await self._forget(job_id)
 
     async def _forget(self, job_id: str) -> None:
-        self._followed.pop(job_id, None)
-        ended = [self._ears.pop(job_id, None)]
+        await super()._forget(job_id)
         if not self._followed:
-            ended.append(self._round)
-            self._round = None
-        tasks = [task for task in ended if task is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+            ended, self._round = self._round, None
+            await self._cancel(ended)
+
+    def _listening(self, followed: FollowedJob) -> asyncio.Task[None]:
+        return asyncio.create_task(self._listen(followed), name=f"listener of job {followed.id}")
 
     async def _listen(self, followed: FollowedJob) -> None:
         """Look when it settles. To be asleep for long is no risk: it is looked at on the rounds besides."""

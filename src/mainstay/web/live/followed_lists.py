@@ -1,4 +1,4 @@
-"""Following lists: one look at each list for everybody who has the same one open."""
+"""Followed lists of jobs: one read of each list for all clients that have the same one open."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ...stores import JobStore, Query
 from ..api.job_pages import shown_page
 from ..api.masker import Masker
 from ..stores import ServedStore
+from .followed import Followed, FollowedSet
 from .store_access import failure_of
 
 #: lists that are looked for at a time; a filter that no index serves may take long
@@ -26,10 +27,11 @@ _SHARE = 10
 MakeQuery = Callable[[JobStore], Awaitable[Query]]
 
 
-class FollowedJobList:
+class FollowedJobList(Followed):
     """One list that is followed."""
 
     def __init__(self, make_query: MakeQuery, limit: int) -> None:
+        super().__init__()
         self.make_query = make_query
         self.limit = limit
         self.jobs: list[Job] = []
@@ -37,67 +39,34 @@ class FollowedJobList:
         """False: there may be more among those not looked at"""
         self.at_ms = 0
         """0: not looked at yet"""
-        self.error = ""
-        self.changed = asyncio.Event()
-        """set, and another one in its place, whenever there is news"""
-        self.followers = 0
 
     def hear(self, jobs: list[Job], at_ms: int, *, finished: bool) -> None:
         same = self.at_ms and (jobs, finished) == (self.jobs, self.finished) and not self.error
         self.jobs, self.finished = jobs, finished
         self.at_ms, self.error = max(at_ms, self.at_ms + 1), ""
         if not same:
-            self._tell()
-
-    def fail(self, error: str) -> None:
-        if error != self.error:
-            self.error = error
-            self._tell()
-
-    def _tell(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
+            self.notify()
 
 
-class FollowedLists:
-    """All that are followed in one store."""
+class FollowedLists(FollowedSet[bytes, FollowedJobList]):
+    """The lists that are followed in one store."""
 
     def __init__(self, place: ServedStore, every_s: float, masker: Masker) -> None:
+        super().__init__()
         self._place = place
         self._masker = masker
         self._every_s = every_s
         self._turns = asyncio.Semaphore(_AT_A_TIME)
-        self._listed: dict[bytes, FollowedJobList] = {}
-        self._tasks: dict[bytes, asyncio.Task[None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._listed)
 
     @contextlib.asynccontextmanager
     async def follow(self, key: bytes, make_query: MakeQuery, limit: int) -> AsyncIterator[FollowedJobList]:
         """Follow a list meanwhile. What has the same key is the same list."""
-        listed = self._listed.get(key)
-        if listed is None:
-            listed = self._listed[key] = FollowedJobList(make_query, limit)
-            self._tasks[key] = asyncio.create_task(self._go_on(listed), name="followed list")
-        listed.followers += 1
-        try:
+
+        def start(listed: FollowedJobList) -> asyncio.Task[None]:
+            return asyncio.create_task(self._go_on(listed), name="followed list")
+
+        async with self._following(key, lambda: FollowedJobList(make_query, limit), start) as listed:
             yield listed
-        finally:
-            listed.followers -= 1
-            if not listed.followers:
-                await self._forget(key)
-
-    async def close(self) -> None:
-        for key in list(self._listed):
-            await self._forget(key)
-
-    async def _forget(self, key: bytes) -> None:
-        self._listed.pop(key, None)
-        task = self._tasks.pop(key, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
 
     async def _go_on(self, listed: FollowedJobList) -> None:
         loop = asyncio.get_running_loop()

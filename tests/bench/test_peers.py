@@ -36,7 +36,7 @@ def test_an_app_module_offers_what_a_producer_asks_for(app: str) -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
-def test_what_a_system_needs_is_pinned_to_a_version(system: fleet.System) -> None:
+def test_what_a_system_needs_is_pinned_to_a_version(system: catalog.System) -> None:
     if system.requirements is None:
         assert system.name.startswith("mainstay-")
         return

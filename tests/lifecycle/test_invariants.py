@@ -273,7 +273,8 @@ def unsealed(history: tuple[Job, list[Event]], *, at: int = 1) -> tuple[Job, lis
         details = None if event.seq >= at else event.details
         body = (*msgspec.structs.astuple(event)[:9], details)
         head = CHAIN.digest(head, body)
-        kept.append(Event(*body, head))
+        fields: list[Any] = [*body, head]
+        kept.append(Event(*fields))
     return msgspec.structs.replace(job, head=head), kept
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,7 +47,7 @@ async def test_a_short_program_on_a_bucket_ends_with_zero() -> None:
 def test_where_threads_cannot_be_watched_the_exit_waits_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr(runtime_exit, "_TASKS", Path("/nonexistent"))
-    monkeypatch.setattr(runtime_exit.time, "sleep", waited.append)
+    monkeypatch.setattr(time, "sleep", waited.append)
 
     runtime_exit.settle()
 
@@ -65,7 +66,7 @@ def test_the_exit_waits_until_all_are_asleep(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_exit_does_not_wait_for_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([0.0, 0.5, 0.9, 1.0, 5.0])
     monkeypatch.setattr(runtime_exit, "_all_asleep", lambda: False)
-    monkeypatch.setattr(runtime_exit.time, "monotonic", lambda: next(times_s))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
 
     runtime_exit.settle()
 

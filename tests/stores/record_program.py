@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import Any
 
 from mainstay.model import QueueSettings, Session
 from mainstay.stores import JobStore, open_store
@@ -17,7 +18,7 @@ def say(text: object) -> None:
     print(text, flush=True)
 
 
-def new(kind: type, **fields: object) -> dict[str, object]:
+def new(kind: type[Any], **fields: object) -> dict[str, object]:
     """The fields that this version knows."""
     return {name: value for name, value in fields.items() if name in kind.__struct_fields__}
 

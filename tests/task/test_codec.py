@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from mainstay.control import decoded
+from mainstay.control.payload import SEALED
 from mainstay.errors import InvalidInput
-from mainstay.task.codec import SEALED, Sealer
+from mainstay.task.codec import Sealer
 
 
 class Xor:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ class Files:
         async with self.store() as store:
             return await store.events(self.ids[name])
 
-    def codes(self, report: Report, name: str) -> set[str]:
+    def codes(self, report: Report, name: str) -> AbstractSet[str]:
         return {found.code for found in report.violations if found.job_id == self.ids[name]}
 
 

@@ -78,7 +78,8 @@ HOURLY = Every("1h")
 def test_catch_up(
     catch_up: str, last: float, now: float, ticks: tuple[float, ...], skipped: int, passed: float | None
 ) -> None:
-    found = plan(HOURLY, *minutes(last), *minutes(now), catch_up)
+    then, here = minutes(last, now)
+    found = plan(HOURLY, then, here, catch_up)
     assert found.ticks == minutes(*ticks)
     assert (found.skipped, found.uncounted) == (skipped, False)
     assert found.passed == (None if passed is None else minutes(passed)[0])

@@ -287,7 +287,7 @@ async def test_a_user_that_the_plan_sends_away_does_not_begin_the_end() -> None:
         async def act(self) -> None:
             await asyncio.sleep(0)
             # as in a stage with fewer users
-            next(iter(runner._visitors)).retired = True
+            next(iter(closed._visitors)).retired = True
 
         @on_stop
         async def go(self) -> None:
@@ -297,8 +297,9 @@ async def test_a_user_that_the_plan_sends_away_does_not_begin_the_end() -> None:
     crowd = crowd_of(Shop, vus=2, duration="1h")
     runner = runner_of(crowd)
     assert isinstance(runner, Closed)
+    closed = runner
     async with asyncio.timeout(60):
-        await runner.run(runners._now())
+        await closed.run(runners._now())
 
     assert (seen[0], crowd.draining) == (False, True)
 

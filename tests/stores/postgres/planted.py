@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -125,7 +126,7 @@ class Planted:
         async with self.store() as store:
             return await store.events(self.ids[name])
 
-    def codes(self, report: Report, name: str) -> set[str]:
+    def codes(self, report: Report, name: str) -> AbstractSet[str]:
         return {found.code for found in report.violations if found.job_id == self.ids[name]}
 
 

@@ -10,8 +10,8 @@ from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
 from mainstay.model import QueueSettings
 from mainstay.stores import Query, open_store
 from mainstay.stores.postgres.schema import migration, versions
-from mainstay.stores.postgres.schema.definition import MIGRATIONS, VERSION
-from mainstay.stores.postgres.schema.migration import OUTSIDE, migrate, status
+from mainstay.stores.postgres.schema.definition import MIGRATIONS, OUTSIDE, VERSION
+from mainstay.stores.postgres.schema.migration import migrate, status
 from tests.stores.postgres.stands import Stores, ask
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -45,7 +46,7 @@ async def test_calls_that_wait_are_answered_once_the_server_is_back(
         waiting = asyncio.create_task(wake.wait(30))
         getattr(server, how)()
         new = world.new()
-        calls = [
+        calls: list[asyncio.Task[Any]] = [
             asyncio.create_task(world.store.insert([new])),
             asyncio.create_task(world.store.get([held.id])),
             asyncio.create_task(world.move(held, "succeeded", holder="s1")),

@@ -16,6 +16,7 @@ import pytest
 
 from mainstay.errors import InvalidInput, StoreUnavailable
 from mainstay.stores import open_store
+from mainstay.stores.durability import Durability
 from mainstay.stores.redis import server_check
 from servers import Redis
 from tests.conformance.world import World
@@ -202,9 +203,7 @@ async def test_an_older_server_is_refused_with_what_to_do(old: Redis) -> None:
         ({"version": "8.0.1", "product": "Valkey"}, "local", None),
     ],
 )
-def test_which_server_can_give_which_level(
-    fields: dict[str, object], level: server_check.Durability, why: str | None
-) -> None:
+def test_which_server_can_give_which_level(fields: dict[str, object], level: Durability, why: str | None) -> None:
     facts = server_check.Facts(**{"product": "Redis", "version": "7.0.15", **fields})  # type: ignore[arg-type]
     if why is None:
         facts.check_forced(level)

@@ -11,8 +11,9 @@ import pytest
 
 from mainstay.errors import InvalidInput, SchemaTooNew, StoreError, StoreLocked, UnknownOption
 from mainstay.stores import open_store
+from mainstay.stores.sqlite.sql import first_row
 from mainstay.stores.versioned import open_versioned
-from mainstay.stores.versioned.sqlite import SqliteVersioned, first_row
+from mainstay.stores.versioned.sqlite import SqliteVersioned
 
 
 async def test_an_answer_is_on_the_disk_and_readers_wait_for_nobody(tmp_path: Path) -> None:

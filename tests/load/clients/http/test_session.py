@@ -529,7 +529,7 @@ async def test_limits_apply_to_each_part(http: HTTPClient) -> None:
 
 async def test_a_server_that_does_not_read_is_a_write_timeout(http: HTTPClient) -> None:
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        reader._transport.pause_reading()
+        reader._transport.pause_reading()  # type: ignore[attr-defined]  # the types hide it
         await over.wait()
         writer.close()
 

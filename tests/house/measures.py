@@ -67,18 +67,18 @@ def _submit_files() -> Measured:
 
 
 MEASURES = [
-    Measure("code lines of src", _code, 63_000, 71_000),
-    Measure("code lines of the command line", _command_line, 6_000, 6_950),
+    Measure("code lines of src", _code, 63_000, 69_500),
+    Measure("code lines of the command line", _command_line, 6_000, 7_150),
     Measure(
         "functions of a submit on SQLite",
         lambda: Measured(_submit().functions, tuple(_submit().lines)),
         MOST_FUNCTIONS,
         81,
     ),
-    Measure("files of a submit on SQLite", _submit_files, MOST_FILES, 28),
-    Measure("class names used twice", _shared_class_names, 10, 126),
-    Measure("class names used twice without a reason", _listed(names.unexplained_class_names), 0, 126),
-    Measure("gerund modules without a reason", _listed(names.gerund_modules), 0, 85),
+    Measure("files of a submit on SQLite", _submit_files, MOST_FILES, 21),
+    Measure("class names used twice", _shared_class_names, 10, 80),
+    Measure("class names used twice without a reason", _listed(names.unexplained_class_names), 0, 80),
+    Measure("gerund modules without a reason", _listed(names.gerund_modules), 0, 20),
     Measure("imports past a package's face", _listed(names.past_the_face), 0, 488),
     Measure("listed words on pages", _listed(lambda: [str(one) for one in words.in_pages()]), 0, 216),
     Measure("listed words in programs", _listed(lambda: [str(one) for one in words.in_programs()]), 0, 165),

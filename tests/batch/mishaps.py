@@ -20,13 +20,13 @@ from typing import Any
 
 from mainstay import App, Batch, Outputs
 from mainstay.batch import driver
-from mainstay.control import Control, JobRequest
+from mainstay.control import JobRequest
 from mainstay.model import Job
 from mainstay.outputs.blobs import Blob
 from mainstay.outputs.blobs.folder import FolderBlobs
 
 FOLDER = Path(os.environ.get("CHAOS_FOLDER", "."))
-_spawn, _write = Control.spawn, FolderBlobs.write
+_spawn, _write = Drivers.spawn, FolderBlobs.write
 
 
 def asked(what: str) -> bool:
@@ -42,7 +42,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def spawn(self: Control, job: Job, units: Iterable[JobRequest], *, reason: str) -> Job:
+async def spawn(self: Drivers, job: Job, units: Iterable[JobRequest], *, reason: str) -> Job:
     if asked("hold-planning"):
         while not (FOLDER / "go-on").exists():
             time.sleep(0.01)  # the loop stands still with it, as that of a frozen process
@@ -92,5 +92,5 @@ def program(url: str, outputs: str | None, *, crash_budget: int = 50) -> tuple[A
 
 if "CHAOS_FOLDER" in os.environ:
     driver._CHUNK = 10
-    Control.spawn, FolderBlobs.write = spawn, write  # type: ignore[method-assign]
+    Drivers.spawn, FolderBlobs.write = spawn, write  # type: ignore[method-assign]
 app, _ = program(os.environ.get("MAINSTAY_STORE", "memory:"), os.environ.get("STUDY_OUTPUTS"))

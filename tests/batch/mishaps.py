@@ -21,6 +21,7 @@ from typing import Any
 from mainstay import App, Batch, Outputs
 from mainstay.batch import driver
 from mainstay.control import JobRequest
+from mainstay.control.drivers import Drivers
 from mainstay.model import Job
 from mainstay.outputs.blobs import Blob
 from mainstay.outputs.blobs.folder import FolderBlobs

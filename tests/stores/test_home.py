@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mainstay.errors import StoreClosed
-from mainstay.stores import loop_thread
+from mainstay.stores import store_loop
 from mainstay.stores.store_loop import StoreLoop
 
 
@@ -25,9 +25,9 @@ async def home() -> AsyncIterator[StoreLoop]:
 
 @pytest.fixture(params=["a loop of its own", "the caller's loop"])
 async def any_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreLoop]:
-    monkeypatch.setattr(loop_thread, "_adopted", {})
+    monkeypatch.setattr(store_loop, "_adopted", {})
     if request.param == "the caller's loop":
-        loop_thread.adopt(asyncio.get_running_loop())
+        store_loop.adopt(asyncio.get_running_loop())
     home = StoreLoop("somewhere")
     yield home
     await home.close()
@@ -239,8 +239,8 @@ def test_a_forked_process_is_told_instead_of_left_hanging() -> None:
 
 
 async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_thread, "_adopted", {})
-    loop_thread.adopt(asyncio.get_running_loop())
+    monkeypatch.setattr(store_loop, "_adopted", {})
+    store_loop.adopt(asyncio.get_running_loop())
     home = StoreLoop("somewhere")
 
     def use() -> object:
@@ -252,9 +252,9 @@ async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pyt
 
 
 async def test_a_loop_that_is_closed_is_nobodys_home_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_thread, "_adopted", {})
+    monkeypatch.setattr(store_loop, "_adopted", {})
     gone = asyncio.new_event_loop()
-    loop_thread.adopt(gone)
+    store_loop.adopt(gone)
     gone.close()
     home = StoreLoop("somewhere")
     assert await home.run(lambda: at(home, "on a loop of its own")) == "on a loop of its own"

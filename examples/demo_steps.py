@@ -149,6 +149,8 @@ async def _freeze(demo: DemoState, name: str) -> None:
     """Freeze a worker that does not write: SQLite has one writer at a time, and a frozen one would block the others."""
     while True:
         demo.workers.freeze(name)
+        while not demo.workers.is_frozen(name):
+            await asyncio.sleep(0.01)
         probe = asyncio.ensure_future(demo.control.operations.pause(NIGHT, reason="closed at night"))
         done, _ = await asyncio.wait([probe], timeout=_FREE_S)
         if done:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 APP = "demo_tasks:app"
@@ -56,6 +57,10 @@ class Workers:
         self.worker_states[name] = "frozen"
         os.killpg(self._running[name].pid, signal.SIGSTOP)
 
+    def is_frozen(self, name: str) -> bool:
+        """Whether every thread of it has stopped. On a busy machine one may still get a lock that it waited for."""
+        return all(state in "TtZX" for state in _thread_states(self._running[name].pid))
+
     def thaw(self, name: str) -> None:
         os.killpg(self._running[name].pid, signal.SIGCONT)
         self.worker_states[name] = "works"
@@ -99,3 +104,12 @@ def _is_there(process: subprocess.Popen[bytes]) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+def _thread_states(group: int) -> Iterator[str]:
+    """The states of all threads of a process group. Where there is no /proc, none."""
+    for file in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            state, _parent, its_group = file.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group:
+                yield state

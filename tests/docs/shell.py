@@ -21,7 +21,7 @@ from typing import Self
 
 _ASSIGNED = re.compile(r"(MAINSTAY_[A-Z_]+)=(\S+)")
 _SIGNALS = {("kill",): signal.SIGTERM, ("kill", "-9"): signal.SIGKILL}
-_PATIENCE_S = 60
+_PATIENCE_S = 300
 
 
 class Shell:

@@ -34,6 +34,7 @@ _OURS = {
     "batch": "mainstay.batch.kind:KIND",
     "load": "mainstay.load.kind:KIND",
 }
+_registered: dict[str, Kind] = {}
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     job_commands: tuple[str, ...] = ()
     """modules that add commands to `mainstay jobs`, each with a function `register(group: typer.Typer)`"""
     submission: str = ""
-    """what `mainstay submit NAME` makes of a name the kind has declared: see `task.cli.submission`"""
+    """makes the jobs of `mainstay submit NAME`: `(App, name, options) -> task.cli.submission.Maker`"""
 
     operations: str = ""
     """operations of the API: a sequence of `web.api.operation.Operation`"""
@@ -100,18 +101,28 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """files for browsers: path below `/static/` -> "package:file name\""""
 
 
+def register_kind(kind: Kind) -> None:
+    """Add a kind to this process: for a program that declares its own. Commands and servers, which do not import the
+    program, find only kinds that have an entry point."""
+    if is_kind(kind.name) and _registered.get(kind.name) != kind:
+        raise InvalidInput("kind", f"there is a kind {kind.name!r} already; choose another name")
+    _registered[kind.name] = kind
+
+
 def kind_named(name: str) -> Kind | None:
     """The kind of that name; None if no installed distribution provides it. Raises `InvalidInput` if it cannot be
     loaded."""
     if (target := _OURS.get(name)) is not None:
         return _own(target)
+    if (registered := _registered.get(name)) is not None:
+        return registered
     entry = _others().get(name)
     return None if entry is None else _loaded(entry)
 
 
 def kinds() -> list[Kind]:
     """Every installed kind, our own first. A kind that cannot be loaded is logged and left out."""
-    found = [_own(target) for target in _OURS.values()]
+    found = [*(_own(target) for target in _OURS.values()), *_registered.values()]
     for entry in _others().values():
         try:
             found.append(_loaded(entry))
@@ -124,7 +135,7 @@ def kinds() -> list[Kind]:
 
 def kind_names() -> list[str]:
     """The names of the installed kinds; imports none of them."""
-    return [*_OURS, *_others()]
+    return [*_OURS, *_registered, *_others()]
 
 
 def own_kind_names() -> list[str]:
@@ -138,7 +149,7 @@ def is_kind(name: str) -> bool:
     >>> is_kind("task"), is_kind("survey")
     (True, False)
     """
-    return name in _OURS or name in _others()
+    return name in _OURS or name in _registered or name in _others()
 
 
 def part(target: str) -> Any:
@@ -191,4 +202,5 @@ __all__ = [
     "kinds",
     "own_kind_names",
     "part",
+    "register_kind",
 ]

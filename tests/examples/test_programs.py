@@ -28,6 +28,7 @@ WITH_A_WORKER = {
     "retries": r"charged 4242 at attempt 3\n(.*\n)*.*attempt 2(.*\n)*",
     "group": r"6 words\n",
     "schedule": r"\S{36} tidy\n",
+    "custom_kind": r"Ann: Do you drink tea\? Yes\.\n",
 }
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ KIND = Kind(
         Command(
             name="batch",
             module="mainstay.batch.cli.commands",
-            help="Run studies: many units, done when their outputs are there.",
+            help="Run studies: many units, done when their outputs exist.",
         ),
     ),
     job_commands=("mainstay.batch.cli.jobs", "mainstay.batch.cli.sync"),

@@ -19,38 +19,38 @@ from ..kinds import Command, kinds
 from .exits import EXIT_CODES, FAILED
 
 COMMANDS = (
-    Command(name="worker", module="mainstay.cli.worker", help="Run the jobs of an app, until Ctrl-C or SIGTERM."),
+    Command(name="worker", module="mainstay.cli.worker", help="Run the jobs of an app until Ctrl-C or SIGTERM."),
     Command(
         name="serve",
         module="mainstay.cli.serve",
         help="Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.",
     ),
-    Command(name="jobs", module="mainstay.cli.jobs", help="Find jobs, read what happened to them, and move them."),
+    Command(name="jobs", module="mainstay.cli.jobs", help="Find, inspect and change jobs."),
     Command(
         name="stats",
         module="mainstay.cli.stats",
-        help="Show how many jobs are in which state, how long the oldest waits, how fast it goes, and who works.",
+        help="Show jobs by state, the wait of the oldest job, rates, and the workers.",
     ),
-    Command(name="queues", module="mainstay.cli.queues", help="See what waits where; pause, resume and purge."),
-    Command(name="limits", module="mainstay.cli.limits", help="See, set and lift the limits of concurrency keys."),
+    Command(name="queues", module="mainstay.cli.queues", help="List, pause, resume and purge queues."),
+    Command(name="limits", module="mainstay.cli.limits", help="List, set and clear limits of concurrency keys."),
     Command(
         name="schedules",
         module="mainstay.cli.schedules",
-        help="See when schedules tick; run, pause, resume and drop them.",
+        help="List, run, pause, resume and drop schedules.",
     ),
-    Command(name="workers", module="mainstay.cli.workers", help="See who is at work, and drain them."),
-    Command(name="store", module="mainstay.cli.store", help="Set up a store, and see where it stands."),
-    Command(name="outputs", module="mainstay.cli.outputs", help="See what outputs are kept, and prove them."),
+    Command(name="workers", module="mainstay.cli.workers", help="List workers, and drain them."),
+    Command(name="store", module="mainstay.cli.store", help="Set up, migrate and inspect a store."),
+    Command(name="outputs", module="mainstay.cli.outputs", help="List outputs, and verify them."),
     Command(
         name="check",
         module="mainstay.cli.check",
-        help="Check every job: its state, its claim, its numbers, its payload, and the proof of its history.",
+        help="Check every job: its state, claim, numbers and payload, and the hash chain of its history.",
     ),
-    Command(name="tokens", module="mainstay.cli.tokens", help="Who may use the HTTP API and the dashboard."),
+    Command(name="tokens", module="mainstay.cli.tokens", help="Manage tokens for the HTTP API and the dashboard."),
     Command(
         name="machine",
         module="mainstay.cli.machine",
-        help="Print the lifecycle: every state, its flags, and what it may become.",
+        help="Print the lifecycle: every state, its flags, and the states it may change to.",
     ),
 )
 #: the commands of the kinds stand after these two in the help

@@ -10,7 +10,7 @@ KIND = Kind(
         Command(
             name="load",
             module="mainstay.load.cli.commands",
-            help="Test how a system bears load, and whether the numbers can be trusted.",
+            help="Run load tests, and report and compare them.",
         ),
     ),
     operations="mainstay.load.web.api:OPERATIONS",

@@ -14,6 +14,7 @@ from ...app import App
 from ...control import Control, JobRequest, Submitted
 from ...control.json_view import stored_value
 from ...errors import MainstayError, UnknownTask
+from ...kinds import kinds
 from ...model import Job
 from .. import Task
 from .arguments import Given, read_object
@@ -51,29 +52,6 @@ class Checked:
         return await self._task.handle(job.id).result()
 
 
-class OfLoad:
-    """A load test of an app: the arguments are what differs from its classes, as `LoadOptions` has them."""
-
-    validated = True
-
-    def __init__(self, app: App, name: str, options: Mapping[str, Any]) -> None:
-        self._app = app
-        self._name = name
-        self._options = options
-
-    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
-        """Checked as a whole: the plan of the run is made."""
-        from ...load.plan import LoadOptions  # noqa: PLC0415 - an extra
-
-        options = self._options if key is None else {**self._options, "key": key}
-        return self._app.loads.request(self._name, given.struct(LoadOptions, of=self._name), options)
-
-    async def result(self, job: Job) -> Any:
-        """The summary, without the curves: those are in the reports."""
-        summary = await self._app.loads.handle(self._name, Submitted(job.id, created=True)).result()
-        return msgspec.to_builtins(msgspec.structs.replace(summary, points=[]))
-
-
 class Unchecked:
     """Only a name: whatever is given is stored for it."""
 
@@ -100,8 +78,14 @@ def task_of(app: App, name: str) -> Task[..., Any]:
     if found is None:
         # people leave out the module
         alike = [known for known in app.tasks if known.endswith(f".{name}")]
-        raise UnknownTask(name, alike or [*app.tasks, *app.loads.tests])
+        raise UnknownTask(name, alike or [*app.tasks, *_others(app)])
     return found
+
+
+def _others(app: App) -> list[str]:
+    """What can be submitted besides tasks: the names of kinds that say how."""
+    names = (app.part(kind.name).handlers for kind in kinds() if kind.submission)
+    return [name for found in names for name in found]
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -25,10 +25,11 @@ from ...control import Control, Submitted
 from ...control.explain import is_alive
 from ...control.task_defaults import TaskDefaults, filled
 from ...errors import InvalidInput, MainstayError
+from ...kinds import kinds, part
 from ...model import Job
 from .arguments import STDIN, Given, read
 from .options import Flags
-from .submission import Checked, Maker, OfLoad, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
+from .submission import Checked, Maker, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
 
 _more = panel("More arguments")
 
@@ -187,8 +188,11 @@ async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     if to.app is None:
         known = await TaskDefaults(to.control.store).of([name])
         return Unchecked(to.control, name, filled(options, known.get(name, {})))
-    if name in to.app.loads.tests and name not in to.app.tasks:
-        return OfLoad(to.app, name, options)
+    if name not in to.app.tasks:
+        for kind in kinds():
+            if kind.submission and to.app.part(kind.name).declares(name):
+                found: Maker = part(kind.submission)(to.app, name, options)
+                return found
     return Checked(task_of(to.app, name), options)
 
 

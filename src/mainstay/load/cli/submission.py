@@ -1,0 +1,39 @@
+"""Submit a run of a load test with `mainstay submit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ...control import JobRequest, Submitted
+from ...model import Job
+from ...task.cli.arguments import Given
+from ..app_methods import LoadMethods
+
+
+class LoadMaker:
+    """A load test of an app: the arguments are what differs from its classes, as `LoadOptions` has them."""
+
+    validated = True
+
+    def __init__(self, app: LoadMethods, name: str, options: Mapping[str, Any]) -> None:
+        self._app = app
+        self._name = name
+        self._options = options
+
+    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
+        """Checked as a whole: the plan of the run is made."""
+        from ..plan import LoadOptions  # noqa: PLC0415 - an extra
+
+        options = self._options if key is None else {**self._options, "key": key}
+        return self._app.loads.request(self._name, given.struct(LoadOptions, of=self._name), options)
+
+    async def result(self, job: Job) -> Any:
+        """The summary, without the curves: those are in the reports."""
+        summary = await self._app.loads.handle(self._name, Submitted(job.id, created=True)).result()
+        return msgspec.to_builtins(msgspec.structs.replace(summary, points=[]))
+
+
+__all__ = ["LoadMaker"]

@@ -15,7 +15,8 @@ from mainstay.stores import JobStore
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
-from mainstay.web.site import Site, make_site
+from mainstay.web.services import WebServices
+from mainstay.web.site import make_site
 from mainstay.web.store_deadline import ANSWER_S
 from mainstay.web.stores import ServedStore, ServedStores
 
@@ -25,7 +26,7 @@ BASE = "http://127.0.0.1:8330"
 class Server:
     """A site, and a client that is let in."""
 
-    def __init__(self, site: Site, client: httpx.AsyncClient, app: Any) -> None:
+    def __init__(self, site: WebServices, client: httpx.AsyncClient, app: Any) -> None:
         self.site = site
         self.shelf = site.shelf
         self.client = client

@@ -1,10 +1,10 @@
-"""Site: the parts of the server put together."""
+"""The server as one ASGI app: its routes, middleware and lifespan."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,41 +14,24 @@ from starlette.responses import Response
 from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
-from ..control.check import Report
 from .api import routes as api
-from .api.masker import Masker
 from .dashboard import routes as dashboard
 from .dashboard.page import compiled
 from .live import routes as live
 from .live import streams
-from .live.hub import LiveHub
-from .live.request_counts import CountingApp, RequestCounts
+from .live.request_counts import CountingApp
 from .options import WebOptions
 from .problems import Problem, answer
 from .security import login
-from .security.guard import Guard
 from .security.tokens import Tokens
+from .services import WebServices
 from .stores import ServedStores
 
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-class Site:
-    """What all handlers share: `request.app.state.site`."""
-
-    def __init__(self, shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> None:
-        self.shelf = shelf
-        self.options = options
-        self.guard = Guard(options, tokens)
-        self.masker = Masker(options.masked, shows=options.show_payloads)
-        self.hub = LiveHub(shelf, options, self.masker)
-        self.requests = RequestCounts()
-        self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
-        """by store: a check that goes on where the last one ended"""
-
-
 def make_site(shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
-    """The server as an app; whoever runs it closes the shelf afterwards. Served through `security.middleware.wrapped`.
+    """The server as an app; the caller closes the stores afterwards. Served through `security.middleware.wrapped`.
 
     >>> import asyncio
     >>> from mainstay.web.stores import ServedStores
@@ -58,7 +41,7 @@ def make_site(shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None
     >>> asyncio.run(main())
     'main'
     """
-    site = Site(shelf, options, tokens=tokens)
+    site = WebServices(shelf, options, tokens=tokens)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

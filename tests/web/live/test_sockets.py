@@ -11,12 +11,13 @@ from mainstay.web.options import WebOptions
 from mainstay.web.security.limits import ConnectionLimits
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.server import bound, make_server
-from mainstay.web.site import Site, make_site
+from mainstay.web.services import WebServices
+from mainstay.web.site import make_site
 from mainstay.web.stores import ServedStores
 
 
 @contextlib.asynccontextmanager
-async def listened_to(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[Site, Any, int]]:
+async def listened_to(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[WebServices, Any, int]]:
     options = WebOptions(port=0, rate=1e6, snapshot_s=0.01)
     async with await ServedStores.open({"main": "memory:"}) as shelf:
         app = make_site(shelf, options, tokens=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -13,11 +13,9 @@ from ...control import Control
 from ...control.json_view import Extension
 from ..audit import AuditEntry
 from ..caller import Caller, Scope
+from ..services import WebServices
 from ..stores import ServedStore
 from ..threads import in_thread
-
-if TYPE_CHECKING:
-    from ..site import Site
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -44,7 +42,14 @@ class ApiRequest(Generic[Q, B]):
     """A request that was let in and read."""
 
     def __init__(
-        self, site: Site, request: Request, caller: Caller, place: ServedStore, query: Q, body: B, deed: AuditEntry
+        self,
+        site: WebServices,
+        request: Request,
+        caller: Caller,
+        place: ServedStore,
+        query: Q,
+        body: B,
+        deed: AuditEntry,
     ) -> None:
         self.site = site
         self.request = request

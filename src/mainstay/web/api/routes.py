@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -20,13 +19,11 @@ from ...kinds import kinds, part
 from ...model import check_id
 from ..audit import AUDITED, AuditEntry
 from ..problems import Problem, answer, problem_of
+from ..services import WebServices
 from . import bulk, job_actions, job_history, jobs, queues, schedules, stores, submit
 from .openapi import described
 from .operation import ApiOperation, ApiRequest
 from .request_reader import read_body, read_query
-
-if TYPE_CHECKING:
-    from ..site import Site
 
 PREFIX = "/api/v1"
 
@@ -54,7 +51,7 @@ def operations() -> tuple[ApiOperation, ...]:
     return tuple(found.values())
 
 
-def routes(site: Site, *, also: Sequence[ApiOperation] = ()) -> list[BaseRoute]:
+def routes(site: WebServices, *, also: Sequence[ApiOperation] = ()) -> list[BaseRoute]:
     """One route for each path; whoever asks for something else there is told what there is. The description is `also`
     of operations that others route."""
     by_path: dict[str, dict[str, ApiOperation]] = {}
@@ -66,7 +63,7 @@ def routes(site: Site, *, also: Sequence[ApiOperation] = ()) -> list[BaseRoute]:
     ]
 
 
-def _description(site: Site, operations: Sequence[ApiOperation]) -> Callable[[Request], Awaitable[Response]]:
+def _description(site: WebServices, operations: Sequence[ApiOperation]) -> Callable[[Request], Awaitable[Response]]:
     """What there is, for programs. Nothing of it is secret, so nobody is asked who they are."""
 
     @cache
@@ -92,7 +89,7 @@ def _order(path: str) -> tuple[bool, int, str]:
 class Endpoint:
     """One path of the API, as an ASGI app."""
 
-    def __init__(self, site: Site, operations: Mapping[str, ApiOperation]) -> None:
+    def __init__(self, site: WebServices, operations: Mapping[str, ApiOperation]) -> None:
         self._site = site
         self._operations = operations
         methods = {*operations, *(["HEAD"] if "GET" in operations else [])}

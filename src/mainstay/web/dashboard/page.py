@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -17,17 +17,15 @@ from ...kinds import kind_named, kinds
 from ..api.masker import Masker
 from ..api.routes import as_problem
 from ..caller import Caller
+from ..live.hub import LiveHub
+from ..live.snapshot import Snapshot
 from ..live.sse import HEARTBEAT_S
 from ..problems import Problem
 from ..security.login import CSRF_FIELD, sign_in_url
+from ..services import WebServices
 from ..stores import ServedStore
 from . import words
 from .assets import asset_url, assets
-
-if TYPE_CHECKING:
-    from ..live.hub import LiveHub
-    from ..live.snapshot import Snapshot
-    from ..site import Site
 
 #: the pages of every job: path, name, key
 NAV = (
@@ -43,7 +41,7 @@ _THEMES = ("light", "dark")
 class PageView:
     """Somebody looks at a page."""
 
-    def __init__(self, site: Site, request: Request, caller: Caller, place: ServedStore) -> None:
+    def __init__(self, site: WebServices, request: Request, caller: Caller, place: ServedStore) -> None:
         self.site = site
         self.request = request
         self.caller = caller
@@ -120,7 +118,7 @@ class PageView:
 Handler = Callable[[PageView], Awaitable[Response]]
 
 
-def page_route(site: Site, path: str, handler: Handler) -> Route:
+def page_route(site: WebServices, path: str, handler: Handler) -> Route:
     """A page at a path. Whoever is not signed in is sent to do that; other refusals are pages, too."""
 
     async def endpoint(request: Request) -> Response:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from ...kinds import kinds, part
 from ..problems import Problem
+from ..services import WebServices
 from . import assets
 from .job import job
 from .jobs import bulk_preview, jobs
@@ -16,11 +15,8 @@ from .overview import overview
 from .page import Handler, PageView, page_route
 from .system_pages import queues, schedules, workers
 
-if TYPE_CHECKING:
-    from ..site import Site
 
-
-def routes(site: Site) -> list[BaseRoute]:
+def routes(site: WebServices) -> list[BaseRoute]:
     """All pages of the dashboard, and what they are made of."""
     pages: dict[str, Handler] = {
         "/": overview,

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-if TYPE_CHECKING:
-    from ..site import Site
+from ..services import WebServices
 
 #: one that was asked, and has not answered, has been silent for long enough after this. The hub asks every 5 s at least
 #: and waits as long, so it is known by then
 _MISSED_S = 10.0
 
 
-def routes(site: Site) -> list[BaseRoute]:
+def routes(site: WebServices) -> list[BaseRoute]:
     """`/livez`: this process turns. `/readyz`: and every store has answered lately."""
 
     async def livez(_: Request) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -19,12 +19,10 @@ from ...errors import MissingExtra
 from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, told_counts
 from ...stores.metrics import StoreMetric, check_installed
 from ..problems import Problem
+from ..services import WebServices
+from .hub import LiveHub
 from .request_counts import BOUNDS_S, RequestCounts
 from .snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from ..site import Site
-    from .hub import LiveHub
 
 PAUSED = StoreMetric("mainstay_queue_paused", "gauge", ("queue",), "1 if the queue hands out no jobs, else 0")
 PASSING = StoreMetric(
@@ -64,7 +62,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 Row = tuple[tuple[str, ...], float]
 
 
-def routes(site: Site, requests: RequestCounts) -> list[BaseRoute]:
+def routes(site: WebServices, requests: RequestCounts) -> list[BaseRoute]:
     """The page that is scraped; with tokens, by one that may read."""
 
     async def metrics(request: Request) -> Response:

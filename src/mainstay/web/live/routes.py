@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.routing import BaseRoute, Route
 
 from ..api.routes import PREFIX, Endpoint
+from ..services import WebServices
 from . import health, metrics
 from .streams import OPERATIONS
 
-if TYPE_CHECKING:
-    from ..site import Site
 
-
-def routes(site: Site) -> list[BaseRoute]:
+def routes(site: WebServices) -> list[BaseRoute]:
     """They come before the API's own: `/jobs/stream` is no job."""
     return [
         *(Route(PREFIX + operation.path, Endpoint(site, {"GET": operation})) for operation in OPERATIONS),

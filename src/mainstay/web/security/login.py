@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote
 
 from starlette.requests import Request
@@ -12,11 +11,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ..problems import Problem
+from ..services import WebServices
 from .guard import cookie_name, scheme_of
 from .login_sessions import LASTS_S
-
-if TYPE_CHECKING:
-    from ..site import Site
 
 #: names of forms; a page of the dashboard that signs out sends the CSRF token as the first
 CSRF_FIELD = "csrf_token"
@@ -71,7 +68,7 @@ def sign_in_url(request: Request) -> str:
     return _login_url(f"{path}?{query}" if query else path)
 
 
-def routes(site: Site) -> list[BaseRoute]:
+def routes(site: WebServices) -> list[BaseRoute]:
     """`/login` and `/logout`."""
     guard = site.guard
 

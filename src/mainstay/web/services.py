@@ -1,0 +1,31 @@
+"""WebServices: what all handlers of the server share. It knows no routes: each module of routes can import it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ..control.check import Report
+from .api.masker import Masker
+from .live.hub import LiveHub
+from .live.request_counts import RequestCounts
+from .options import WebOptions
+from .security.guard import Guard
+from .security.tokens import Tokens
+from .stores import ServedStores
+
+
+class WebServices:
+    """Stores, guard, masker and live hub of one server: `request.app.state.site`."""
+
+    def __init__(self, shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> None:
+        self.shelf = shelf
+        self.options = options
+        self.guard = Guard(options, tokens)
+        self.masker = Masker(options.masked, shows=options.show_payloads)
+        self.hub = LiveHub(shelf, options, self.masker)
+        self.requests = RequestCounts()
+        self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
+        """by store: a check that continues where the last one ended"""
+
+
+__all__ = ["WebServices"]

@@ -36,9 +36,9 @@ def look_of(status: str) -> StatusStyle:
     """By its flags, so that a state that is new in the table looks like its kind.
 
     >>> look_of("succeeded"), look_of("quarantined"), look_of("running")
-    (Look(kind='good', sign='✓'), Look(kind='bad', sign='■'), Look(kind='busy', sign='▸'))
+    (StatusStyle(kind='good', sign='✓'), StatusStyle(kind='bad', sign='■'), StatusStyle(kind='busy', sign='▸'))
     >>> look_of("of a newer version")
-    Look(kind='off', sign='?')
+    StatusStyle(kind='off', sign='?')
     """
     state = JOB.get(status) or UNIT.get(status)
     if state is None:

@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -193,7 +194,7 @@ def test_alert_rules_name_commands_that_there_are_with_options_that_these_have()
     assert named
     assert named == re.findall(r"`mainstay ([^`]+)`", told), "each can be told from the text around it"
     for command in named:
-        found = typer.main.get_command(app)
+        found: Any = typer.main.get_command(app)
         words = command.split()
         while hasattr(found, "commands"):
             # commands are imported when they are asked for

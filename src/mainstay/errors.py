@@ -146,7 +146,7 @@ class InvalidTransition(MainstayError):
 
 
 class Conflict(MainstayError):
-    """Someone else changed the job first. Read it again and decide anew."""
+    """Someone else changed the job first. Read it again and decide again."""
 
     code = "conflict"
 
@@ -184,7 +184,7 @@ class VersionChanged(Conflict):
         self.now = now
         super().__init__(
             f"job {job_id} is at version {now}, and the change was meant for version {wanted}; nothing was written. "
-            "Read it again and decide anew"
+            "Read it again and decide again"
         )
 
 

@@ -206,7 +206,7 @@ def test_by_filter_nothing_is_done_without_a_yes(shell: Shell) -> None:
     assert done.stdout.startswith("cancel 3 jobs: 3 pending\n")
     assert all(job_id in done.stdout for job_id in ids)
     assert done.stderr.startswith("error: this would ")
-    assert "there is nobody to ask; add --yes, or look with --dry-run" in done.stderr
+    assert "there is no terminal to ask on; add --yes, or look with --dry-run" in done.stderr
     assert shell.statuses(ids) == ["pending"] * 3
 
 

@@ -246,8 +246,8 @@ def test_which_study_is_meant_has_to_be_clear(tmp_path: Path) -> None:
         (two, "study_two.ohter", "did you mean study_two.other?"),
         (none, None, "declares no batch"),
         (apps, None, "has several apps; say which: study_apps:app"),
-        (str(tmp_path / "nowhere.py"), None, "is no file"),
-        (str(tmp_path / "nowhere"), None, "is no file"),
+        (str(tmp_path / "nowhere.py"), None, "is not a file"),
+        (str(tmp_path / "nowhere"), None, "is not a file"),
     ):
         with pytest.raises(InvalidInput, match=complaint.replace("?", r"\?")):
             meant(target, study)

@@ -140,7 +140,7 @@ def test_a_comparison_is_written_as_page_and_as_data(shell: Shell, before: str, 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("nothing.json", "is no file, and no id of a job"),
+        ("nothing.json", "is neither a file nor the id of a job"),
         ("01a1e534-b789-735b-93be-3e8c318707ce", "no job 01a1e534-b789-735b-93be-3e8c318707ce"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_file_that_is_no_result_is_refused(shell: Shell, tmp_path: Path) -> No
     done = shell.run("load", "report", str(path), columns=None)
 
     assert done.exit_code == 2
-    assert "is no recorded stream, and no JSON summary" in done.stderr
+    assert "is neither a recorded stream nor a JSON summary" in done.stderr
 
 
 def test_a_bad_tolerance_is_refused_by_its_name(shell: Shell, before: str) -> None:

@@ -26,7 +26,7 @@ def test_machine_prints_the_table_of_jobs_with_its_legend() -> None:
 
     assert all(name in shown for name in JOB.states)
     assert "dispatched" not in shown
-    assert "somebody owns it" in shown
+    assert "a session owns it" in shown
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])

@@ -113,7 +113,7 @@ def test_purge_asks_first(busy: Shell) -> None:
 
     assert done.exit_code == 2
     assert done.stdout.startswith("cancel 3 jobs: 2 pending, 1 scheduled\n")
-    assert "nobody to ask" in done.stderr
+    assert "no terminal to ask on" in done.stderr
     assert busy.json("queues", "list")["queues"][0]["counts"]["pending"] == 2
 
 

@@ -79,8 +79,8 @@ def test_a_session_that_fell_silent_is_not_at_work(path: Path) -> None:
     db.close()
 
     shown = run("--store", f"sqlite:///{path}").stdout
-    assert "nobody is at work" in shown
-    assert re.search(r"worker-1 .*  silent for 1m4\ds, nobody has swept it yet", shown)
+    assert "no worker is alive" in shown
+    assert re.search(r"worker-1 .*  silent for 1m4\ds, not swept yet", shown)
 
     data = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)
     assert (data["live_sessions"], data["sessions"][0]["at_work"]) == (0, False)
@@ -93,7 +93,7 @@ def test_a_session_found_dead_is_not_at_work(path: Path) -> None:
 
     shown = run("--store", f"sqlite:///{path}").stdout
 
-    assert "nobody is at work" in shown
+    assert "no worker is alive" in shown
     assert "found dead" in shown
 
 
@@ -139,7 +139,7 @@ def test_what_the_store_found_when_it_opened_is_shown_and_not_logged(path: Path)
 
     done = run("--store", f"sqlite:///{path}")
 
-    assert "finding: 1 jobs are held by sessions nobody knows" in done.stdout
+    assert "finding: 1 jobs are held by unknown sessions" in done.stdout
     assert f"look closer with: mainstay check --store sqlite:///{path}\n" in done.stdout
     assert done.stderr == ""
 
@@ -149,7 +149,7 @@ def test_an_empty_store_says_so(tmp_path: Path) -> None:
 
     done = run("--store", f"sqlite:///{tmp_path}/empty.db")
 
-    assert (done.exit_code, done.stdout) == (0, "no jobs yet\nnobody is at work\n")
+    assert (done.exit_code, done.stdout) == (0, "no jobs yet\nno worker is alive\n")
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -52,7 +52,7 @@ def test_explain_prints_the_sentences_and_what_to_do(shell: Shell, job_id: str) 
     shown = shell.run("jobs", "explain", job_id).stdout
 
     words = " ".join(shown.split())
-    assert words.startswith(f"sums.add quarantined {job_id} now It is quarantined since ")
+    assert words.startswith(f"sums.add quarantined {job_id} now It has been quarantined since ")
     assert "held it for" in words
     assert "gave it back: drained; no failure was counted." in words
     assert f"\n    mainstay jobs retry {job_id}\n" in shown

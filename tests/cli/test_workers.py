@@ -57,7 +57,7 @@ def test_each_session_is_a_line(staffed: Shell) -> None:
     assert re.search(rf"^w-1 +alive +box +{os.getpid()} +\d+s +\d+s ago +2$", shown, flags=re.MULTILINE)
     assert re.search(r"^w-3 +silent +far .* 1m4\ds ago +1$", shown, flags=re.MULTILINE)
     assert re.search(r"^w-4 +dead +far ", shown, flags=re.MULTILINE)
-    assert "1 job is held by nobody alive" in shown
+    assert "1 job is held by dead sessions" in shown
 
 
 @pytest.mark.parametrize("columns", [60, 80, 130])
@@ -70,7 +70,7 @@ def test_the_table_fits_the_terminal(staffed: Shell, columns: int) -> None:
 def test_nobody_is_no_error(shell: Shell) -> None:
     done = shell.run("workers", "list")
 
-    assert (done.exit_code, done.stdout) == (0, "nobody is at work: no session is open\n")
+    assert (done.exit_code, done.stdout) == (0, "no worker is alive: no session is open\n")
 
 
 def test_a_worker_is_asked_to_drain_in_the_name_of_whoever_asks(staffed: Shell) -> None:

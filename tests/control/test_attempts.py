@@ -156,7 +156,7 @@ async def test_a_failure_without_an_error_is_refused_and_the_others_are_written(
     outcomes = await bench.worker.attempts.fail([Failure(bad, wrong), Failure(good, BOOM)])
 
     assert [outcome.outcome for outcome in outcomes] == ["invalid", "applied"]
-    assert str(outcomes[0].error) == "error: 'boom' is no error; wrap an exception with error_info()"
+    assert str(outcomes[0].error) == "error: 'boom' is not an error; wrap an exception with error_info()"
     assert (await bench.control.jobs.get(bad.id)).status == "running"
 
 

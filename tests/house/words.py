@@ -71,23 +71,27 @@ def in_programs() -> Iterator[Occurrence]:
 
 
 def _texts(module: Module) -> Iterator[ast.Constant]:
-    """Strings of a module that a user may read: every one but docstrings, and docstrings of commands."""
+    """Strings of a module that a user may read: sentences, not keys or SQL; docstrings only of commands."""
     alone = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
     commands = {id(value) for node in ast.walk(module.tree) for value in _help_of(node)}
     for node in ast.walk(module.tree):
-        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if text and (id(node) not in alone or id(node) in commands):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or not _is_sentence(node.value):
+            continue
+        if id(node) not in alone or id(node) in commands:
             yield node
 
 
+def _is_sentence(text: str) -> bool:
+    return len(text.split()) > 1 and "CREATE TABLE" not in text
+
+
 def _help_of(node: ast.AST) -> Iterator[ast.Constant]:
-    """The docstring of a command, which is its help."""
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.decorator_list:
+    """The docstring of a command, which is its help: it lists the exit codes."""
+    if not isinstance(node, ast.FunctionDef) or not isinstance(node.body[0], ast.Expr):
         return
-    names = {ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in node.decorator_list}
-    first = node.body[0]
-    if names & {"command", "callback"} and isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        yield first.value
+    first = node.body[0].value
+    if isinstance(first, ast.Constant) and "Exit codes:" in str(first.value):
+        yield first
 
 
 def _in_text(path: Path, text: str) -> Iterator[Occurrence]:

@@ -151,7 +151,7 @@ def test_a_workflow_without_a_weight_has_its_own() -> None:
 
 @pytest.mark.parametrize("weight", [0, -1, "much", math.nan, math.inf, 5e-324, 1e308])
 def test_a_weight_is_a_number(weight: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"A.weight: .* is no weight; write a number above 0"):
+    with pytest.raises(InvalidInput, match=r"A.weight: .* is not a weight; write a number above 0"):
         planned(made("A", weight=weight), made("B", weight=1))
     with pytest.raises(InvalidInput, match="no weight"):
         planned(made("A", weight=weight))

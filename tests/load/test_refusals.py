@@ -64,7 +64,7 @@ def free_port() -> int:
         ({"stages": "0s:5"}, "take no time at all"),
         ({"stages": "5s:0"}, "never have anybody"),
         ({"stages": "5s:10", "duration": "5s"}, "the stages say how long"),
-        ({"vus": 0}, "Shop.vus: 0 is no number of at least 1"),
+        ({"vus": 0}, "Shop.vus: 0 is not a number of at least 1"),
         ({"vus": -3}, "Shop.vus"),
         ({"iterations": 0}, "Shop.iterations"),
         ({"processes": 0}, "out of range; from 1 to 1024"),

@@ -488,7 +488,10 @@ async def test_a_generator_that_is_killed_fails_the_job(
     assert job.error is not None
     assert job.error.code == "load_failed"
     assert "ended with signal 9" in summary.ended
-    assert "requests, errors and iterations are a lower bound of what the target got" in summary.trust.reasons[0]
+    assert (
+        "requests, errors and iterations are a lower bound of those that the target received"
+        in summary.trust.reasons[0]
+    )
     assert summary.begun == summary.iterations + summary.aborted_iterations
     assert not set(mine) & set(generators())
 

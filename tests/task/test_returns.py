@@ -64,7 +64,7 @@ def test_a_stored_result_of_another_type_says_that_the_task_has_changed() -> Non
 def test_a_coroutine_that_nobody_awaits_is_told() -> None:
     async def later() -> None: ...
 
-    with pytest.raises(BadResult, match="pay returned: a coroutine, and is no `async def`"):
+    with pytest.raises(BadResult, match="pay returned: a coroutine, and is not an `async def`"):
         of(Any).pack(later())
 
 

@@ -406,7 +406,7 @@ class Drive:
 
     async def _stop_outside(self) -> None:
         if (wait_s := await self._errand.stop(self._state, self._save)) is not None:
-            await self._put_off(wait_s, "its outside job is told to stop")
+            await self._put_off(wait_s, "its outside job is asked to stop")
 
     async def _wind_up_outside(self) -> None:
         if (wait_s := await self._errand.wind_up(self._state, self._save)) is not None:

@@ -58,7 +58,7 @@ class Outsides:
         """What an outside job is to run."""
         target = self._target() or os.environ.get("MAINSTAY_APP", "")
         if not target:
-            raise RunnerFailed("nobody said which app the outside job is to load; set MAINSTAY_APP=module:app")
+            raise RunnerFailed("the app that the outside job must load is not known; set MAINSTAY_APP=module:app")
         return [sys.executable, "-m", "mainstay", "batch", "exec", job_id, "--app", target]
 
     @property

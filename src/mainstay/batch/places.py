@@ -96,7 +96,7 @@ def outputs_url(given: str | None, store_url: str) -> str:
         if split_url(store_url).scheme not in ("memory", "sqlite", "file"):
             raise InvalidInput(
                 "outputs",
-                "nobody said where outputs are to go; write App(..., outputs='s3://bucket/prefix'), or set "
+                "no place for outputs is configured; write App(..., outputs='s3://bucket/prefix'), or set "
                 "MAINSTAY_OUTPUTS",
             )
         url = f"file:{DEFAULT_FOLDER}"

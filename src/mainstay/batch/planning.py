@@ -42,7 +42,7 @@ async def wanted_in(
     for start, units in chunks(wanted):
         if force:
             for index, unit in enumerate(units, start):
-                yield Wanted(index, unit, ready is None or index in ready, "made anew, as asked", anew=True)
+                yield Wanted(index, unit, ready is None or index in ready, "made again, as requested", anew=True)
             continue
         looked = await store.look(units, wanted.outputs, verify=spec.verify, fresh=fresh)
         outdated = set() if ready is None else await _outdated(store, looked, start, ready)

@@ -163,7 +163,7 @@ async def settle(
             row.status,
             "validating",
             allowed=(),
-            why="it is still at work; what is there and what is not is told when it is done",
+            why="it is still running; its outputs are validated when it is done",
         )
 
     return await control.drivers.act(job_id, decide, actor=actor, version=version)

@@ -121,7 +121,7 @@ def force(
       mainstay jobs force 4de452e6b59d --to failed --reason "its host burned down"
     """
     if to not in JOB.states and to not in UNIT.states:
-        raise InvalidInput("to", f"{to!r} is no state; {state_meant(to)}")
+        raise InvalidInput("to", f"{to!r} is not a state; {state_meant(to)}")
     why = manner.reason
     if not why:
         raise InvalidInput(
@@ -227,7 +227,9 @@ async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
 def _ask(verb: str, found: JobSelection, *, as_json: bool) -> None:
     n = f"{found.total:,} {'job' if found.total == 1 else 'jobs'}"
     if as_json or not sys.stdin.isatty():
-        raise Refused("yes", f"this would {verb} {n}, and there is nobody to ask; add --yes, or look with --dry-run")
+        raise Refused(
+            "yes", f"this would {verb} {n}, and there is no terminal to ask on; add --yes, or look with --dry-run"
+        )
     if not typer.confirm(f"{verb} {n}?"):
         raise Refused("yes", "not confirmed; nothing was done")
 

@@ -126,7 +126,7 @@ def _advise(report: Report, console: Console, *, repair: bool, look_with: str, m
         job = next((each.job_id for each in evidence if each.job_id), "ID")
         copy = "stop the workers, copy the file," if report.store.startswith("sqlite:") else "copy the store"
         console.print(
-            Text(f"this may be somebody's hand; before a repair writes over it, {copy} and look:", style="dim")
+            Text(f"this may be a change by hand; before a repair overwrites it, {copy} and look:", style="dim")
         )
         print_command(look_with.format(job), console)
         then = "then "

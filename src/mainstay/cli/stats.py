@@ -134,14 +134,14 @@ def in_order(statuses: Iterable[str]) -> list[str]:
 
 def _sessions(stats: StatsView) -> Text:
     n = stats.live_sessions
-    text = Text(f"{n} {'session' if n == 1 else 'sessions'} at work" if n else "nobody is at work", style="dim")
+    text = Text(f"{n} {'session' if n == 1 else 'sessions'} at work" if n else "no worker is alive", style="dim")
     # the living first: however many dead there are, they must not push them off the screen
     for session in sorted(stats.sessions, key=lambda each: each.at_work, reverse=True)[:_SHOWN]:
         silent = age(session.silent_ms)
         if session.dead:
             heard = Text(f"found dead, silent for {silent}", style="not dim red")
         elif not session.at_work:
-            heard = Text(f"silent for {silent}, nobody has swept it yet", style="not dim red")
+            heard = Text(f"silent for {silent}, not swept yet", style="not dim red")
         else:
             heard = Text(f"heard of {silent} ago{', leads' if session.id == stats.leader else ''}", style="dim")
         text.append(f"\n  {_who(session)}  ", style="not dim").append_text(heard)

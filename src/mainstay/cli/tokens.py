@@ -114,7 +114,7 @@ def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
     now_ms = SystemClock().now_ms()
     for token in found:
         over = "" if token.valid_at(now_ms) else " (over)"
-        until = "for ever" if token.expires_ms is None else f"{_day(token.expires_ms)}{over}"
+        until = "never" if token.expires_ms is None else f"{_day(token.expires_ms)}{over}"
         table.add_row(token.name, ", ".join(token.scopes), _day(token.created_ms), until)
     console.print(table)
 

@@ -140,7 +140,7 @@ def _state(seen: SessionOverview) -> Text:
 
 def _show(seen: list[SessionOverview], console: Console) -> None:
     if not seen:
-        console.print("nobody is at work: no session is open")
+        console.print("no worker is alive: no session is open")
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("worker", overflow="fold")
@@ -178,4 +178,4 @@ def _show(seen: list[SessionOverview], console: Console) -> None:
     lost = sum(not each.at_work and each.holds for each in seen)
     if lost:
         said = "1 job is" if lost == 1 else f"{lost} jobs are"
-        console.print(Text(f"{said} held by nobody alive; the next sweep of a worker takes them back", style="yellow"))
+        console.print(Text(f"{said} held by dead sessions; the next sweep of a worker takes them back", style="yellow"))

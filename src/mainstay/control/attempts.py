@@ -174,7 +174,9 @@ class Attempts:
         if isinstance(given, BaseException):
             given = error_info(given)
         if not isinstance(given, ErrorInfo):
-            return _refusing(InvalidInput("error", f"{shown(given)} is no error; wrap an exception with error_info()"))
+            return _refusing(
+                InvalidInput("error", f"{shown(given)} is not an error; wrap an exception with error_info()")
+            )
         error = bounded(given)
 
         def decide(job: Job, now_ms: int) -> Moves:
@@ -224,7 +226,7 @@ def _succeed(result: bytes | None, started_ms: int | None, actor: str, chain: Ch
 
 def _holder(job: Job) -> str:
     if job.session is None:
-        raise InvalidInput("job", f"{job.id} is {job.status} and nobody's; pass the row as it was claimed")
+        raise InvalidInput("job", f"{job.id} is {job.status} and has no owner; pass the row as it was claimed")
     return job.session
 
 

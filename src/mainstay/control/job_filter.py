@@ -21,7 +21,7 @@ async def check_states(store: JobStore, statuses: Sequence[str]) -> None:
         return
     there = {status for queue in (await store.stats()).queues.values() for status in queue.counts}
     for status in sorted(asked - there):
-        raise InvalidInput("status", f"{status!r} is no state that is known here; {state_meant(status)}")
+        raise InvalidInput("status", f"{status!r} is not a known state; {state_meant(status)}")
 
 
 def state_meant(status: str) -> str:

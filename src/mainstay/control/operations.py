@@ -213,7 +213,7 @@ def _retry(reason: str) -> Decision:
     def decide(job: Job, now_ms: int) -> Moves:
         state = table_of(job.parent).get(job.status)
         if state is not None and state.holds:
-            why = "somebody works on it; wait for it, or cancel it"
+            why = "a worker runs it; wait for it, or cancel it"
             raise InvalidTransition(job.id, job.status, "pending", allowed=state.next, why=why)
         if state is not None and state.waiting and job.awaits:
             why = "it waits for other jobs; wait for them, or force it to run before them"

@@ -17,7 +17,7 @@ from .states import Table
 FLAG_MEANINGS = {
     "waiting": "becomes claimable by itself when its time comes",
     "claimable": "a worker may take it",
-    "holds": "somebody owns it, with a lease and a token",
+    "holds": "a session owns it, with a lease and a token",
     "stopping": "its owner is asked to stop",
     "settled": "nothing happens until a person or a policy moves it",
     "final": "never changes again, not even by force",

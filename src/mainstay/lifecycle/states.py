@@ -4,7 +4,7 @@ This is the only place that says which state follows which. Everything else asks
 
 - *waiting*: becomes claimable by itself when its time comes
 - *claimable*: a worker may take it
-- *holds*: somebody owns it, with a lease and a token
+- *holds*: a session owns it, with a lease and a token
 - *stopping*: its owner is asked to stop
 - *settled*: nothing happens until a person or a policy moves it
 - *final*: never changes again

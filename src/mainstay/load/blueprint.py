@@ -116,7 +116,7 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
         if argument not in known:
             raise InvalidInput(
                 f"{field}({argument})",
-                "has no value: it is no step of this workflow, nothing that was set up or provided, and has no default",
+                "has no value: it is not a step of this workflow, was not set up or provided, and has no default",
             )
         if argument in workflow.__graph__.after and not _is_before(workflow.__graph__, argument, name):
             raise InvalidInput(
@@ -161,7 +161,7 @@ def _prepared(wanted: type[Prepared], parameter: inspect.Parameter, *, field: st
     except InvalidInput as error:
         raise InvalidInput(field, error.rule) from None
     except (TypeError, ValueError) as error:
-        raise InvalidInput(field, f"{default!r} is no {wanted.__name__} ({error})") from None
+        raise InvalidInput(field, f"{default!r} is not a valid {wanted.__name__} ({error})") from None
 
 
 def _state(workflow: type[Workflow], name: str) -> StatePlan:

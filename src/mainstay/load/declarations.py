@@ -45,7 +45,7 @@ class Loads(Declarations):
         from .works import LoadWork  # noqa: PLC0415 - an extra
 
         if not parts:
-            raise InvalidInput("load", "of what? give workflows: app.load(Shop, Search)")
+            raise InvalidInput("load", "no workflows given; write app.load(Shop, Search)")
         if len(parts) == 1 and isinstance(parts[0], LoadTest):
             given = parts[0]
             what = LoadTest(name or given.name, given.workflows.values(), source=given.source)

@@ -129,7 +129,7 @@ def feed_of(data: Any) -> Feed | None:
     if data is None or isinstance(data, Feed):
         return data
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
-        raise InvalidInput("data", f"{data!r} is no data; give rows, or Feed.csv('users.csv')")
+        raise InvalidInput("data", f"{data!r} is not data; give rows, or Feed.csv('users.csv')")
     return Feed(data)
 
 

@@ -98,7 +98,7 @@ def step(*after: str, tags: Mapping[str, str] | None = None) -> Callable[[F], F]
     """
     for name in after:
         if not isinstance(name, str):
-            raise InvalidInput("step", f"{name!r} is no name; write the names of steps: @step('login')")
+            raise InvalidInput("step", f"{name!r} is not a name; write the names of steps: @step('login')")
     return _marking(Mark(role="step", names=after, tags=dict(tags or {})), "step")
 
 

@@ -48,7 +48,9 @@ def told_by(function: Any, *, field: str) -> Told:
             raise InvalidInput(field, f"argument {name} cannot be given by name; steps take keyword arguments only")
     hint = hints.get("return")
     if "return" in hints and not _is_type(hint):
-        raise InvalidInput(field, f"is annotated to return {hint!r}, which is no type; write -> HTTPResponse, say")
+        raise InvalidInput(
+            field, f"is annotated to return {hint!r}, which is not a type; write -> HTTPResponse, for example"
+        )
     hint = _plain(hint)
     kind, metric = _kind(hint, field=field)
     several = kind == "measured" and any(_is_results(part) for part in members_of(hint))

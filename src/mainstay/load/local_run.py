@@ -125,7 +125,7 @@ async def run_here(
     if isinstance(ended, InvalidInput):
         raise ended
     why = job.error.message if job.error is not None else job.reason
-    raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'nobody said why'}")
+    raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'no reason was recorded'}")
 
 
 async def _given_up(control: Control, job_id: str) -> None:

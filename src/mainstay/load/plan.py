@@ -275,13 +275,13 @@ def _amounts(cls: type[Workflow], options: LoadOptions) -> dict[str, Any]:
 def _some_time(value: Any, *, field: str) -> float:
     found = duration_of(value, field=field)
     if found <= 0:
-        raise InvalidInput(field, "is no time at all; write '10s', say")
+        raise InvalidInput(field, "must be longer than zero; write '10s', for example")
     return found
 
 
 def _count(value: Any, *, field: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInput(field, f"{value!r} is no number of at least 1")
+        raise InvalidInput(field, f"{value!r} is not a number of at least 1")
     if value > 10_000_000:
         raise InvalidInput(field, f"{value} is too many; at most 10 million")
     return value
@@ -331,7 +331,7 @@ def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str
 def _weight(cls: type[Workflow]) -> float:
     weight = cls.weight
     if not isinstance(weight, (int, float)) or not 1e-6 <= weight <= 1e6:
-        rule = f"{weight!r} is no weight; write a number above 0, up to a million"
+        rule = f"{weight!r} is not a weight; write a number above 0, up to a million"
         raise InvalidInput(f"{cls.__name__}.weight", f"{rule}. To leave a workflow out, name those that are to run")
     return float(weight)
 

@@ -115,7 +115,7 @@ def _ascii(host: str, shown: str) -> str:
     try:
         return host.encode("idna").decode()
     except UnicodeError:
-        raise InvalidInput("url", f"{shown!r} has a host that is no name of one") from None
+        raise InvalidInput("url", f"{shown!r} has an invalid host name") from None
 
 
 def _basic(user: str, password: str) -> bytes:

@@ -102,7 +102,7 @@ def _level(value: Any, *, is_rate: bool, field: str) -> float:
     try:
         number = int(value)
     except (TypeError, ValueError):
-        raise InvalidInput(field, f"{value!r} is no number of users and no rate; write 100, or '200/s'") from None
+        raise InvalidInput(field, f"{value!r} is neither a number of users nor a rate; write 100, or '200/s'") from None
     if number < 0:
         raise InvalidInput(field, f"{value!r} is negative")
     return float(number)

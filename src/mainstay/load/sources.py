@@ -136,7 +136,7 @@ def _module(file: Path) -> ModuleType:
     name = f"mainstay_load_{file.stem}_{len(_loaded)}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise InvalidInput("file", f"{file} is no Python file; its name ends in .py")
+        raise InvalidInput("file", f"{file} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     # annotations that are text are resolved in here
     sys.modules[name] = module

@@ -81,10 +81,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = 600.0
     keep_succeeded_s: (
-        Annotated[float, _Doc(gt=0, description="how long succeeded jobs are kept; 'off' for ever")] | None
+        Annotated[float, _Doc(gt=0, description="how long succeeded jobs are kept; 'off': forever")] | None
     ) = 604800.0
     keep_other_s: (
-        Annotated[float, _Doc(gt=0, description="how long other settled jobs are kept; 'off' for ever")] | None
+        Annotated[float, _Doc(gt=0, description="how long other settled jobs are kept; 'off': forever")] | None
     ) = None
     keep_events: Annotated[int, _Doc(ge=10, description="newest events kept per job; 'off' keeps all")] | None = 1000
 

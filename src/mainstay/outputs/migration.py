@@ -99,7 +99,7 @@ async def _move(store: OutputStore, folder: str, files: Files, *, dry_run: bool)
 
 async def _unit_of(store: OutputStore, folder: str, files: Files) -> Unit:
     if LEGACY_UNIT not in files:
-        raise _Left(f"it has no {LEGACY_UNIT}: nobody knows whose outputs these are")
+        raise _Left(f"it has no {LEGACY_UNIT}: the unit of these outputs is not known")
     (body,) = await store.blobs.read([f"{folder}/{LEGACY_UNIT}"])
     if isinstance(body, StoreError):
         raise body

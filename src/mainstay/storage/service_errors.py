@@ -48,10 +48,10 @@ def judge(error: Exception, *, scheme: str, place: str) -> Kind:
         return "absent"
     if status in (401, 403):
         raise StoreDenied(
-            f"{place}: the service denies it ({code or status}); whoever asks needs {_PERMISSIONS[scheme]}"
+            f"{place}: the service denies it ({code or status}); the caller needs {_PERMISSIONS[scheme]}"
         ) from None
     if status is None or status in (408, 425, 429) or status >= 500:
-        raise StoreUnavailable(f"{place}: {_short(text)}; nothing is known of what was asked") from None
+        raise StoreUnavailable(f"{place}: {_short(text)}; the outcome of the request is unknown") from None
     raise StoreError(f"{place}: {_short(text)}") from None
 
 

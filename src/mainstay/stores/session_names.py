@@ -24,4 +24,4 @@ def is_session_name(session: str) -> bool:
 def admit_session(session: str) -> None:
     """Refuse a session whose id is no name."""
     if not is_session_name(session):
-        raise InvalidInput("session", f"{session!r} is no session id; {_RULE}")
+        raise InvalidInput("session", f"{session!r} is not a session id; {_RULE}")

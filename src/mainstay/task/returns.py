@@ -60,5 +60,5 @@ class Returns(Generic[R]):
 def _refusal(value: Any, error: Exception) -> str:
     if inspect.iscoroutine(value):
         value.close()
-        return "a coroutine, and is no `async def` (a decorator may hide it); make it one, and what decorates it"
+        return "a coroutine, and is not an `async def` (a decorator may hide it); make it one, and what decorates it"
     return f"what cannot be stored as data: {said(error)}"

@@ -124,7 +124,7 @@ def checked_type(annotation: Any, *, field: str) -> Any:
         info = type_info(annotation)
     except TypeError as error:
         raise InvalidInput(
-            field, f"{plain_type(annotation)} cannot be told apart as data: {error}; {_ADVICE}"
+            field, f"{plain_type(annotation)} cannot be distinguished as data: {error}; {_ADVICE}"
         ) from None
     except NameError as error:
         raise InvalidInput(

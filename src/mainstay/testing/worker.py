@@ -183,7 +183,7 @@ class Worker:
         often = ", ".join(f"{name} {n} times" for name, n in Counter(job.name for job in self.taken).most_common(3))
         raise DrainError(
             f"stopped after {self._limit} runs, and there are more to come: {often}. Does a job submit or put off "
-            "itself for ever? Drain up to some time (until='1h'), or raise the limit (limit=...)"
+            "itself forever? Drain up to some time (until='1h'), or raise the limit (limit=...)"
         )
 
 

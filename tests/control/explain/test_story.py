@@ -83,21 +83,21 @@ def held_here(**fields: Any) -> Held:
         pytest.param(
             waiting(),
             facts(),
-            "Nobody is at work on this store: no session is open.",
+            "No worker is alive on this store: no session is open.",
             "mainstay worker MODULE:APP --queues mail",
             id="no session",
         ),
         pytest.param(
             waiting(queue="night mail"),
             facts(SILENT),
-            "Nobody is at work on this store: w2, the last one heard of, is silent for 20s.",
+            "No worker is alive on this store: w2, the last one seen, has been silent for 20s.",
             "mainstay worker MODULE:APP --queues 'night mail'",
             id="only silent ones",
         ),
         pytest.param(
             waiting(),
             facts(DEAD),
-            "Nobody is at work on this store: w3, the last one heard of, is silent for 1s.",
+            "No worker is alive on this store: w3, the last one seen, has been silent for 1s.",
             "mainstay worker MODULE:APP --queues mail",
             id="only dead ones",
         ),
@@ -265,7 +265,7 @@ def test_every_obstacle_is_told_at_once() -> None:
 
     said = section(explain(job.id, job, [], world), "waits for")
 
-    assert [part in said for part in ("waits for its time", "is paused", "at its limit", "Nobody is at work")] == [
+    assert [part in said for part in ("waits for its time", "is paused", "at its limit", "No worker is alive")] == [
         True
     ] * 4
 
@@ -289,7 +289,7 @@ def test_the_holders_of_a_full_key_are_named_and_then_counted() -> None:
         (
             waiting(options=Options(start_by_ms=NOW + 60_000)),
             facts(W1),
-            "If nobody has begun it by 2023-11-14 22:14:20Z (in 1m), it times out for good.",
+            "If no worker has started it by 2023-11-14 22:14:20Z (in 1m), it times out for good.",
         ),
         (
             waiting(status="scheduled", due_ms=AWAITS_MS, lane=Lane.DUE, options=Options(after_when="settled")),
@@ -311,7 +311,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(started_ms=NOW - 4_000, expires_ms=NOW + 60_000),
             facts(W1),
-            "w1 (pid 12 on box) holds it for 5s; it was heard of 1s ago. The work began 4s ago.",
+            "w1 (pid 12 on box) has held it for 5s; its last heartbeat was 1s ago. The work began 4s ago.",
             "It may run until 2023-11-14 22:14:20Z (in 1m): run timeout 1h, grace 10s. "
             "If it fails, it is tried again: 3 of 3 retries are left.",
             f"mainstay jobs cancel {ID}",
@@ -320,7 +320,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(),
             facts(W1),
-            "It has not been said yet that the work began.",
+            "The work has not begun yet.",
             "When the work begins, its timeouts count from there.",
             f"mainstay jobs watch {ID}",
             id="not begun",
@@ -328,7 +328,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(session=SILENT.id),
             facts(W1, SILENT),
-            "w2 holds it for 5s, but it is silent for 20s, longer than its lease of 8s.",
+            "w2 has held it for 5s, but it has been silent for 20s, longer than its lease of 8s.",
             "The next sweep (every second, by every worker) takes it back",
             f"mainstay jobs watch {ID}",
             id="silent",
@@ -336,15 +336,15 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(session=DEAD.id),
             facts(DEAD),
-            "w3 holds it for 5s, but it was found dead (silent for 1s).",
-            "Nobody is at work to sweep: the next worker that starts takes it back.",
+            "w3 has held it for 5s, but it was found dead (silent for 1s).",
+            "No worker is alive to sweep: the next worker that starts takes it back.",
             "mainstay worker MODULE:APP",
             id="dead, and nobody else",
         ),
         pytest.param(
             running(session=f"w9.{CHANCE}"),
             facts(W1),
-            "w9 holds it for 5s, but that session is not known any more.",
+            "w9 has held it for 5s, but that session is not known any more.",
             "The next sweep",
             f"mainstay jobs watch {ID}",
             id="forgotten",
@@ -352,7 +352,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(session=f"session.{CHANCE}"),
             facts(W1),
-            "session 01234567 holds it for 5s",
+            "session 01234567 has held it for 5s",
             "The next sweep",
             f"mainstay jobs watch {ID}",
             id="without a name",
@@ -360,7 +360,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(session=None, kind="batch"),
             facts(W1, open_units=2),
-            "Nobody holds it: its owner was lost, or its units do the work. 2 units of it are open.",
+            "No worker holds it: its owner was lost, or its units do the work. 2 units of it are open.",
             "If it fails",
             f"mainstay jobs watch {ID}",
             id="units at work",
@@ -442,7 +442,7 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
     [
         pytest.param(
             settled("succeeded"),
-            "It is succeeded since 2023-11-14 22:12:20Z, 1m ago: done, and it stays done.",
+            "It has been succeeded since 2023-11-14 22:12:20Z, 1m ago: done, and it stays done.",
             "Nothing: it never changes again.",
             [],
             id="succeeded",
@@ -462,14 +462,14 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
                 error=ErrorInfo(type="LookupError", message="no such card", code="card_unknown"),
             ),
             "Why: gave up after 4 failed attempts. Its last error: LookupError: no such card (card_unknown).",
-            "Nothing happens until somebody moves it.",
+            "Nothing happens until an operator acts on it.",
             [f"mainstay jobs show {ID}", f"mainstay jobs retry {ID}", f"mainstay jobs cancel {ID}"],
             id="quarantined",
         ),
         pytest.param(
             settled("timed_out", reason="no attempt had begun by then"),
             "Why: no attempt had begun by then.",
-            "Nothing happens until somebody moves it.",
+            "Nothing happens until an operator acts on it.",
             [f"mainstay jobs retry {ID}", f"mainstay jobs cancel {ID}"],
             id="timed out",
         ),
@@ -483,7 +483,7 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
         pytest.param(
             settled("failed", parent=OTHER, unit="u1"),
             "It is failed",
-            "Nothing happens until somebody moves it.",
+            "Nothing happens until an operator acts on it.",
             [f"mainstay jobs retry {ID}"],
             id="a unit, which cannot be cancelled from there",
         ),
@@ -512,7 +512,7 @@ def test_what_is_not_worth_another_attempt_says_why_it_was_not_retried() -> None
     told = explain(job.id, job, [], facts())
 
     assert section(told, "now").startswith(
-        "It is failed since 2023-11-14 22:12:20Z, 1m ago: the attempt failed. Why: KeyError: 'to'. "
+        "It has been failed since 2023-11-14 22:12:20Z, 1m ago: the attempt failed. Why: KeyError: 'to'. "
         "It was not retried: KeyError is declared as not worth another attempt "
         "(retry_on or give_up_on of its task, or the error says retryable=False)."
     )
@@ -726,7 +726,7 @@ def test_a_refused_ghost_is_told() -> None:
     said = section(explain(ID, settled("succeeded"), [], facts(SILENT, refusals=(ghost,))), "refused")
 
     assert said == (
-        "w2 came back at 2023-11-14 22:13:19Z and said 'succeeded' with an old claim (token 1): "
+        "w2 came back at 2023-11-14 22:13:19Z and reported 'succeeded' with an old claim (token 1): "
         "it had lost the job by then, so this was refused."
     )
 

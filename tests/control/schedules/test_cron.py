@@ -62,7 +62,7 @@ def test_the_next_time_is_the_first_that_matches(text: str, after: str, expected
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("61 * * * *", "cron.minute: '61' is no minute; write 0-59"),
+        ("61 * * * *", "cron.minute: '61' is not a minute; write 0-59"),
         ("5,x * * * *", "cron.minute: 'x' is no minute"),
         ("*/0 * * * *", "cron.minute: '*/0' is no minute"),
         ("0 24 * * *", "cron.hour: '24' is no hour; write 0-23"),

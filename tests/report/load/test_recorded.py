@@ -117,7 +117,7 @@ async def test_a_run_that_was_killed_is_told_as_far_as_it_got(tmp_path: Path) ->
 def test_what_is_neither_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
 
-    with pytest.raises(InvalidInput, match=r"notes\.txt' is no recorded stream, and no JSON summary"):
+    with pytest.raises(InvalidInput, match=r"notes\.txt' is neither a recorded stream nor a JSON summary"):
         read_result(tmp_path / "notes.txt")
     with pytest.raises(InvalidInput, match=r"gone' cannot be read: No such file"):
         read_result(tmp_path / "gone")

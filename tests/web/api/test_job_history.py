@@ -100,7 +100,7 @@ async def test_story_and_explanation_are_those_of_the_library(stored: Server) ->
     told = (await stored.client.get(f"/api/v1/jobs/{made.id}/story")).json()
     assert told == {"lines": await stored.control.jobs.story(made.id), "refusals": []}
     explained = (await stored.client.get(f"/api/v1/jobs/{made.id}/explain")).json()
-    assert explained["sections"][1]["sentences"] == ["Nobody is at work on this store: no session is open."]
+    assert explained["sections"][1]["sentences"] == ["No worker is alive on this store: no session is open."]
     assert explained["advice"][0]["command"].startswith("mainstay worker")
 
 

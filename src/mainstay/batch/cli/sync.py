@@ -27,8 +27,8 @@ from ..syncing import Synced, sync_outside
 _KEPT = {
     "applied": "and written now",
     "already_applied": "and had been written",
-    "stale": "and refused: somebody else had the job by then",
-    "conflict": "and left: somebody changed the job meanwhile. Look at it, and sync again",
+    "stale": "and refused: another worker had the job by then",
+    "conflict": "and left: the job changed in between. Look at it, and sync again",
     "missing": "and the job is gone",
 }
 

@@ -47,7 +47,9 @@ def _from_file(given: str) -> tuple[str, str]:
     name, _, wanted = given.partition(":")
     path = Path(name if name.endswith(".py") else f"{name}.py").absolute()
     if not path.is_file():
-        raise InvalidInput("study", f"{name!r} is no file; give a file like sir.py, or a module and its app: sir:app")
+        raise InvalidInput(
+            "study", f"{name!r} is not a file; give a file like sir.py, or a module and its app: sir:app"
+        )
     folder, parts = path.parent, [path.stem]
     while (folder / "__init__.py").exists():
         parts.insert(0, folder.name)

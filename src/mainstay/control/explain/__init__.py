@@ -31,7 +31,7 @@ async def explained(store: JobStore, job_id: str) -> Explanation:
     ...     job = await Control(store).jobs.submit("mail.send", queue="mail")
     ...     return (await explained(store, job.id)).sections[1].sentences[0]
     >>> asyncio.run(main())
-    'Nobody is at work on this store: no session is open.'
+    'No worker is alive on this store: no session is open.'
     """
     return explain(job_id, *await matter(store, job_id))
 

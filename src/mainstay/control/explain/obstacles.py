@@ -128,11 +128,11 @@ def _slot(job: Job, facts: Facts) -> list[Obstacle]:
 def _nobody(job: Job, facts: Facts) -> list[Obstacle]:
     if any(is_alive(session, facts.lease_ms) for session in facts.sessions):
         return []
-    told = "Nobody is at work on this store: no session is open."
+    told = "No worker is alive on this store: no session is open."
     if facts.sessions:
         last = max(facts.sessions, key=lambda session: session.beat_ms)
         who, silent = Names(facts.sessions).full(last.id), span(facts.lease_ms - last.beat_ms)
-        told = f"Nobody is at work on this store: {who}, the last one heard of, is silent for {silent}."
+        told = f"No worker is alive on this store: {who}, the last one seen, has been silent for {silent}."
     command = f"mainstay worker MODULE:APP --queues {shlex.quote(job.queue)}"
     start = Advice(why=f"start a worker that listens on queue {job.queue}", command=command)
     return [Obstacle(told=told, advice=(start,))]

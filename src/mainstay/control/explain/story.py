@@ -105,7 +105,7 @@ class _Teller:
         if state.holds:
             return self._held(state)
         if state.waiting:
-            told = [f"It is {state.name}, and nobody works on it."]
+            told = [f"It is {state.name}, and no worker runs it."]
         elif job.due_ms > self.facts.now_ms:
             told = [f"It is {state.name}, but not before {moment(job.due_ms)}."]
         else:
@@ -120,7 +120,7 @@ class _Teller:
         at_ms = job.settled_ms if job.settled_ms is not None else job.changed_ms
         # it has settled there, so what a retry would do at once is not to be told
         meaning = state.meaning.split(";")[0] if state.name == "failed" else state.meaning
-        told = [f"It is {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
+        told = [f"It has been {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
         if job.reason:
             told.append(self._said("Why", job.reason + self._beyond(state)))
         if self._is_permanent() and job.error is not None:
@@ -168,12 +168,12 @@ class _Teller:
             by = f" by {self._names[asked.actor]}" if asked is not None else ""
             told.append(self._said(f"It was asked to stop{by}", job.reason))
         if job.session is None:
-            told.append("Nobody holds it: its owner was lost, or its units do the work.")
+            told.append("No worker holds it: its owner was lost, or its units do the work.")
         else:
             since = job.claimed_ms if job.claimed_ms is not None else job.changed_ms
-            told.append(f"{self._names.full(job.session)} holds it for {span(facts.now_ms - since)}{self._heard()}.")
+            told.append(f"{self._names.full(job.session)} has held it for {span(facts.now_ms - since)}{self._heard()}.")
             if job.started_ms is None:
-                told.append("It has not been said yet that the work began.")
+                told.append("The work has not begun yet.")
             else:
                 told.append(f"The work began {span(facts.now_ms - job.started_ms)} ago.")
         if facts.open_units:
@@ -190,8 +190,8 @@ class _Teller:
         if holder.dead:
             return f", but it was found dead (silent for {silent})"
         if not is_alive(holder, facts.lease_ms):
-            return f", but it is silent for {silent}, longer than its lease of {duration_text(holder.lease_s)}"
-        return f"; it was heard of {silent} ago"
+            return f", but it has been silent for {silent}, longer than its lease of {duration_text(holder.lease_s)}"
+        return f"; its last heartbeat was {silent} ago"
 
     def _progress(self) -> list[str]:
         progress, job = self.job.progress, self.job
@@ -279,8 +279,8 @@ class _Teller:
 
     def refused(self) -> list[str]:
         return [
-            f"{self._names[refusal.session]} came back at {moment(refusal.at_ms)} and said {refusal.wanted!r} with an "
-            f"old claim (token {refusal.token}): it had lost the job by then, so this was refused."
+            f"{self._names[refusal.session]} came back at {moment(refusal.at_ms)} and reported {refusal.wanted!r} with "
+            f"an old claim (token {refusal.token}): it had lost the job by then, so this was refused."
             for refusal in self.facts.refusals
         ]
 
@@ -293,7 +293,7 @@ class _Teller:
         if state.final:
             told = ["Nothing: it never changes again."]
         elif state.settled:
-            told = ["Nothing happens until somebody moves it."]
+            told = ["Nothing happens until an operator acts on it."]
         elif state.holds:
             return self._while_held(state)
         else:
@@ -306,7 +306,7 @@ class _Teller:
         job, facts = self.job, self.facts
         if job.session is not None and (self._holder is None or not is_alive(self._holder, facts.lease_ms)):
             if not self._anyone:
-                return ["Nobody is at work to sweep: the next worker that starts takes it back."]
+                return ["No worker is alive to sweep: the next worker that starts takes it back."]
             return ["The next sweep (every second, by every worker) takes it back, and it is run again by its policy."]
         told = []
         if job.expires_ms is not None:
@@ -357,7 +357,7 @@ class _Teller:
         start_by_ms = job.options.start_by_ms
         if start_by_ms is not None and job.starts == 0:
             left = span(start_by_ms - facts.now_ms)
-            told.append(f"If nobody has begun it by {moment(start_by_ms)} (in {left}), it times out for good.")
+            told.append(f"If no worker has started it by {moment(start_by_ms)} (in {left}), it times out for good.")
         return told
 
     # what to do -------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Cron:
     '2026-07-01T00:30:00+00:00'
     >>> Cron("61 2 * * *")
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: cron.minute: '61' is no minute; write 0-59, also as lists, ranges and steps ...
+    mainstay.errors.InvalidInput: cron.minute: '61' is not a minute; write 0-59, also as lists, ranges and steps ...
     """
 
     __slots__ = ("_by_the_clock", "_expression", "_zone", "text")
@@ -139,6 +139,6 @@ def _refusal(fields: list[str]) -> InvalidInput:
             try:
                 CronSim(" ".join(alone), _ANY_DAY)
             except CronSimError:
-                rule = f"{part!r} is no {name.replace('_', ' ')}; write {values}"
+                rule = f"{part!r} is not a {name.replace('_', ' ')}; write {values}"
                 return InvalidInput(f"cron.{name}", f"{rule}, also as lists, ranges and steps (1,2 1-5 */5)")
     return InvalidInput("cron.day_of_month", f"no month of {fields[3]!r} has a day {fields[2]}: it would never come")

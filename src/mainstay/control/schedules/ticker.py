@@ -113,7 +113,7 @@ class Ticker:
             last_ms = self._ticked(known, now_ms)
         if last_ms > now_ms + _AHEAD_MS:
             rule = f"was {at_of(last_ms).isoformat()}, which is still to come: was the clock set back?"
-            raise InvalidInput("last tick", f"{rule} To begin anew, drop the schedule and register it")
+            raise InvalidInput("last tick", f"{rule} To start again, drop the schedule and register it")
         plan = due_ticks(spec, when, at_of(last_ms), at_of(now_ms), grace=self._grace)
         await self._make(known, spec, plan, lead)
         known.next_ms = None if plan.next is None else ms_of(plan.next)

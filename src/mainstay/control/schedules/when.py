@@ -95,7 +95,7 @@ def next_tick(when: When, after: datetime) -> datetime | None:
     if found is None:
         return None
     if not isinstance(found, datetime) or found.utcoffset() is None:
-        raise InvalidInput("when", f"next({after.isoformat()}) gave {shown(found)}, which is no aware datetime")
+        raise InvalidInput("when", f"next({after.isoformat()}) gave {shown(found)}, which is not an aware datetime")
     if found > LAST:
         return None
     at = at_of(-((_EPOCH - found) // _MS))

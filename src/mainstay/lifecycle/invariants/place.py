@@ -20,7 +20,7 @@ def stray_claim(view: View) -> Iterator[Flaw]:
         return
     held = [name for name in _CLAIM if getattr(job, name) is not None]
     if held:
-        who = f"session {job.session}" if job.session is not None else "nobody in particular"
+        who = f"session {job.session}" if job.session is not None else "no session"
         yield Flaw(f"it is {job.status}, yet claimed by {who} ({', '.join(held)})", dict.fromkeys(held))
 
 
@@ -30,7 +30,7 @@ def dead_claim(view: View) -> Iterator[Flaw]:
         return
     if job.session is None:
         if not _waits_for_owner(view):
-            yield Flaw(f"it is {job.status}, but nobody holds it and it has no unsettled unit")
+            yield Flaw(f"it is {job.status}, but no session holds it and it has no unsettled unit")
     elif job.session not in view.live_sessions and job.session not in view.silent_sessions:
         yield Flaw(f"it is {job.status}, but its session {job.session} is gone")
 

@@ -192,7 +192,7 @@ async def _run(
 def submitted(asked: Asked) -> int:
     """Only submit it: the exit code."""
     if asked.files or asked.ui or asked.strict:
-        raise InvalidInput("detach", "nobody looks on; leave out --ui, --strict and the reports")
+        raise InvalidInput("detach", "a detached run has no display; leave out --ui, --strict and the reports")
     store = asked.store or os.environ.get("MAINSTAY_STORE") or None
     if store is None:
         raise InvalidInput("store", "which one? with --detach, name the store that your workers look into")
@@ -237,7 +237,7 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise InvalidInput(field, f"{word!r} is no name with a value; write it like user=ann")
+            raise InvalidInput(field, f"{word!r} is not of the form name=value; write it like user=ann")
         found[name] = value
     return found
 

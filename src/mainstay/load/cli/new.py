@@ -41,7 +41,7 @@ def new(
     if file.is_dir():
         raise InvalidInput("file", f"{file} is a folder; name a file in it: {file / 'shop.py'}")
     if file.suffix != ".py":
-        raise InvalidInput("file", f"{file} is no Python file; call it {file.with_suffix('.py')}")
+        raise InvalidInput("file", f"{file} is not a Python file; call it {file.with_suffix('.py')}")
     name = shlex.quote(str(file))
     text = _TEMPLATE.read_text(encoding="utf-8").replace("FILE", name.replace("\\", "\\\\").replace('"', '\\"'))
     try:

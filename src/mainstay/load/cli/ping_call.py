@@ -142,7 +142,7 @@ def phases_of(result: Result) -> dict[str, float]:
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise InvalidInput("header", f"{text!r} is no header; write it like accept:text/html")
+        raise InvalidInput("header", f"{text!r} is not a header; write it like accept:text/html")
     return name.strip(), value.strip()
 
 

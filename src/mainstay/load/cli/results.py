@@ -32,7 +32,8 @@ def result_of(given: str, where: Where) -> Run:
         return as_run(read_result(given))
     if not _ID.fullmatch(given):
         raise InvalidInput(
-            "result", f"{given!r} is no file, and no id of a job; give a recorded stream, a JSON summary or an id"
+            "result",
+            f"{given!r} is neither a file nor the id of a job; give a recorded stream, a JSON summary or an id",
         )
     if not where.typed and Path(FOLDER).is_dir():
         # runs that name no store are kept here, whatever the environment says of the store of jobs

@@ -40,7 +40,9 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         for phase in self.__struct_fields__:
             limit = getattr(self, phase)
             if limit is not None and not (isinstance(limit, int | float) and limit > 0):
-                raise InvalidInput(f"timeout.{phase}", f"{limit!r} is no number of seconds above 0; None is no limit")
+                raise InvalidInput(
+                    f"timeout.{phase}", f"{limit!r} is not a number of seconds above 0; None means no limit"
+                )
 
     @functools.cached_property
     def shortest(self) -> float:

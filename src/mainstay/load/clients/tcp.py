@@ -256,7 +256,7 @@ class TCPClient:
 
 def _wanted(until: bytes | str, size: int) -> _Wanted:
     if until and size:
-        raise InvalidInput("until", "an answer ends at a delimiter or after so many bytes; give one of them")
+        raise InvalidInput("until", "a response ends at a delimiter or after a number of bytes; give one of them")
     if size < 0:
         raise InvalidInput("size", f"{size} is not a number of bytes")
     return _Wanted(until.encode() if isinstance(until, str) else until, size)

@@ -197,7 +197,7 @@ class _Endpoint:
     def _broken(self, error: OSError) -> CallFailed:
         shown = self._parts.shown
         if isinstance(error, ConnectionRefusedError):
-            return CallFailed("refused", f"nobody listens at {shown}; is the server running there?")
+            return CallFailed("refused", f"no server listens at {shown}; is the server running there?")
         return CallFailed("closed", f"{shown}: {error.strerror or error}")
 
 

@@ -468,7 +468,7 @@ def _not_opened(parts: Parts, error: Exception) -> CallFailed:
 
 def _closed(parts: Parts, wire: ClientProtocol) -> CallFailed:
     if wire.parser_exc is not None:
-        return CallFailed("protocol", f"{parts.shown} sent what is no WebSocket frame ({wire.parser_exc})")
+        return CallFailed("protocol", f"{parts.shown} sent an invalid WebSocket frame ({wire.parser_exc})")
     frame = wire.close_rcvd
     if frame is None:
         return CallFailed("closed", f"{parts.shown} closed the WebSocket without a close frame")

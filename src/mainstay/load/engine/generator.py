@@ -355,7 +355,7 @@ def as_data(value: Any) -> Any:
         return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
     except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
         raise InvalidInput(
-            "value", f"a {type(value).__name__} is no data ({error}); return dicts, lists, text, numbers"
+            "value", f"a {type(value).__name__} cannot be stored as data ({error}); return dicts, lists, text, numbers"
         ) from None
 
 

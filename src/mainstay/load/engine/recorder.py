@@ -71,7 +71,9 @@ class StepRecorder:
                 if self._optional:
                     return
                 raise InvalidInput(self.step, f"returned nothing, so nothing is measured; {_RETURN}")
-            raise InvalidInput(self.step, f"returned {type(result).__name__}, which is no response; see its annotation")
+            raise InvalidInput(
+                self.step, f"returned {type(result).__name__}, which is not a response; see its annotation"
+            )
         self._statuses[result.status] += 1
         try:
             if result.failure or result.opening is not None:
@@ -81,7 +83,7 @@ class StepRecorder:
                     _row(result.started, result.written, result.first, result.ended, 0.0, result.sent, result.received)
                 )
         except struct.error as error:
-            raise TypeError(f"{self.step} returned a result with a time that is no number ({error})") from None
+            raise TypeError(f"{self.step} returned a result with a time that is not a number ({error})") from None
         if self.open_model:
             self.late.append(result.ended - result.started + delay)
 
@@ -265,13 +267,13 @@ class MetricRecorder:
     def add(self, name: str, kind: MetricType, value: float | bool, tags: Mapping[str, str] | None = None) -> None:
         """Note a value. Refuses what is no number, and a name that was something else before."""
         if not isinstance(name, str):
-            raise InvalidInput("metric", f"{plain(name)} is no name of a metric; names are text")
+            raise InvalidInput("metric", f"{plain(name)} is not a name of a metric; names are text")
         known = self._types.setdefault(name, kind)
         if known != kind:
             raise InvalidInput(name, f"is a {known}, and was used as a {kind}; give one of them another name")
         number = float(value)
         if not math.isfinite(number):
-            raise InvalidInput(name, f"{value!r} cannot be recorded; it is no finite number")
+            raise InvalidInput(name, f"{value!r} cannot be recorded; it is not a finite number")
         key = (name, tuple(sorted((plain(tag), plain(text)) for tag, text in tags.items())) if tags else ())
         values = self._values.get(key)
         if values is None:

@@ -346,7 +346,7 @@ class _Step:
             return
         value, tags = (result.value, result.tags) if isinstance(result, Metric) else (result, None)
         if not isinstance(value, (int, float)):
-            raise InvalidInput(self.name, f"returned {type(value).__name__}, which is no value of a metric")
+            raise InvalidInput(self.name, f"returned {type(value).__name__}, which is not a value of a metric")
         assert self.plan.metric is not None
         self._notes.metrics.add(
             self.name, self.plan.metric, value, {**self.plan.tags, **tags} if tags else self.plan.tags

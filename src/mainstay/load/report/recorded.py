@@ -28,7 +28,7 @@ def read_result(path: str | Path) -> Run:
         return as_run(from_json(_read(place)))
     except InvalidInput as error:
         raise InvalidInput(
-            "result", f"{str(place)!r} is no recorded stream, and no JSON summary: {error.rule}"
+            "result", f"{str(place)!r} is neither a recorded stream nor a JSON summary: {error.rule}"
         ) from None
 
 

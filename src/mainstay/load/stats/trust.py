@@ -214,7 +214,9 @@ class TrustWatch:
             process.finish()
         found = self.trust()
         if cut:
-            found.reasons.insert(0, f"{cut}: requests, errors and iterations are a lower bound of what the target got")
+            found.reasons.insert(
+                0, f"{cut}: requests, errors and iterations are a lower bound of those that the target received"
+            )
         if by_itself and self._aborted:
             found.reasons.append(
                 f"{counted(self._aborted, 'iteration')} of {digits(self._begun)} did not end within the drain and "

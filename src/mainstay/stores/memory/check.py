@@ -64,7 +64,7 @@ def _counts(rows: Rows, repair: bool) -> list[Violation]:
         if rows.counts[queue] == truth:
             continue
         message = f"queue {queue!r} counts {dict(rows.counts[queue])}, but holds {dict(truth)}"
-        found.append(Violation(code="tally_wrong", message=message, repaired="counted anew" if repair else None))
+        found.append(Violation(code="tally_wrong", message=message, repaired="counted again" if repair else None))
         if repair:
             rows.counts[queue] = truth
     return found

@@ -116,7 +116,7 @@ class Rows:
         """Let blocked rows compete again for the slots that came free.
 
         The best of *each* queue gets ready, because the best of all may stand in a paused queue or in
-        one that nobody serves; at the claim the key is counted anew.
+        one that nobody serves; at the claim the key is counted again.
         """
         while self.freed:
             key, n = self.freed.popitem()

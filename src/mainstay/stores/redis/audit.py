@@ -141,7 +141,7 @@ async def fast_findings(base: Base) -> tuple[str, ...]:
     if aside:
         findings.append(f"{aside} jobs could not be read and were set aside")
     if strange:
-        findings.append(f"{strange} jobs are held by sessions nobody knows; the next sweep releases them")
+        findings.append(f"{strange} jobs are held by unknown sessions; the next sweep releases them")
     return tuple(findings)
 
 

@@ -114,7 +114,7 @@ async def _unlisted(base: Base, waiter: str, on: str, *, repair: bool) -> Violat
     if repair:
         await base.call("ZADD", f"watch:{on}", 0, waiter)
     message = f"it waits for job {on}, which would not tell it"
-    done = "it is told now" if repair else None
+    done = "it is released now" if repair else None
     return Violation(code="index_damaged", job_id=waiter, message=message, repaired=done)
 
 

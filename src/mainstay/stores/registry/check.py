@@ -44,8 +44,7 @@ def _compared(ours: Replica, theirs: Replica, place: str) -> Iterable[Violation]
         where = "is in the memory of this process and not in the log" if frozen in here else "is in the log only"
         yield Violation(
             code="registry_differs",
-            message=f"{place}: a document ({what}) {where}; restart this process, and keep the log for whoever looks "
-            "into it",
+            message=f"{place}: a document ({what}) {where}; restart this process, and keep the log to investigate",
         )
 
 

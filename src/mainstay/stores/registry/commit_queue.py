@@ -281,4 +281,4 @@ async def _quietly(undoing: Awaitable[object]) -> None:
     try:
         await undoing
     except MainstayError:
-        log.warning("what was claimed in a commit that nobody was told of could not be given back", exc_info=True)
+        log.warning("jobs claimed by a commit without an answer could not be released", exc_info=True)

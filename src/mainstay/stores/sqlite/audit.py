@@ -140,7 +140,7 @@ def fast_findings(db: apsw.Connection) -> list[str]:
         db, "SELECT count(*) FROM jobs WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions)"
     )
     if strange:
-        findings.append(f"{strange} jobs are held by sessions nobody knows; the next sweep releases them")
+        findings.append(f"{strange} jobs are held by unknown sessions; the next sweep releases them")
     return findings
 
 

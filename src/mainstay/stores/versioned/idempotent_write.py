@@ -58,7 +58,7 @@ async def written(
         if found := await mine():
             return found
         raise WriteUnsure(
-            f"{what} may or may not have been written: the answer was lost, and somebody else has written since; "
+            f"{what} may or may not have been written: the answer was lost, and another process has written since; "
             f"read it again",
             mine,
         )

@@ -344,11 +344,11 @@ async def _asked(what: Callable[[], Awaitable[T]], place: str) -> T:
         raise StoreError(f"{place}: the server refuses it ({error.description})") from error
     except nats.errors.AuthorizationError as error:
         raise StoreDenied(
-            f"{place}: the server denies it; whoever asks needs to publish on $KV.> and $JS.API.>, and to subscribe "
-            f"to _INBOX.>"
+            f"{place}: the server denies it; the client must be allowed to publish on $KV.> and $JS.API.>, and to "
+            "subscribe to _INBOX.>"
         ) from error
     except (nats.errors.Error, OSError) as error:
         why = str(error) or type(error).__name__
         raise StoreUnavailable(
-            f"{place}: the server does not answer ({why}); nothing is known of what was asked"
+            f"{place}: the server does not answer ({why}); the outcome of the request is unknown"
         ) from error

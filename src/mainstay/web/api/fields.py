@@ -85,7 +85,7 @@ Limit = Annotated[
 Millis = Annotated[int, Meta(ge=0, le=32_503_680_000_000, description="Milliseconds since 1970, UTC.")]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher goes first.")]
 Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$", description="A state, like pending.")]
-PageSize = Annotated[int, Meta(ge=1, description="At most so many; a page of the server may have fewer, and a cursor.")]
+PageSize = Annotated[int, Meta(ge=1, description="Jobs on a page, at most; a page may have fewer, and a cursor.")]
 Seq = Annotated[int, Meta(ge=0, le=MOST)]
 Action = Literal["retry", "cancel", "delete"]
 

@@ -49,7 +49,7 @@ def read_query(request: Request, operation: ApiOperation) -> tuple[str | None, A
         raise refusal(str(error), operation.query) from None
     for name, value in given.items():
         if getattr(read, name) is None:
-            raise InvalidInput(name, f"{value!r} is no value; leave it out")
+            raise InvalidInput(name, f"{value!r} is not a value; leave it out")
     return store, read
 
 
@@ -90,7 +90,7 @@ def _half_character(data: bytes) -> str:
         json.dumps(json.loads(data), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
-        return f"the body holds text that is no Unicode: \\u{half:04x} is half of a character, without the other half"
+        return f"the body holds text that is not Unicode: \\u{half:04x} is half of a character, without the other half"
     except (ValueError, RecursionError):
         pass
     return ""

@@ -168,7 +168,7 @@ def _read(form: Any, body: bytes | str, into: Any) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         name = getattr(into, "__name__", str(into))
         raise MainstayError(
-            f"the server's answer is no {name} ({error}); is it a server of Mainstay, of a version near this one?"
+            f"the server's response is not a valid {name} ({error}); is it a Mainstay server of a similar version?"
         ) from None
 
 

@@ -183,7 +183,7 @@ class AsyncEndpoint:
             detail = "what was begun with this key has been deleted since; to do it again, use another"
             raise Problem(410, error.code, detail, field=_KEY) from None
         if there is not None and _owner_of(there) != owner:
-            raise Problem(409, "unique_clash", "the same is under way already for somebody else; try again later")
+            raise Problem(409, "unique_clash", "the same job is already running for another caller; try again later")
         where = f"{_path(request)}/{handle.id}"
         job = await self._waited(handle, wish) or there
         if job is not None and is_over(job):

@@ -17,7 +17,7 @@ _PREFER = {
     "in": "header",
     "schema": {"type": "string"},
     "example": "wait=5",
-    "description": "wait=N: answer when it has ended, or after so many seconds.",
+    "description": "wait=N: answer when the job has ended, or after N seconds.",
 }
 _KEY = {
     "name": "Idempotency-Key",

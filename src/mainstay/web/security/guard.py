@@ -147,7 +147,7 @@ class Guard:
             raise Problem(
                 401,
                 "token_refused",
-                "nobody has this token: it is wrong, has expired or was revoked; "
+                "this token is not valid: it is wrong, has expired or was revoked; "
                 "one is sent as Authorization: Bearer mst_...",
                 headers=_CHALLENGE,
             )

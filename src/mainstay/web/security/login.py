@@ -92,7 +92,7 @@ def routes(site: WebServices) -> list[BaseRoute]:
         except Problem as problem:
             return page(after, error=problem.detail, status=problem.status, headers=problem.headers)
         if cookie is None:
-            return page(after, error="Nobody has this token: it is wrong, has expired or was revoked.", status=401)
+            return page(after, error="This token is not valid: it is wrong, has expired or was revoked.", status=401)
         response = RedirectResponse(after, 303)
         _set_cookie(response, request, cookie)
         return response

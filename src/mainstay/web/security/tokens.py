@@ -86,7 +86,7 @@ class Tokens:
         if not any(token.valid_at(tokens._clock.now_ms()) for token in tokens._tokens):
             raise InvalidInput(
                 "tokens",
-                f"no token in {tokens.path} is valid, so nobody could sign in; "
+                f"no token in {tokens.path} is valid, so no client could sign in; "
                 f"run: mainstay tokens add NAME --scope admin --file {tokens.path}",
             )
         return tokens
@@ -162,7 +162,7 @@ class Tokens:
                 self._tokens, self._seen = self._read()
             except InvalidInput as error:
                 self._tokens = ()
-                log.error("nobody is let in: %s", error.rule)
+                log.error("all requests are refused: %s", error.rule)
         return self._tokens
 
     def _kept(self) -> tuple[Token, ...]:

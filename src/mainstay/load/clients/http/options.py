@@ -62,7 +62,9 @@ def limits_of(timeout: Timeout | None, usual: Timeouts) -> Timeouts:
     if isinstance(timeout, Timeouts):
         return timeout
     if isinstance(timeout, bool) or not isinstance(timeout, str | int | float | timedelta):
-        raise InvalidInput("timeout", f"{timeout!r} is no time; write '5s', a number of seconds, or Timeouts(...)")
+        raise InvalidInput(
+            "timeout", f"{timeout!r} is not a duration; write '5s', a number of seconds, or Timeouts(...)"
+        )
     limit = float(timeout) if isinstance(timeout, int | float) else seconds(timeout, field="timeout")
     if not limit > 0:
         raise InvalidInput("timeout", f"{timeout!r} leaves no time at all; write Timeouts(total=None) for no limit")
@@ -93,7 +95,7 @@ def with_params(parts: Parts, params: Any) -> Parts:
 def headers_of(value: Headers | Mapping[str, str] | None) -> Headers | None:
     headers = value if value is None or isinstance(value, Headers) else Headers(value)
     if headers is not None and not headers.names.isdisjoint(_LENGTHS):
-        raise InvalidInput("headers", "the length of the body is told by the client; leave Content-Length out")
+        raise InvalidInput("headers", "the client sets the length of the body; leave Content-Length out")
     return headers
 
 
@@ -127,7 +129,7 @@ def body_of(options: Mapping[str, Any]) -> tuple[bytes, str, Upload | None]:
     if isinstance(data, Iterable | AsyncIterable):
         return b"", "", data
     raise InvalidInput(
-        "data", f"{type(data).__name__} is no body; give bytes, text, a mapping, or an iterable of bytes"
+        "data", f"{type(data).__name__} is not a body; give bytes, text, a mapping, or an iterable of bytes"
     )
 
 

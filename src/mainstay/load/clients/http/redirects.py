@@ -20,7 +20,7 @@ def next_parts(call: Call, location: str) -> Parts:
     try:
         parts = split(urljoin(call.parts.full, location))
     except (InvalidInput, ValueError):
-        raise CallFailed("redirects", f"{call.parts.shown} leads to {location[:200]!r}, which is no URL") from None
+        raise CallFailed("redirects", f"{call.parts.shown} leads to {location[:200]!r}, which is not a URL") from None
     if parts.scheme not in ("http", "https"):
         raise CallFailed("redirects", f"{call.parts.shown} leads to {parts.shown}, which is not HTTP")
     return parts

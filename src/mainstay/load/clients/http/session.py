@@ -264,5 +264,5 @@ class HTTPClient:
 def method_name(name: str) -> str:
     """A method as it is sent; what is none is refused."""
     if not name.isascii() or not name.replace("-", "").isalnum():
-        raise InvalidInput("method", f"{name!r} is no method; write GET, POST or the like")
+        raise InvalidInput("method", f"{name!r} is not a method; write GET, POST or the like")
     return name.upper()

@@ -71,5 +71,5 @@ def _proxy(url: str | None) -> Parts | None:
     except InvalidInput as error:
         raise InvalidInput("proxy", error.rule) from None
     if parts.scheme not in ("http", "http+unix"):
-        raise InvalidInput("proxy", f"{shown_url(url)!r} is no proxy that is known here; write http://host:port")
+        raise InvalidInput("proxy", f"{shown_url(url)!r} is not a supported proxy; write http://host:port")
     return parts

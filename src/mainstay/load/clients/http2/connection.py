@@ -251,7 +251,7 @@ class Connection:
         elif kind == f.GOAWAY:
             self._take_goaway(found)
         elif kind == f.PUSH_PROMISE:
-            raise CallFailed("protocol", "the server pushed an answer that it was told not to push")
+            raise CallFailed("protocol", "the server pushed a response, although push is disabled")
 
     def _take_headers(self, found: f.Frame, block: bytes, now: float) -> None:
         if not found.flags & f.END_HEADERS:

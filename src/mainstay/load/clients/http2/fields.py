@@ -89,4 +89,4 @@ def _read(block: bytes) -> Head:
     except hpack.HPACKError as error:
         raise CallFailed("protocol", f"the headers of the answer cannot be read ({error})") from None
     except (KeyError, ValueError):
-        raise CallFailed("protocol", "the answer has no status, or a length that is no number") from None
+        raise CallFailed("protocol", "the answer has no status, or a length that is not a number") from None

@@ -113,7 +113,7 @@ AND NOT EXISTS (SELECT 1 FROM mainstay.sessions WHERE sessions.id = jobs.session
 _GLANCED = {
     "aside": "jobs could not be read and were set aside",
     "settled": "settled jobs still hold a claim",
-    "strange": "jobs are held by sessions nobody knows; the next sweep releases them",
+    "strange": "jobs are held by unknown sessions; the next sweep releases them",
 }
 
 
@@ -185,10 +185,10 @@ def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
 async def _tallies(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
     """What is counted wrong stays wrong by as much, whatever is written meanwhile: the difference is what is mended."""
     rows = await tx.db.fetch(
-        "SELECT queue, status, sum(told)::bigint, sum(there)::bigint FROM ("
-        "SELECT queue, status, n AS told, 0 AS there FROM mainstay.tallies UNION ALL "
+        "SELECT queue, status, sum(kept)::bigint, sum(present)::bigint FROM ("
+        "SELECT queue, status, n AS kept, 0 AS present FROM mainstay.tallies UNION ALL "
         "SELECT queue, status, 0, count(*) FROM mainstay.jobs WHERE parent IS NULL GROUP BY queue, status"
-        ") AS counted GROUP BY queue, status HAVING sum(told) <> sum(there) ORDER BY queue, status"
+        ") AS counted GROUP BY queue, status HAVING sum(kept) <> sum(present) ORDER BY queue, status"
     )
     found = []
     for queue, status, was, is_now in rows:

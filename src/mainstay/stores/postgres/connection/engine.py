@@ -221,7 +221,7 @@ class Engine:
         try:
             self.told(written, woken or Counter())
         except Exception as error:  # noqa: BLE001 - the commit stands whatever becomes of this
-            log.warning("%s: those who wait could not be told (%s); they find out by themselves", self._place, error)
+            log.warning("%s: waiting clients could not be notified (%s); they will poll", self._place, error)
 
     async def again(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Try until it is done or hopeless."""

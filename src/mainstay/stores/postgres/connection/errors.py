@@ -85,7 +85,7 @@ def translated(error: BaseException, place: str) -> BaseException:
 _WORDS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, str], MainstayError]], ...] = (
     (
         (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.ConnectionRejectionError),
-        lambda place, line: StoreError(f"{place} lets nobody in so ({line}); check user, password and pg_hba.conf"),
+        lambda place, line: StoreError(f"{place} refuses the login ({line}); check user, password and pg_hba.conf"),
     ),
     (
         (asyncpg.InvalidCatalogNameError,),

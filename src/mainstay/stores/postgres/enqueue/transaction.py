@@ -146,7 +146,7 @@ class Enqueue:
                 yield _RELEASE
                 if known and self._arrived.isolation != "read committed":
                     raise Conflict(
-                        f"job {jobs[0].job.id}: its key was stored by somebody else after your transaction began. As "
+                        f"job {jobs[0].job.id}: another transaction stored its key after yours began. As "
                         f"it is {self._arrived.isolation}, it cannot see that; nothing of the job was written. Run "
                         "your transaction again from its beginning"
                     ) from None

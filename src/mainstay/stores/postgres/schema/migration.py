@@ -318,7 +318,7 @@ async def _outside(db: Db, address: Address, version: int, sql: str, oldest: str
 
 def _kept_out(address: Address) -> StoreLocked:
     return StoreLocked(
-        f"{address.shown} could not be migrated: somebody keeps its tables locked, or migrates it, too. What was not "
+        f"{address.shown} could not be migrated: another session locks its tables, or is migrating it. What was not "
         "done was not begun. Find the transaction that stays open (pg_stat_activity) and end it, then try again"
     )
 

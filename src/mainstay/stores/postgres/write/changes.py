@@ -373,7 +373,7 @@ async def tell(engine: Engine, written: Sequence[Written], rung: Counter[str] | 
         try:
             queues = await engine.read_loosely(lambda db: sooner_than_others(db, soonest, now_ms))
         except StoreError as error:
-            log.warning("whoever sleeps could not be told of an earlier time (%s); they find out by themselves", error)
+            log.warning("sleeping workers could not be notified of an earlier time (%s); they will poll", error)
         else:
             woken.update(f"queue:{queue}" for queue in queues)
     engine.tell(written, woken)

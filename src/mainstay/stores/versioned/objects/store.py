@@ -151,7 +151,7 @@ class ObjectsVersioned:
     def _version(self, e_tag: str | None, version: str | None) -> str:
         found = version if self._scheme == "gs" else e_tag
         if found is None:
-            raise StoreUnavailable(f"{self._place} answers without a version: it is no store of this kind")
+            raise StoreUnavailable(f"{self._place} answers without a version: it is not a store of this kind")
         return found
 
     def _judge(self, error: Exception) -> Kind:

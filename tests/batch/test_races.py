@@ -158,7 +158,7 @@ async def test_a_batch_that_is_resumed_while_somebody_looks_at_it_goes_on(app: A
     ran.clear()
 
     async with meddling(app, run, find=run.resume):
-        with pytest.raises(InvalidTransition, match="still at work"):
+        with pytest.raises(InvalidTransition, match="still running"):
             await run.validate(force=True)
     await box.drain()
 

@@ -133,7 +133,7 @@ async def test_a_person_sends_a_quarantined_job_back_for_one_more_attempt(bench:
 async def test_a_running_job_cannot_be_retried(bench: Bench) -> None:
     job = await bench.running()
 
-    with pytest.raises(InvalidTransition, match="somebody works on it"):
+    with pytest.raises(InvalidTransition, match="a worker runs it"):
         await bench.control.operations.retry(job.id, actor="ann")
     assert (await bench.control.jobs.get(job.id)).session == job.session
 

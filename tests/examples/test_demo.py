@@ -46,7 +46,7 @@ def test_every_result_of_the_demo_is_as_expected(tmp_path: Path) -> None:
     assert re.search(r"worker-\d \(pid \d+\) killed with SIGKILL, half-way through orders.import", printed)
     assert re.search(r"the \d+ jobs? it held ran again, (\S+ to )?[\d.]+m?s later", printed)
     assert re.search(r"worker-\d frozen with SIGSTOP in report.render", printed)
-    assert re.search(r"refused +worker-\d came back at .* and said 'succeeded' with an old claim", printed)
+    assert re.search(r"refused +worker-\d came back at .* and reported 'succeeded' with an old claim", printed)
     assert "check: clean, 350 jobs" in printed
     assert "check: broken_chain: event 3 was changed after it was written" in printed
     _what_it_says_to_try_next_works(printed)

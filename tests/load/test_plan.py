@@ -153,7 +153,7 @@ def test_a_workflow_without_a_weight_has_its_own() -> None:
 def test_a_weight_is_a_number(weight: Any) -> None:
     with pytest.raises(InvalidInput, match=r"A.weight: .* is not a weight; write a number above 0"):
         planned(made("A", weight=weight), made("B", weight=1))
-    with pytest.raises(InvalidInput, match="no weight"):
+    with pytest.raises(InvalidInput, match="not a weight"):
         planned(made("A", weight=weight))
 
 

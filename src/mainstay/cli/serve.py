@@ -187,7 +187,7 @@ def _web_needed() -> Iterator[None]:
 
 
 def _banner(url: str, shelf: ServedStores, options: WebOptions) -> None:
-    who = "whoever is on this machine" if options.tokens is None else f"whoever has a token of {options.tokens}"
+    who = "every user of this machine" if options.tokens is None else f"clients with a token of {options.tokens}"
     rows: list[tuple[str, str]] = [
         ("stores", ", ".join(f"{place.name} ({place.url})" for place in shelf.places.values())),
         ("for", who + (", to read" if options.read_only else "")),

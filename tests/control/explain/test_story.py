@@ -449,7 +449,7 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
         ),
         pytest.param(
             settled("succeeded", expires_ms=NOW + 1_000, options=Options(keep_s=61)),
-            "It is succeeded",
+            "It has been succeeded",
             "It is kept until 2023-11-14 22:13:21Z and may be trimmed then.",
             [],
             id="with its own retention",
@@ -482,7 +482,7 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
         ),
         pytest.param(
             settled("failed", parent=OTHER, unit="u1"),
-            "It is failed",
+            "It has been failed",
             "Nothing happens until an operator acts on it.",
             [f"mainstay jobs retry {ID}"],
             id="a unit, which cannot be cancelled from there",

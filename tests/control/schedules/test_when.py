@@ -115,8 +115,8 @@ def test_what_cannot_be_meant_is_refused(given: Any, tz: str | None, complaint: 
     [
         (NOON, "is not later"),
         (NOON - timedelta(days=1), "is not later"),
-        (NOON.replace(tzinfo=None) + timedelta(days=1), "is no aware datetime"),
-        ("tomorrow", "is no aware datetime"),
+        (NOON.replace(tzinfo=None) + timedelta(days=1), "is not an aware datetime"),
+        ("tomorrow", "is not an aware datetime"),
     ],
 )
 def test_an_answer_that_would_tick_for_ever_or_cannot_be_read_is_refused(answer: Any, complaint: str) -> None:

@@ -67,7 +67,7 @@ async def test_nobody_there_is_refused() -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     async with client() as (udp, _):
-        with pytest.raises(CallFailed, match="nobody listens") as failed:
+        with pytest.raises(CallFailed, match="no server listens") as failed:
             await udp.bidirectional(f"udp://127.0.0.1:{port}", b"x")
         assert failed.value.kind == "refused"
 

@@ -217,7 +217,7 @@ async def test_a_migration_that_cannot_get_at_a_table_steps_back_so_that_workers
         changing = asyncio.create_task(change())
         for _ in range(10):
             await world.submit()
-        with pytest.raises(StoreLocked, match="could not be migrated: somebody keeps its tables locked"):
+        with pytest.raises(StoreLocked, match="could not be migrated: another session locks its tables"):
             await changing
     assert (await status(url)).version == VERSION
     await change()

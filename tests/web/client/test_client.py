@@ -260,7 +260,7 @@ async def test_all_that_match_are_found_page_by_page(either: AsyncClient, stored
     page = await either.jobs.page(queue="x", limit=3)
     assert len(page.jobs) == 3
     assert page.next is not None
-    with pytest.raises(InvalidInput, match="is no filter"):
+    with pytest.raises(InvalidInput, match="is not a filter"):
         await either.jobs.page(colour="red")  # type: ignore[call-arg]
 
 

@@ -141,7 +141,7 @@ def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours() -> None:
     call = ApiCall(method="GET", path="/", read=reader(int))
-    with pytest.raises(MainstayError, match="is it a server of Mainstay"):
+    with pytest.raises(MainstayError, match="is it a Mainstay server"):
         call.read(ApiAnswer(status=200, headers={}, body=b"<html>"))
 
 

@@ -57,7 +57,7 @@ def test_whoever_has_no_token_is_sent_to_sign_in_and_a_wrong_one_is_refused(page
     page.goto(f"{site.url}/jobs?queue=orders")
     page.get_by_label("API token").fill("mst_wrong")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nobody has this token")
+    expect(page.get_by_role("alert")).to_contain_text("This token is not valid")
     page.get_by_label("API token").fill(site.token)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(f"{site.url}/jobs?queue=orders")

@@ -64,7 +64,7 @@ async def force_job(ask: ApiRequest[NoParameters, ForceBody]) -> Response:
     version = await wanted_version(ask, needed=True)
     to, why = ask.body.to, ask.body.reason
     if to not in JOB.states and to not in UNIT.states:
-        raise InvalidInput("to", f"{to!r} is no state; {state_meant(to)}")
+        raise InvalidInput("to", f"{to!r} is not a state; {state_meant(to)}")
     moved = await ask.control.operations.force(ask.path("id"), to, actor=ask.caller.actor, reason=why, version=version)
     return _moved(ask, moved)
 
@@ -124,7 +124,7 @@ OPERATIONS = (
         handler=delete_job,
         scope="admin",
         tag="jobs",
-        summary="Delete a job nobody works on; its tombstone stays",
+        summary="Delete a job that no worker runs; its tombstone stays",
         query=DeleteQuery,
         answers={200: ApiResponse(description="It is gone.", type=JobDeleted)},
         refusals=(404, 409),

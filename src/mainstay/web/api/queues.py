@@ -152,7 +152,7 @@ OPERATIONS = (
         purge_queue,
         "Cancel or delete every job of a queue that waits",
         BulkResult,
-        about="What somebody works on goes on, and what is settled stays. With dry_run nothing is done.",
+        about="Running and settled jobs are not changed. With dry_run nothing is done.",
         body=PurgeBody,
         scope="admin",
         refusals=(404,),

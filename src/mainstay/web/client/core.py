@@ -211,7 +211,7 @@ class Core:
             raise RequestRefused(
                 403,
                 "result_not_shown",
-                f"the result of job {job_id} is not told in full; ask with a token that may submit"
+                f"the result of job {job_id} is not shown in full; use a token that may submit"
                 if ended.shown == "masked"
                 else f"this server shows no results (--no-payloads), so not that of job {job_id}",
             )
@@ -282,7 +282,7 @@ class Core:
         """A filter as it is sent."""
         given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
         for name in given.keys() - JobFilters.__annotations__.keys():
-            raise InvalidInput(name, f"is no filter; there are {', '.join(sorted(JobFilters.__annotations__))}")
+            raise InvalidInput(name, f"is not a filter; there are {', '.join(sorted(JobFilters.__annotations__))}")
         if "status" in given:
             given["status"] = _many(given["status"])
         for name in given.keys() & {"older_than", "newer_than"}:

@@ -56,7 +56,7 @@ class ListStreamQuery(JobFilter, frozen=True, kw_only=True, forbid_unknown_field
     """The list that is followed."""
 
     oldest_first: bool = False
-    limit: Annotated[int, Meta(ge=1, le=200, description="At most so many jobs.")] = 50
+    limit: Annotated[int, Meta(ge=1, le=200, description="Jobs, at most.")] = 50
 
     async def query(self, store: JobStore) -> Query:
         return msgspec.structs.replace(await super().query(store), oldest_first=self.oldest_first)
@@ -288,7 +288,7 @@ OPERATIONS = (
         scope="read",
         tag="live",
         summary="See what the server last saw of a store",
-        about="At once: it is kept, and made anew every second or so while somebody watches.",
+        about="Answers at once: the numbers are cached, and refreshed about every second while a client watches.",
         answers={200: ApiResponse(description="The store at a glance.", type=Snapshot)},
     ),
     ApiOperation(
@@ -311,9 +311,9 @@ OPERATIONS = (
         "/jobs/stream",
         stream_jobs,
         "Watch a list of jobs",
-        "`event: page` with the ids as they stand and the jobs that are new or different: all of them at first. What "
-        "changed between two looks, a second or more apart, is told as one change. `finished` is false when a look "
-        "ended before it had seen all: there may be more that match.",
+        "`event: page` with the current ids and the jobs that are new or different: all of them at first. Changes "
+        "between two reads, a second or more apart, are sent as one. `finished` is false when a read ended before "
+        "it had seen all jobs: more may match.",
         query=ListStreamQuery,
     ),
     _live(

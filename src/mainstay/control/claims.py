@@ -235,7 +235,7 @@ def _report(
     job: Job, *, started_ms: int | None = None, progress: Progress | None = None, checkpoint: bytes | None = None
 ) -> ClaimReport:
     if job.session is None:
-        raise InvalidInput("job", f"{job.id} is {job.status} and nobody's; pass the row as it was claimed")
+        raise InvalidInput("job", f"{job.id} is {job.status} and has no owner; pass the row as it was claimed")
     return ClaimReport(
         job_id=job.id,
         session=job.session,

@@ -56,7 +56,7 @@ STATE_SECONDS = StoreMetric(
     "mainstay_state_seconds",
     "histogram",
     ("kind", "queue", "status"),
-    "how long jobs were in a state, told when they leave it",
+    "how long jobs were in a state, recorded when they leave it",
     _STATE_S,
 )
 PICKUP_SECONDS = StoreMetric(
@@ -67,7 +67,7 @@ PICKUP_SECONDS = StoreMetric(
     _STATE_S,
 )
 CONFLICTS = StoreMetric(
-    "mainstay_conflicts_total", "counter", (), "changes that came second: somebody else had moved the row first"
+    "mainstay_conflicts_total", "counter", (), "changes that came second: another process had changed the row first"
 )
 GHOSTS = StoreMetric(
     "mainstay_ghosts_refused_total",

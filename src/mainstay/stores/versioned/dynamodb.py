@@ -318,8 +318,8 @@ class _Asked:
             ) from None
         except (HTTPClientError, NoConnection) as error:
             raise StoreUnavailable(
-                f"{self.place}: the service does not answer ({type(error).__name__}); nothing is known of "
-                f"what was asked"
+                f"{self.place}: the service does not answer ({type(error).__name__}); the outcome of "
+                "the request is unknown"
             ) from None
         except BotoCoreError as error:
             raise StoreError(f"{self.place}: {error}") from None
@@ -335,7 +335,7 @@ class _Asked:
             )
         if code in _DENIED:
             return DynamoDenied(
-                f"{self.place}: the service denies it ({code}); whoever asks needs dynamodb:GetItem, PutItem, "
+                f"{self.place}: the service denies it ({code}); the caller needs dynamodb:GetItem, PutItem, "
                 f"DeleteItem and Query on the table",
                 code,
             )

@@ -58,6 +58,14 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert broken(page) == []
 
 
+def test_every_file_that_the_architecture_page_names_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_0-9/]+(?:\.py|/[a-z_0-9]+))`", text))
+
+    assert len(named) > 20
+    assert [name for name in named if not ((ROOT / "src" / "mainstay" / name).exists() or (ROOT / name).exists())] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
     listed = {target.partition("#")[0] for target in links(index.read_text(encoding="utf-8"))}

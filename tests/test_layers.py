@@ -27,7 +27,9 @@ def toy(folder: Path, **modules: str) -> subprocess.CompletedProcess[str]:
     # exceptions name modules that the toy does not have
     contract = re.sub(r"^ignore_imports = \[.*?^\]\n", "", contract, flags=re.DOTALL | re.MULTILINE)
     (folder / "pyproject.toml").write_text(contract, encoding="utf-8")
-    present = dict.fromkeys(["__init__", "errors", "clock", "model", "lifecycle", "stores", "testing", "cli"], "")
+    present = dict.fromkeys(
+        ["__init__", "errors", "clock", "model", "lifecycle", "stores", "testing", "cli", "kinds", "words"], ""
+    )
     for name, source in {**present, **modules}.items():
         (package / f"{name}.py").write_text(source)
     return lint(folder, path=folder)

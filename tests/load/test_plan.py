@@ -176,7 +176,7 @@ def test_as_many_users_as_a_refusal_says_are_enough(weights: list[float], vus: i
     try:
         plans = planned(*workflows, vus=vus)
     except InvalidInput as error:
-        plans = planned(*workflows, vus=int(error.rule.partition("; with ")[2].split()[0]))
+        plans = planned(*workflows, vus=int(error.rule.partition("; with ")[2].split()[0].replace(",", "")))
 
     assert min(plan.most_users for plan in plans.values()) >= 1
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from ..control.check import Report
 from ..lifecycle.invariants import INVARIANTS, Mend
 from ..stores import Violation
+from ..words import counted
 from .common import print_command, printable, shortened
 
 #: findings shown; the rest are counted, and all are in --json
@@ -103,14 +104,14 @@ def _cells(found: Violation, colour: str, *, mended: bool) -> list[Text]:
 
 
 def _verdict(report: Report) -> Text:
-    rows = f"; {_count(report.checked, 'row')} checked in {report.seconds:.1f} s"
+    rows = f"; {counted(report.checked, 'row')} checked in {report.seconds:.1f} s"
     left = len(report.remaining)
     mended = len(report.violations) - left
     if left:
-        text = Text(_count(left, "violation"), style="bold red")
+        text = Text(counted(left, "violation"), style="bold red")
         text.append(f", {mended} mended" if mended else "", style="green")
     elif mended:
-        text = Text(f"clean now: {_count(mended, 'violation')} mended", style="bold green")
+        text = Text(f"clean now: {counted(mended, 'violation')} mended", style="bold green")
     else:
         text = Text("clean", style="bold green")
     return text.append(rows, style="default not bold")
@@ -132,7 +133,3 @@ def _advise(report: Report, console: Console, *, repair: bool, look_with: str, m
         then = "then "
     console.print(Text(f"{then}mend what can be mended with:", style="dim"))
     print_command(mend_with, console)
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

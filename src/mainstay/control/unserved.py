@@ -9,8 +9,8 @@ import msgspec
 from ..lifecycle import JOB
 from ..model import Session, is_private
 from ..stores import Stats
+from ..words import counted
 from .explain import is_alive
-from .explain.words import count
 
 _CLAIMABLE = JOB.named("claimable")
 
@@ -25,7 +25,7 @@ class Unserved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        waits = f"{count(self.jobs, 'job')} {'waits' if self.jobs == 1 else 'wait'}"
+        waits = f"{counted(self.jobs, 'job')} {'waits' if self.jobs == 1 else 'wait'}"
         if self.task is None:
             return f"no live worker listens on queue {self.queue}: {waits}"
         return f"no live worker knows {self.task}: {waits} in queue {self.queue}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InvalidInput
+from ..words import counted
 from .graph import Graph, graph_of
 from .pacing import Ramp, flat, ramped, weighted
 from .reading import duration_of, pause_of, rate_of, stages_of
@@ -93,12 +94,8 @@ class WorkflowPlan(msgspec.Struct, frozen=True, kw_only=True):
             kind = " at random" if self.poisson else ""
             return f"open, up to {self.arrivals.highest:g}/s{kind}, {self.max_in_flight} under way at most"
         if self.iterations is not None:
-            return f"{_counted(self.iterations, 'iteration')} by {_counted(self.most_users, 'user')}"
-        return f"closed, {_counted(self.most_users, 'user')} at most"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+            return f"{counted(self.iterations, 'iteration')} by {counted(self.most_users, 'user')}"
+        return f"closed, {counted(self.most_users, 'user')} at most"
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,8 +338,8 @@ def _check_shares(names: Sequence[str], weights: Sequence[float], given: Sequenc
     enough = math.ceil(sum(weights) / min(weights))
     for name, weight, share in zip(names, weights, given, strict=True):
         if total and not share:
-            rule = f"is {weight:g} of {sum(weights):g}: that is none of {_counted(total, what)}"
-            raise InvalidInput(f"{name}.weight", f"{rule}; with {_counted(enough, what)} each workflow has one")
+            rule = f"is {weight:g} of {sum(weights):g}: that is none of {counted(total, what)}"
+            raise InvalidInput(f"{name}.weight", f"{rule}; with {counted(enough, what)} each workflow has one")
 
 
 def _at_least_one(ramp: Ramp) -> Ramp:

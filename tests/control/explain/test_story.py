@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from mainstay.control.explain import Awaited, Explanation, Facts, Held, explain
-from mainstay.control.explain.words import moment
 from mainstay.lifecycle import JOB, UNIT, Event
 from mainstay.model import (
     AWAITS_MS,
@@ -23,6 +22,7 @@ from mainstay.model import (
 )
 from mainstay.stores import RefusedWrite
 from mainstay.testing import a_job
+from mainstay.words import moment
 
 NOW = 1_700_000_000_000
 ID = a_job().id

@@ -9,8 +9,8 @@ import msgspec
 
 from ...lifecycle import table_of
 from ...model import Job, Lane, Session
+from ...words import SessionNames, counted, moment, sentence, span
 from .facts import Awaited, Facts, is_alive
-from .words import Names, count, moment, sentence, span
 
 #: how many others are named before the rest is counted
 _NAMED = 5
@@ -78,7 +78,7 @@ def _others(job: Job, facts: Facts) -> Iterator[Obstacle]:
         yield Obstacle(told=told, advice=(Advice(why="find and mend this", command="mainstay check"),))
         return
     named = ", ".join(_other(other) for other in left[:_NAMED])
-    more = f" and {count(len(left) - _NAMED, 'more job')}" if len(left) > _NAMED else ""
+    more = f" and {counted(len(left) - _NAMED, 'more job')}" if len(left) > _NAMED else ""
     done = f" ({over} of {len(facts.awaited)} have settled)" if over else ""
     # what it waits for goes on by itself, or is explained by itself
     advice = Advice(why=f"see what {left[0].id} waits for", command=f"mainstay jobs explain {left[0].id}")
@@ -116,9 +116,9 @@ def _slot(job: Job, facts: Facts) -> list[Obstacle]:
     holders = [held for held in facts.held if held.concurrency_key == key and held.id != job.id]
     if job.lane != Lane.BLOCKED and len(holders) < facts.limit:
         return []
-    names = Names(facts.sessions)
+    names = SessionNames(facts.sessions)
     named = ", ".join(f"{held.id} ({held.name}, held by {names[held.session]})" for held in holders[:_NAMED])
-    more = f" and {count(len(holders) - _NAMED, 'more job')}" if len(holders) > _NAMED else ""
+    more = f" and {counted(len(holders) - _NAMED, 'more job')}" if len(holders) > _NAMED else ""
     by = f", by {named}{more}" if named else ""
     told = f"Its concurrency key {key!r} is at its limit: {len(holders)} of {facts.limit} are held{by}."
     advice = [Advice(why="see when a slot gets free", command=f"mainstay jobs explain {holders[0].id}")]
@@ -131,7 +131,7 @@ def _nobody(job: Job, facts: Facts) -> list[Obstacle]:
     told = "No worker is alive on this store: no session is open."
     if facts.sessions:
         last = max(facts.sessions, key=lambda session: session.beat_ms)
-        who, silent = Names(facts.sessions).full(last.id), span(facts.lease_ms - last.beat_ms)
+        who, silent = SessionNames(facts.sessions).full(last.id), span(facts.lease_ms - last.beat_ms)
         told = f"No worker is alive on this store: {who}, the last one seen, has been silent for {silent}."
     command = f"mainstay worker MODULE:APP --queues {shlex.quote(job.queue)}"
     start = Advice(why=f"start a worker that listens on queue {job.queue}", command=command)
@@ -161,7 +161,7 @@ def _unserved(job: Job, facts: Facts) -> list[Obstacle]:
         return [Obstacle(told=told, advice=(Advice(why=f"start a worker that listens on {queue}", command=command),))]
     if any(session.knows(job.kind, job.name) for session in here):
         return []
-    names = Names(facts.sessions)
+    names = SessionNames(facts.sessions)
     told = (
         f"No live worker knows {what}: {_listed(names[each.id] for each in here)} listens on queue {queue} without it."
     )
@@ -194,7 +194,7 @@ def _line(job: Job, facts: Facts) -> Obstacle:
     least = "" if facts.ahead_counted else "at least "
     go = "goes" if facts.ahead == 1 else "go"
     told = (
-        f"{least}{count(facts.ahead, 'ready job')} of queue {job.queue} {go} before it: due earlier, or of higher "
+        f"{least}{counted(facts.ahead, 'ready job')} of queue {job.queue} {go} before it: due earlier, or of higher "
         f"priority than its {job.priority}."
     )
     return Obstacle(told=told[0].upper() + told[1:], stops=False)

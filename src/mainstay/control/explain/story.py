@@ -10,10 +10,10 @@ from ...clock import duration_text
 from ...kinds import is_kind, kind_named, part
 from ...lifecycle import Event, State, table_of
 from ...model import Job
+from ...words import SessionNames, counted, moment, sentence, span
 from .attempts import Attempt, read
 from .facts import Facts, is_alive
 from .obstacles import Advice, Obstacle, obstacles
-from .words import Names, count, moment, sentence, span
 
 #: attempts and moves that are told one by one; earlier ones are counted
 _TOLD = 15
@@ -88,7 +88,7 @@ class _Teller:
         self.state: State | None = table.get(job.status)
         self.obstacles: list[Obstacle] = obstacles(job, facts)
         self._events = events
-        self._names = Names(facts.sessions)
+        self._names = SessionNames(facts.sessions)
         self._reading = read(events, table)
         self._attempts = self._reading.attempts
         self._holder = next((session for session in facts.sessions if session.id == job.session), None)
@@ -177,7 +177,7 @@ class _Teller:
             else:
                 told.append(f"The work began {span(facts.now_ms - job.started_ms)} ago.")
         if facts.open_units:
-            told.append(f"{count(facts.open_units, 'unit')} of it {'is' if facts.open_units == 1 else 'are'} open.")
+            told.append(f"{counted(facts.open_units, 'unit')} of it {'is' if facts.open_units == 1 else 'are'} open.")
         told += self._progress()
         return told
 
@@ -224,8 +224,8 @@ class _Teller:
             retried = "" if self._is_permanent() else f" ({retry.retries} may be retried)"
             lost = f" ({job.losses} of them lost with the worker)" if job.losses else ""
             told.append(
-                f"Counted so far: {count(job.failures, 'failure')}{retried}, "
-                f"{crashes} (the budget is {retry.crash_budget}), {count(job.releases, 'release')}{lost}."
+                f"Counted so far: {counted(job.failures, 'failure')}{retried}, "
+                f"{crashes} (the budget is {retry.crash_budget}), {counted(job.releases, 'release')}{lost}."
             )
         return told
 

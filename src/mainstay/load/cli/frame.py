@@ -14,6 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from ...clock import duration_text
+from ...words import counted
 from ..report.words import one_line, rate_text, share_text, time_text
 from ..stats.model import Latency, ThresholdOutcome
 from .live_state import Picture, StepRow
@@ -72,7 +73,7 @@ def head(seen: Picture, width: int, *, plain: bool = False) -> list[Text]:
     title = [
         _Part(one_line(seen.header.name, 60), "bold", 0),
         _Part(one_line(seen.phase, 60), "green" if seen.phase == "running" else "yellow", 1),
-        _Part(_many(seen.users, "user"), "", 2),
+        _Part(counted(seen.users, "user"), "", 2),
         *([_Part(f"({one_line(models[0], 80)})", "dim", 3)] if len(models) == 1 and models[0] else []),
     ]
     return [
@@ -122,7 +123,7 @@ def _rates(seen: Picture) -> list[_Part]:
         _Part(rate_text(_whole(seen.rate)), "bold", 0),
         _Part(f"mean {rate_text(_whole(seen.mean))}", "", 4),
         _Part(told, "bold red" if seen.failed else "dim", 1),
-        _Part(f"of {_many(seen.requests, 'request')}", "", 5),
+        _Part(f"of {counted(seen.requests, 'request')}", "", 5),
     ]
     for n, what in ((seen.raised, "raised"), (seen.dropped, "dropped"), (seen.aborted, "aborted")):
         if n:
@@ -353,10 +354,6 @@ def _folded(text: str, width: int) -> list[str]:
 def _said(text: str, style: str) -> Text:
     """A beginning with a style of its own: what is appended does not have it."""
     return Text().append(text, style=style)
-
-
-def _many(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 
 def _whole(rate: float) -> float:

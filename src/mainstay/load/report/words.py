@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...words import counted
 from ..stats import shown
-from ..stats.shown import counted, digits, size_text
+from ..stats.shown import digits, size_text
 
 NONE = "–"
 

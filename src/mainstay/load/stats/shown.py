@@ -43,15 +43,6 @@ def size_text(count: float) -> str:
     return f"{digits(count)} {_SIZES[-1]}"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """A count and what is counted.
-
-    >>> counted(1, "request"), counted(1200, "request")
-    ('1 request', '1,200 requests')
-    """
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
 def digits(number: float) -> str:
     """A number, with three digits that matter, or all those before the point.
 

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ...kinds import kind_named, kinds
+from ...words import short_session, span
 from ..api.masker import Masker
 from ..api.routes import as_problem
 from ..caller import Caller
@@ -180,10 +181,10 @@ def _environment() -> jinja2.Environment:
     found.filters.update(
         clock=words.clock,
         iso=words.iso,
-        span=words.span,
+        span=lambda seconds: span(seconds * 1000),
         n=lambda value: f"{value:,}",
         json=lambda value: msgspec.json.encode(value).decode(),
-        actor=words.actor,
+        actor=short_session,
         part=lambda text: quote(text, safe=""),
     )
     found.globals.update(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from ...clock import duration_text
 from ...lifecycle import JOB, UNIT, State
 from ...model import Job
+from ...words import span
 
 _SIGNS = {
     "scheduled": "◷",
@@ -19,10 +19,6 @@ _SIGNS = {
     "cancelled": "–",
     "cancelling": "⊘",
 }
-
-
-#: letters of the part of a session's id that is chance
-_SESSION = 32
 
 
 class StatusStyle(NamedTuple):
@@ -73,17 +69,6 @@ def clock(at_ms: int) -> str:
     return _at(at_ms).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def span(seconds: float) -> str:
-    """A duration, no more exact than it is read.
-
-    >>> span(0.0421), span(3.44), span(754.3), span(0), span(93784)
-    ('42ms', '3.4s', '12m34s', '0s', '1d2h')
-    """
-    if seconds < 0.001:
-        return "0s"
-    return duration_text(round(seconds, 3 if seconds < 1 else 1 if seconds < 60 else 0))
-
-
 def ago(at_ms: int, now_ms: int) -> str:
     """How long ago, or in how long.
 
@@ -101,20 +86,10 @@ def ago(at_ms: int, now_ms: int) -> str:
 def lasted(job: Job, now_ms: int) -> str:
     """Since when somebody works on it, or how long it took from its submit to its end."""
     if job.settled_ms is not None:
-        return f"after {span(max(0, job.settled_ms - job.created_ms) / 1000)}"
+        return f"after {span(job.settled_ms - job.created_ms)}"
     if job.started_ms is not None and job.session is not None:
-        return f"for {span(max(0, now_ms - job.started_ms) // 1000)}"
+        return f"for {span((now_ms - job.started_ms) // 1000 * 1000)}"
     return ""
-
-
-def actor(name: str) -> str:
-    """Who did it; a worker's session by its worker, and enough of the rest to tell it from others.
-
-    >>> actor("web:ann"), actor("plant.c3ef02fd476cb699e6266acbc7a93ba9")
-    ('web:ann', 'plant.c3ef02fd…')
-    """
-    head, dot, rest = name.rpartition(".")
-    return f"{head}.{rest[:8]}…" if dot and len(rest) == _SESSION else name
 
 
 def _at(at_ms: int) -> datetime:
@@ -124,4 +99,4 @@ def _at(at_ms: int) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-__all__ = ["StatusStyle", "actor", "ago", "clock", "iso", "lasted", "look_of", "span"]
+__all__ = ["StatusStyle", "ago", "clock", "iso", "lasted", "look_of"]

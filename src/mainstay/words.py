@@ -1,20 +1,20 @@
-"""How times, sessions and numbers are said."""
+"""Spans, moments, counts and names of sessions as text for people: the same in every command, page and report."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from ...clock import duration_text
-from ...lifecycle import time_text
-from ...model import Session
+from .clock import duration_text
+from .lifecycle import time_text
+from .model import Session
 
 #: a session's id: the name of its worker, then chance
 _SESSION = re.compile(r"(?P<worker>[A-Za-z0-9._-]{1,64})\.(?P<chance>[0-9a-f]{8})[0-9a-f]{24}")
 _UNNAMED = "session"
 
 
-class Names:
+class SessionNames:
     """Sessions by the name of their worker: it says more than the random digits of their ids."""
 
     def __init__(self, sessions: Iterable[Session]) -> None:
@@ -56,24 +56,34 @@ def moment(at_ms: int) -> str:
 
 
 def span(ms: float) -> str:
-    """How long, as exactly as it matters.
+    """How long, no more exact than it is read.
 
-    >>> span(250), span(4_321), span(61_900), span(-3)
-    ('250ms', '4.3s', '1m1s', '0s')
+    >>> span(250), span(4_321), span(61_900), span(-3), span(93_784_000)
+    ('250ms', '4.3s', '1m1s', '0s', '1d2h')
     """
     seconds = max(0.0, ms) / 1000
-    if seconds < 1:
-        return duration_text(seconds)
-    return duration_text(round(seconds, 1) if seconds < 60 else seconds // 1)
+    if seconds < 0.001:
+        return "0s"
+    return duration_text(round(seconds, 3 if seconds < 1 else 1) if seconds < 60 else seconds // 1)
 
 
-def count(n: int, what: str) -> str:
-    """A number of things.
+def counted(n: int, one: str, many: str = "") -> str:
+    """A count and what is counted.
 
-    >>> count(1, "job"), count(1200, "job")
-    ('1 job', '1,200 jobs')
+    >>> counted(1, "job"), counted(1200, "job"), counted(2, "entry", "entries")
+    ('1 job', '1,200 jobs', '2 entries')
     """
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def short_session(name: str) -> str:
+    """A session's id with enough of its random digits to tell it from others; any other name as it is.
+
+    >>> short_session("web:ann"), short_session("plant.c3ef02fd476cb699e6266acbc7a93ba9")
+    ('web:ann', 'plant.c3ef02fd…')
+    """
+    found = _SESSION.fullmatch(name)
+    return name if found is None else f"{found['worker']}.{found['chance']}…"
 
 
 def sentence(text: str) -> str:

@@ -8,7 +8,7 @@ $ curl -i -X POST localhost:8000/reports -H 'Content-Type: application/json' -d 
 from fastapi import FastAPI
 
 from mainstay import App
-from mainstay.web.endpoints import AsyncEndpoint
+from mainstay.task.endpoints import AsyncEndpoint
 
 jobs = App("sqlite:///jobs.db")
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "src/mainstay/web/client"
+FOLDER = ROOT / "src/mainstay/client"
 
 #: each asynchronous module, and the module that is generated from it
 MODULES = {

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .app import App
     from .batch import Aggregate, Batch, BatchRun, grid
+    from .client import AsyncClient as AsyncClient
+    from .client import Client as Client
     from .control import Quarantine, Stop, Wait
     from .control.schedules import Cron, Every
     from .errors import JobFailed, MainstayError, WaitTimeout
     from .outputs import Outputs
     from .task import Call, Codec, Draft, Handle, Task
-    from .web.client import AsyncClient as AsyncClient
-    from .web.client import Client as Client
     from .worker import Context, context
 
 # without what is an extra: `from mainstay import *` and `help(mainstay)` work without it
@@ -49,11 +49,11 @@ __all__ = [
 _HOMES = {
     "Aggregate": "batch",
     "App": "app",
-    "AsyncClient": "web.client",
+    "AsyncClient": "client",
     "Batch": "batch",
     "BatchRun": "batch",
     "Call": "task",
-    "Client": "web.client",
+    "Client": "client",
     "Codec": "task",
     "Context": "worker",
     "Cron": "control.schedules",

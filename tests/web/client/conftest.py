@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from mainstay.client import AsyncClient, Tries
 from mainstay.control import Completion, Control, Failure
 from mainstay.model import ErrorInfo
-from mainstay.web.client import AsyncClient, Tries
 
 BASE = "http://127.0.0.1:8330"
 AT_ONCE = Tries(base_s=0.0, total_s=0.0)

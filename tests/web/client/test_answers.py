@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import json_view
-from mainstay.lifecycle import Event
-from mainstay.model import Job, Options, RetryPolicy, Session
-from mainstay.stores import Stats
-from mainstay.web.api import job_responses, openapi
-from mainstay.web.api.routes import OPERATIONS
-from mainstay.web.client import (
+from mainstay.client import (
     async_client,
     async_handle,
     async_resources,
@@ -21,6 +15,12 @@ from mainstay.web.client import (
     sync_handle,
     sync_resources,
 )
+from mainstay.control import json_view
+from mainstay.lifecycle import Event
+from mainstay.model import Job, Options, RetryPolicy, Session
+from mainstay.stores import Stats
+from mainstay.web.api import job_responses, openapi
+from mainstay.web.api.routes import OPERATIONS
 from tools import unasync
 
 

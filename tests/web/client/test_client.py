@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from mainstay import App, Outputs
+from mainstay.client import AsyncClient, EndMessage, EventView, JobView
 from mainstay.control import Completion, decoded
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import (
@@ -33,7 +34,6 @@ from mainstay.errors import (
 from mainstay.model import ErrorInfo
 from mainstay.task.handle import failure
 from mainstay.testing import Harness
-from mainstay.web.client import AsyncClient, EndMessage, EventView, JobView
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary
 from tests.web.client.conftest import client_of, work

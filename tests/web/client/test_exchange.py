@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from mainstay import errors
+from mainstay.client.calls import ApiAnswer, ApiCall, named, reader
+from mainstay.client.exchange import Flow, Lost, RetryPause, Tries, carried
+from mainstay.client.refusals import error_of
 from mainstay.errors import InvalidInput, MainstayError, RequestRefused, ServerUnreachable, StoreUnavailable
-from mainstay.web.client.calls import ApiAnswer, ApiCall, named, reader
-from mainstay.web.client.exchange import Flow, Lost, RetryPause, Tries, carried
-from mainstay.web.client.refusals import error_of
 
 STEADY = Tries(jitter=False)
 FINE = ApiAnswer(status=200, headers={}, body=b"7")

@@ -28,7 +28,7 @@ def test_a_client_needs_none_of_what_a_server_needs() -> None:
 
 @pytest.mark.parametrize(
     ("missing", "asked", "extra"),
-    [("httpx", "mainstay.Client", "client"), ("starlette", "mainstay.web.endpoints.AsyncEndpoint", "web")],
+    [("httpx", "mainstay.Client", "client"), ("starlette", "mainstay.task.endpoints.AsyncEndpoint", "web")],
 )
 def test_what_is_missing_is_named_with_the_extra_that_brings_it(missing: str, asked: str, extra: str) -> None:
     module, _, name = asked.rpartition(".")

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mainstay.client import AsyncClient, Tries
 from mainstay.control import decoded
 from mainstay.stores import Query, open_store
-from mainstay.web.client import AsyncClient, Tries
 from tests.places import place
 from tests.web.client.servers import Process
 

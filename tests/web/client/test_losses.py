@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mainstay.client import AsyncClient, EndMessage, EventView, JobMessage, Tries
 from mainstay.errors import ServerUnreachable
-from mainstay.web.client import AsyncClient, EndMessage, EventView, JobMessage, Tries
 from tests.web.client.conftest import BASE, work
 from tests.web.conftest import Server, serving
 

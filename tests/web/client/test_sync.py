@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mainstay import Client
+from mainstay.client import EndMessage, EventView, Tries
+from mainstay.client.transport import server_address
 from mainstay.errors import InvalidInput, JobFailed, ServerUnreachable, WaitTimeout
 from mainstay.load.target.certificate import self_signed
 from mainstay.model import ErrorInfo
-from mainstay.web.client import EndMessage, EventView, Tries
-from mainstay.web.client.transport import server_address
 from tests.web.client.conftest import work
 from tests.web.client.servers import Here, served
 

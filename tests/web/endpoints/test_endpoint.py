@@ -21,8 +21,8 @@ from starlette.routing import Mount, Route
 from mainstay import App
 from mainstay.control import Completion
 from mainstay.errors import InvalidInput
+from mainstay.task.endpoints import AsyncEndpoint
 from mainstay.testing import Harness
-from mainstay.web.endpoints import AsyncEndpoint
 
 NOBODY = "018bcfe5-6800-7000-8000-0123456789ab"
 

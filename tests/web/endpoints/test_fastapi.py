@@ -12,8 +12,8 @@ import pytest
 from fastapi import Depends, FastAPI, Header, HTTPException, Request, Response
 
 from mainstay import App
+from mainstay.task.endpoints import AsyncEndpoint
 from mainstay.testing import Harness
-from mainstay.web.endpoints import AsyncEndpoint
 
 
 class Order(pydantic.BaseModel):

@@ -20,11 +20,11 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 
 from __future__ import annotations
 
-from ...batch.web.responses import BatchStatusView, ResumeResult
-from ...control.json_view import EventView, JobView, StatsView
-from ..api.job_responses import BulkResult, JobPage, WorkingSession
-from ..api.store_responses import ScheduleInfo, StoreInfo
-from ..live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
+from ..batch.web.responses import BatchStatusView, ResumeResult
+from ..control.json_view import EventView, JobView, StatsView
+from ..web.api.job_responses import BulkResult, JobPage, WorkingSession
+from ..web.api.store_responses import ScheduleInfo, StoreInfo
+from ..web.live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
 from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .exchange import Tries

@@ -29,9 +29,9 @@ from ...errors import (
     WaitTimeout,
 )
 from ...model import Job, check_id
-from ...task import Handle, Task
-from ...task.options import SubmitOptions
-from ..problems import Problem, answer, problem_of
+from ...web.problems import Problem, answer, problem_of
+from .. import Handle, Task
+from ..options import SubmitOptions
 from .body import TaskBody
 from .openapi import described
 from .prefer import Preference, preferred
@@ -50,7 +50,7 @@ _STATUSES = {"cancelled": 410, "skipped": 410, "timed_out": 504}
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
-log = logging.getLogger("mainstay.web.endpoints")
+log = logging.getLogger("mainstay.task.endpoints")
 
 
 def _answered(do: Callable[P, Awaitable[Response]]) -> Callable[P, Coroutine[Any, Any, Response]]:

@@ -9,14 +9,14 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
-from ...clock import seconds
-from ...control.json_view import SessionView, StatsView
-from ...load.stats.model import Summary
-from ...task.options import SubmitOptions
-from ..api.job_responses import SubmittedJob, WorkingSession
-from ..api.store_responses import QuickCheckResult, StoreInfo
-from ..live.history import Sample
-from ..live.snapshot import Snapshot
+from ..clock import seconds
+from ..control.json_view import SessionView, StatsView
+from ..load.stats.model import Summary
+from ..task.options import SubmitOptions
+from ..web.api.job_responses import SubmittedJob, WorkingSession
+from ..web.api.store_responses import QuickCheckResult, StoreInfo
+from ..web.live.history import Sample
+from ..web.live.snapshot import Snapshot
 from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .async_resources import AsyncBatchesResource, AsyncJobsResource, AsyncQueuesResource, AsyncSchedulesResource
 from .calls import ApiCall

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...errors import MainstayError, ServerUnreachable
+from ..errors import MainstayError, ServerUnreachable
 from .calls import ApiAnswer, ApiCall
 from .refusals import error_of
 

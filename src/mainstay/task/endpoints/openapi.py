@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from ...task import Task
-from ..api.job_responses import ProblemView
+from ...web.api.job_responses import ProblemView
+from .. import Task
 
 _REFS = "#/components/schemas/{name}"
 _JSON, _PROBLEM = "application/json", "application/problem+json"

@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
-from ...batch.findings import Validation
-from ...batch.report.heat_map import HeatMap
-from ...batch.report.model import BatchReport
-from ...batch.web.responses import BatchStatusView, OutputPage, ResumeResult
-from ...control.json_view import SessionView, StatsView
-from ...control.overview import LimitOverview, QueueOverview, QueuesOverview
-from ...load.stats.model import Summary
-from ...model import QueueSettings
-from ..api.job_responses import BulkResult, DrainedSessions, WorkerList, WorkingSession
-from ..api.store_responses import (
+from ..batch.findings import Validation
+from ..batch.report.heat_map import HeatMap
+from ..batch.report.model import BatchReport
+from ..batch.web.responses import BatchStatusView, OutputPage, ResumeResult
+from ..control.json_view import SessionView, StatsView
+from ..control.overview import LimitOverview, QueueOverview, QueuesOverview
+from ..load.stats.model import Summary
+from ..model import QueueSettings
+from ..web.api.job_responses import BulkResult, DrainedSessions, WorkerList, WorkingSession
+from ..web.api.store_responses import (
     LimitList,
     QuickCheckResult,
     ScheduleInfo,
@@ -24,8 +24,8 @@ from ..api.store_responses import (
     StoreInfo,
     StoreList,
 )
-from ..live.history import Sample
-from ..live.snapshot import Snapshot
+from ..web.live.history import Sample
+from ..web.live.snapshot import Snapshot
 from .calls import delete, get, named, post
 from .core import Core, job_path, tag
 from .exchange import Flow

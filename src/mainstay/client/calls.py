@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from ...clock import seconds
-from ...control.payload import encoded
-from ...errors import InvalidInput, MainstayError
+from ..clock import seconds
+from ..control.payload import encoded
+from ..errors import InvalidInput, MainstayError
 
 T = TypeVar("T")
 

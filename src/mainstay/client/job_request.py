@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ...clock import instant_ms
-from ...errors import InvalidInput, UnknownOption
-from ...task.options import SubmitOptions
+from ..clock import instant_ms
+from ..errors import InvalidInput, UnknownOption
+from ..task.options import SubmitOptions
 from .calls import duration, packed
 
 #: bytes of one request in bulk; a server takes twice as many

@@ -10,14 +10,14 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
-from ...clock import duration_text, seconds
-from ...control.chunks import move_index, note_stored
-from ...control.explain import Explanation
-from ...control.json_view import JobView
-from ...errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
-from ...model import ErrorInfo, check_id
-from ...task.handle import failure
-from ..api.job_responses import (
+from ..clock import duration_text, seconds
+from ..control.chunks import move_index, note_stored
+from ..control.explain import Explanation
+from ..control.json_view import JobView
+from ..errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
+from ..model import ErrorInfo, check_id
+from ..task.handle import failure
+from ..web.api.job_responses import (
     AwaitedJobs,
     BulkResult,
     EventPage,

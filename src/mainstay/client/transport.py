@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...errors import InvalidInput, MainstayError
-from ...stores import shown_url
-from ..extra import extra_needed
+from ..errors import InvalidInput, MainstayError
+from ..stores import shown_url
+from ..web.extra import extra_needed
 from .calls import JSON, MSGPACK, PREFIX, ApiAnswer, ApiCall
 from .exchange import Lost
 

@@ -11,9 +11,9 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 
 from ...errors import InvalidInput
-from ...task import Task
-from ..api.request_reader import read_json
-from ..problems import Problem
+from ...web.api.request_reader import read_json
+from ...web.problems import Problem
+from .. import Task
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ... import errors
-from ...errors import (
+from .. import errors
+from ..errors import (
     InvalidInput,
     InvalidTransition,
     JobNotFound,
@@ -19,7 +19,7 @@ from ...errors import (
     VersionChanged,
     WorkerNotFound,
 )
-from ...stores import shown_url
+from ..stores import shown_url
 from .calls import ApiAnswer
 
 _JOB = re.compile(r"/jobs/([0-9a-f-]{36})")

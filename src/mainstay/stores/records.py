@@ -80,6 +80,8 @@ def _decoded(text: str | None) -> dict[str, Any]:
         return {}
 
 
+#: who asked a session to drain, since when: what a beat reads, so it is read without the rest of the record
+DRAINING = ("draining_ms", "draining_by")
 SESSIONS = RecordTable(
     Session,
     "id",
@@ -91,8 +93,7 @@ SESSIONS = RecordTable(
     "lease_s",
     "dead",
     "supervisor",
-    "draining_ms",
-    "draining_by",
+    *DRAINING,
     MORE,
     apart=["offer"],
 )

@@ -13,7 +13,7 @@ from ...model import Leadership, QueueSettings, Schedule, Session
 from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
 from ..port import InsertResult, NewJob, Overdue, Pulse
-from ..records import MORE, QUEUES, SCHEDULES, SESSIONS
+from ..records import DRAINING, MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from .changes import insert
 from .engine import SqliteTx
@@ -24,7 +24,7 @@ from .sql import all_rows, first_row, marks, value
 
 _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
 _ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({marks(_STOPPING)})"
-_BEAT = f"UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING {SESSIONS.names}"
+_BEAT = f"UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING {', '.join(DRAINING)}"
 _LIVING = f"SELECT {SESSIONS.names} FROM sessions WHERE id = ? AND dead = 0"
 #: more sleepers than this need not be counted for
 _MOST_WOKEN = 1000
@@ -59,9 +59,10 @@ def beat(tx: SqliteTx, sessions: Sequence[str]) -> list[Pulse]:
             continue
         rows = all_rows(tx.db, _ASKED_TO_STOP, (session, *_STOPPING))
         stopping = tuple(row[0] for row in rows)
-        found = SESSIONS.read(beaten)
-        by = found.draining_by if found.is_draining else None
-        pulses.append(Pulse(session=session, known=True, cancelling=stopping, draining_by=by))
+        since_ms, by = beaten
+        pulses.append(
+            Pulse(session=session, known=True, cancelling=stopping, draining_by=None if since_ms is None else by)
+        )
     return pulses
 
 

@@ -210,7 +210,7 @@ async def test_a_worker_serves_the_sum_of_its_processes(worker: subprocess.Popen
     ids += [(await control.jobs.submit("shop.stay_once", {})).id]
     os.kill(await holder_of(control, ids[-1]), signal.SIGKILL)  # its supervisor counts what becomes of the job
     for job_id in ids:
-        await control.jobs.wait(job_id, "30s")
+        await control.jobs.wait(job_id, "60s")
 
     told = await asyncio.to_thread(scraped, url)
 

@@ -25,7 +25,7 @@ from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
 from mainstay.lifecycle.events import FLAGS
 from mainstay.model.settings import describe
 from mainstay.report.metrics import METRICS
-from mainstay.web.api.routes import OPERATIONS
+from mainstay.web.api.routes import operations
 from mainstay.web.live.streams import OPERATIONS as STREAMS
 from soak import report as soaks
 
@@ -54,7 +54,7 @@ def _table(table: Table) -> str:
 def _operations() -> str:
     lines = [
         (f"`{one.method} {one.path}`", one.scope, one.summary)
-        for one in sorted((*OPERATIONS, *STREAMS), key=lambda one: (one.tag, one.path, one.method))
+        for one in sorted((*operations(), *STREAMS), key=lambda one: (one.tag, one.path, one.method))
     ]
     return grid(("request", "scope", "what it does"), lines)
 

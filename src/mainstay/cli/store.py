@@ -17,7 +17,7 @@ from rich.text import Text
 from ..clock import SystemClock
 from ..stores import open_store, shown_url
 from ..stores.factory import REGISTRY_SCHEMES, chain_of, check_adapter
-from ..stores.registry import About, prepare_registry
+from ..stores.registry import RegistryInfo, prepare_registry
 from ..stores.sqlite import path_of, schema
 from ..stores.versioned import prepare_versioned
 from .command import command
@@ -260,7 +260,7 @@ async def _status(url: str) -> State:
         about = getattr(store, "about", None)
         if about is None:
             return state
-        stands: About = await about()
+        stands: RegistryInfo = await about()
         return msgspec.structs.replace(
             state, commits=stands.commits, snapshot=stands.snapshot, events=stands.events, bytes=stands.snapshot_bytes
         )

@@ -21,14 +21,14 @@ from .submission import Submitted, in_requests
 
 if TYPE_CHECKING:
     from ..stores.postgres.enqueue import Steps
-    from ..stores.postgres.enqueue.transaction import Enqueue
+    from ..stores.postgres.enqueue.transaction import TransactionalEnqueue
 
 
 class Enqueuer:
     """Makes jobs and has them stored by somebody else's transaction. What it returns are steps, to be taken on the
     connection of that transaction."""
 
-    def __init__(self, enqueue: Enqueue, maker: JobFactory, chain: Chain) -> None:
+    def __init__(self, enqueue: TransactionalEnqueue, maker: JobFactory, chain: Chain) -> None:
         self._enqueue = enqueue
         self._maker = maker
         self._chain = chain

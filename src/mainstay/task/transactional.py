@@ -8,7 +8,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from ..control.transactional import Enqueuer
 from ..errors import InvalidInput
 from ..stores.factory import chain_of
-from ..stores.postgres.enqueue import AsyncFace, Steps, enqueue_into, face_of
+from ..stores.postgres.enqueue import AsyncUserConnection, Steps, enqueue_into, user_connection
 from .call import Call
 from .client import Client
 from .handle import Handle
@@ -29,22 +29,22 @@ class Transaction:
         enqueue = enqueue_into(url, clock=clock)
         self._written = enqueue.written
         self._enqueuer = Enqueuer(enqueue, client.maker, chain)
-        self._face = face_of(connection)
+        self._connection = user_connection(connection)
 
     async def take(self, make: Callable[[Enqueuer], Steps[T]]) -> T:
         """Take steps on the connection. One of code without a loop does as well: it holds up the loop, as it does in
         whatever else is done with it here."""
         steps = make(self._enqueuer)
-        if isinstance(self._face, AsyncFace):
-            return await self._face.take(steps, self._written)
-        return self._face.take(steps, self._written)
+        if isinstance(self._connection, AsyncUserConnection):
+            return await self._connection.take(steps, self._written)
+        return self._connection.take(steps, self._written)
 
     def take_sync(self, make: Callable[[Enqueuer], Steps[T]], *, what: str) -> T:
         """The same for code without a loop; `what` was called, for the message when this cannot work."""
-        if isinstance(self._face, AsyncFace):
+        if isinstance(self._connection, AsyncUserConnection):
             plain = what.removesuffix("_sync")
             raise InvalidInput("connection", f"is one of code with an event loop; write `await {plain}(...)` with it")
-        return self._face.take(make(self._enqueuer), self._written)
+        return self._connection.take(make(self._enqueuer), self._written)
 
 
 class Within(Generic[P, R]):

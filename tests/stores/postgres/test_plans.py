@@ -18,7 +18,7 @@ from mainstay.model import first_id_at
 from mainstay.stores import Query, TrimPolicy
 from mainstay.stores.postgres.check import audit
 from mainstay.stores.postgres.connection.address import parse
-from mainstay.stores.postgres.connection.engine import Engine, Tx
+from mainstay.stores.postgres.connection.engine import PostgresEngine, PostgresTx
 from mainstay.stores.postgres.read import queries
 from mainstay.stores.postgres.schema import migration
 from mainstay.stores.postgres.write import retention
@@ -89,7 +89,7 @@ def url() -> Iterator[str]:
 class Store:
     """The engine of a store, overheard."""
 
-    def __init__(self, engine: Engine, heard: Overheard) -> None:
+    def __init__(self, engine: PostgresEngine, heard: Overheard) -> None:
         self.engine = engine
         self._heard = heard
 
@@ -107,7 +107,7 @@ class Store:
         """What trimming did before it was undone, and what ran."""
         done = []
 
-        async def trim_and_undo(tx: Tx) -> None:
+        async def trim_and_undo(tx: PostgresTx) -> None:
             done.append(await retention.trim(tx, policy, places or {}))
             raise _Undone
 
@@ -129,7 +129,7 @@ class _Undone(Exception):
 @pytest.fixture
 async def store(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Store]:
     heard = Overheard(monkeypatch)
-    engine = Engine(parse(url.partition("?")[0], {"schema": SCHEMA}), VirtualClock(NOW_MS))
+    engine = PostgresEngine(parse(url.partition("?")[0], {"schema": SCHEMA}), VirtualClock(NOW_MS))
     yield Store(engine, heard)
     await engine.close()
 
@@ -255,7 +255,7 @@ def unmeasured() -> Iterator[str]:
 async def test_a_page_reads_no_more_where_there_are_no_statistics_yet(
     unmeasured: str, monkeypatch: pytest.MonkeyPatch, query: Query, stretches: int
 ) -> None:
-    engine = Engine(parse(server_url("postgresql"), {"schema": unmeasured}), VirtualClock(NOW_MS))
+    engine = PostgresEngine(parse(server_url("postgresql"), {"schema": unmeasured}), VirtualClock(NOW_MS))
     try:
         found, ran = await Store(engine, Overheard(monkeypatch)).find(query)
     finally:

@@ -7,10 +7,10 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from mainstay.errors import InvalidInput, UnknownOption
-from mainstay.stores.redis.address import Address, parse
+from mainstay.stores.redis.address import RedisAddress, parse
 
 
-def parsed(url: str) -> Address:
+def parsed(url: str) -> RedisAddress:
     return parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)))
 
 

@@ -22,16 +22,16 @@ from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.model import IdSource, Session
 from mainstay.stores import Query, open_store
 from mainstay.stores.redis.address import parse
-from mainstay.stores.redis.connection import Server
-from mainstay.stores.redis.wire import Wire
+from mainstay.stores.redis.connection import RedisServer
+from mainstay.stores.redis.wire import RedisWire
 from mainstay.stores.server_clock import ServerClock
 from mainstay.testing import new_job
 from servers import Redis
 from servers.server import free_port
 
 
-def connected(url: str, **more: Any) -> Server:
-    return Server(parse(url, dict(parse_qsl(urlsplit(url).query))), rng=random.Random(1), **more)
+def connected(url: str, **more: Any) -> RedisServer:
+    return RedisServer(parse(url, dict(parse_qsl(urlsplit(url).query))), rng=random.Random(1), **more)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def own(tmp_path: Path) -> AsyncIterator[Redis]:
     server.stop()
 
 
-async def ping(wire: Wire) -> bool:
+async def ping(wire: RedisWire) -> bool:
     return bool(await wire.ask("PING"))
 
 
@@ -97,7 +97,7 @@ async def test_a_mistake_is_not_tried_again(own: Redis) -> None:
     server = connected(own.url())
     tries = 0
 
-    async def wrong(wire: Wire) -> None:
+    async def wrong(wire: RedisWire) -> None:
         nonlocal tries
         tries += 1
         await wire.ask("EVAL", "return nonsense.x", 0)

@@ -204,7 +204,7 @@ async def test_an_older_server_is_refused_with_what_to_do(old: Redis) -> None:
     ],
 )
 def test_which_server_can_give_which_level(fields: dict[str, object], level: Durability, why: str | None) -> None:
-    facts = server_check.Facts(**{"product": "Redis", "version": "7.0.15", **fields})  # type: ignore[arg-type]
+    facts = server_check.RedisServerFacts(**{"product": "Redis", "version": "7.0.15", **fields})  # type: ignore[arg-type]
     if why is None:
         facts.check_forced(level)
     else:

@@ -13,7 +13,7 @@ from mainstay.model import BLANK, IdSource, Job, Options, Progress
 from mainstay.model.job import ErrorInfo
 from mainstay.stores.open_claim import claim_event
 from mainstay.stores.redis.rows import (
-    Raw,
+    RawRow,
     beside_bytes,
     claim_bytes,
     event_bytes,
@@ -75,18 +75,18 @@ FULL = Job(
 PLAIN = msgspec.structs.replace(BLANK, id=JOB_ID, name="n")
 
 
-def raw_of(job: Job) -> Raw:
-    return Raw(row_bytes(job), fixed_bytes(job), beside_bytes(job))
+def raw_of(job: Job) -> RawRow:
+    return RawRow(row_bytes(job), fixed_bytes(job), beside_bytes(job))
 
 
-def open_raw(job: Job, session: str, now_ms: int) -> Raw:
+def open_raw(job: Job, session: str, now_ms: int) -> RawRow:
     """What the script makes of a row that it claims."""
     pair = msgspec.msgpack.decode(row_bytes(job))
     row = pair[0]
     for place, value in ((0, "running"), (1, job.version + 1), (2, job.token + 1), (3, session), (4, 0)):
         row[place] = value
     row[7], row[18], row[19], row[20], row[22], row[24] = False, False, now_ms, now_ms, False, True
-    return Raw(msgspec.msgpack.encode(pair), fixed_bytes(job), beside_bytes(job))
+    return RawRow(msgspec.msgpack.encode(pair), fixed_bytes(job), beside_bytes(job))
 
 
 @pytest.mark.parametrize("job", [FULL, PLAIN])

@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from mainstay.errors import StoreError, StoreReadOnly, UnsafeEngine
-from mainstay.stores.redis.address import Address, parse
-from mainstay.stores.redis.connection import Server
-from mainstay.stores.redis.server_check import Facts, admit, facts
+from mainstay.stores.redis.address import RedisAddress, parse
+from mainstay.stores.redis.connection import RedisServer
+from mainstay.stores.redis.server_check import RedisServerFacts, admit, facts
 from servers import Redis
 from servers.server import free_port
 
@@ -27,12 +27,12 @@ def started(folder: Path, **options: str) -> Iterator[Redis]:
         server.stop()
 
 
-def address(url: str) -> Address:
+def address(url: str) -> RedisAddress:
     return parse(url, dict(parse_qsl(urlsplit(url).query)))
 
 
-async def asked(url: str) -> Facts:
-    server = Server(address(url))
+async def asked(url: str) -> RedisServerFacts:
+    server = RedisServer(address(url))
     try:
         return await server.call(facts)
     finally:
@@ -100,9 +100,9 @@ async def test_a_cluster_has_one_database(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["6.2.14", "5.0", "0"])
 def test_an_old_server_is_refused(version: str) -> None:
     with pytest.raises(StoreError, match=r"needs 7\.0 or newer"):
-        admit(Facts(product="Redis", version=version), address("redis://cache"))
+        admit(RedisServerFacts(product="Redis", version=version), address("redis://cache"))
 
 
 @pytest.mark.parametrize(("product", "version"), [("Redis", "7.0.0"), ("Redis", "8.2.1"), ("Valkey", "8.0.1")])
 def test_a_current_one_is_let_in(product: str, version: str) -> None:
-    admit(Facts(product=product, version=version, policy="noeviction"), address("redis://cache"))
+    admit(RedisServerFacts(product=product, version=version, policy="noeviction"), address("redis://cache"))

@@ -11,13 +11,13 @@ import pytest
 from redis import exceptions as driver
 
 from mainstay.stores.redis.address import parse
-from mainstay.stores.redis.wire import Wire, connect
+from mainstay.stores.redis.wire import RedisWire, connect
 
 LONG_S = 60.0
 
 
 @contextlib.asynccontextmanager
-async def talking_to(*answers: bytes, patience_s: float = LONG_S) -> AsyncIterator[Wire]:
+async def talking_to(*answers: bytes, patience_s: float = LONG_S) -> AsyncIterator[RedisWire]:
     """A wire to a server that says these pieces, one for each that it hears, then nothing more."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

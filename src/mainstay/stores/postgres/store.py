@@ -43,16 +43,16 @@ from ..routes import MOST_CLAIMS, Offers
 from ..session_names import admit_session
 from ..store_loop import StoreLoop
 from .check import audit
-from .connection.address import Address
+from .connection.address import PostgresAddress
 from .connection.durability import SETTINGS, promised
-from .connection.engine import Engine, Tx
+from .connection.engine import PostgresEngine, PostgresTx
 from .connection.errors import translated
-from .connection.liveness import SessionLocks
-from .connection.permanent import Line
+from .connection.liveness import PostgresSessionLocks
+from .connection.permanent import PermanentConnection
 from .connection.pool import hang_up
 from .connection.timeouts import AGAIN_S
 from .directory import tables
-from .directory.heartbeats import Beats
+from .directory.heartbeats import Heartbeats
 from .read import lookup, queries
 from .rows.names import admit_jobs, admit_names
 from .schema.migration import admit, admit_key, first_connection
@@ -60,7 +60,7 @@ from .wake.subscriptions import Board
 from .write import changes as writing
 from .write import retention, selection, waits
 from .write.fence import fence
-from .write.insert_queue import Intake
+from .write.insert_queue import InsertQueue
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -75,7 +75,9 @@ _PASSING = (
 class PostgresStore:
     """Jobs in one schema of a PostgreSQL database. Open it with `open_store("postgresql://user@host/database")`."""
 
-    def __init__(self, url: str, address: Address, home: StoreLoop, engine: Engine, chain: Chain) -> None:
+    def __init__(
+        self, url: str, address: PostgresAddress, home: StoreLoop, engine: PostgresEngine, chain: Chain
+    ) -> None:
         """On the home loop."""
         self.url = url
         self.clock: Clock = engine.clock
@@ -88,12 +90,12 @@ class PostgresStore:
         self._address = address
         self._home = home
         self._engine = engine
-        self._intake = Intake(engine, chain)
-        self._line = Line(address) if address.listen else None
+        self._intake = InsertQueue(engine, chain)
+        self._line = PermanentConnection(address) if address.listen else None
         # the locks first: whoever has none for long counts as dead
-        self._locks = SessionLocks(self._line)
+        self._locks = PostgresSessionLocks(self._line)
         self._board = Board(engine, home, self._line)
-        self._beats = Beats(engine)
+        self._beats = Heartbeats(engine)
         self._claiming: dict[str, asyncio.Lock] = {}
         self._offers = Offers()
         self._places: retention.Places = {}
@@ -103,7 +105,7 @@ class PostgresStore:
         engine.ringer = self._board.ringer
 
     @classmethod
-    async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> PostgresStore:
+    async def open(cls, url: str, address: PostgresAddress, *, clock: Clock, chain: Chain) -> PostgresStore:
         """Connect, and refuse a database of another version or another key."""
         home = StoreLoop(address.shown)
         try:
@@ -113,9 +115,11 @@ class PostgresStore:
             raise
 
     @classmethod
-    async def _opened(cls, url: str, address: Address, home: StoreLoop, clock: Clock, chain: Chain) -> PostgresStore:
+    async def _opened(
+        cls, url: str, address: PostgresAddress, home: StoreLoop, clock: Clock, chain: Chain
+    ) -> PostgresStore:
         settings = await _admitted(address, chain)
-        engine = Engine(address, clock)
+        engine = PostgresEngine(address, clock)
         try:
             store = cls(url, address, home, engine, chain)
             store._settings = settings
@@ -207,7 +211,7 @@ class PostgresStore:
         return await self._look(lambda: queries.stats(self._engine, self.findings))
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
-        async def run(tx: Tx) -> tuple[Trimmed, retention.Places]:
+        async def run(tx: PostgresTx) -> tuple[Trimmed, retention.Places]:
             await fence(tx, lead)
             return await retention.trim(tx, policy, self._places)
 
@@ -288,7 +292,7 @@ class PostgresStore:
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
     ) -> list[InsertResult] | None:
-        async def run(tx: Tx) -> list[InsertResult] | None:
+        async def run(tx: PostgresTx) -> list[InsertResult] | None:
             await fence(tx, lead)
             return await tables.tick(tx, name, at_ms, jobs, self.chain)
 
@@ -320,7 +324,7 @@ class PostgresStore:
 
         return await self._home.run(looked)
 
-    async def _transact(self, run: Callable[[Tx], Awaitable[T]]) -> T:
+    async def _transact(self, run: Callable[[PostgresTx], Awaitable[T]]) -> T:
         return await self._home.run(lambda: self._engine.transact(run))
 
     async def _open_session(self, session: Session) -> None:
@@ -371,7 +375,7 @@ class PostgresStore:
                 self.observer(written)
 
 
-async def _admitted(address: Address, chain: Chain) -> dict[str, str]:
+async def _admitted(address: PostgresAddress, chain: Chain) -> dict[str, str]:
     """Look at the database before anything is written to it, bring it up if that is allowed, and hear how it is set."""
     db = await first_connection(address)
     try:

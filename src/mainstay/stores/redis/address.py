@@ -40,7 +40,7 @@ _CERT_REQS = ("required", "none")
 _PORT = 6379
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed URL. Show `shown`, never the rest: it has the password."""
 
     shown: str
@@ -75,7 +75,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{{{self.prefix}}}:"
 
 
-def parse(url: str, options: Mapping[str, str]) -> Address:
+def parse(url: str, options: Mapping[str, str]) -> RedisAddress:
     """Read a store URL and its options; refuses what it does not know.
 
     >>> parse("redis://:secret@cache:7000/2", {"prefix": "shop"})
@@ -90,7 +90,7 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 where a name or a password has one")
     is_socket = not parts.hostname and not _is_number(parts.path.strip("/"))
     place = _socket(url, shown, options) if is_socket else _network(url, shown, options)
-    return Address(
+    return RedisAddress(
         shown=shown,
         username=unquote(parts.username) if parts.username else None,
         password=unquote(parts.password) if parts.password else None,

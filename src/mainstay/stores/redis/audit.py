@@ -19,9 +19,9 @@ from ..open_claim import claim_event
 from ..port import Audited, Violation
 from ..violations import bad_lead, stray_refusal
 from . import waits
-from .base import Base
+from .base import RedisBase
 from .rows import (
-    Raw,
+    RawRow,
     beside_bytes,
     event_bytes,
     fixed_bytes,
@@ -30,8 +30,8 @@ from .rows import (
     readable_job,
 )
 from .scripts import blob
-from .transaction import Tx, transact
-from .wire import Wire
+from .transaction import RedisTx, transact
+from .wire import RedisWire
 
 #: rows or entries of one step: the server does nothing else meanwhile
 _STEP = 200
@@ -66,7 +66,7 @@ _OWN = (b"r:", b"f:", b"x:", b"e:")
 _REFUSALS = b"refusals:"
 
 
-async def audit(base: Base, after: str, limit: int) -> list[Audited]:
+async def audit(base: RedisBase, after: str, limit: int) -> list[Audited]:
     low = f"({after}" if after else "-"
     ids = [
         each.decode(errors="replace") for each in await base.call("ZRANGE", "all", low, "+", "BYLEX", "LIMIT", 0, limit)
@@ -77,14 +77,14 @@ async def audit(base: Base, after: str, limit: int) -> list[Audited]:
     return found
 
 
-async def _audited(base: Base, ids: Sequence[str]) -> list[Audited]:
+async def _audited(base: RedisBase, ids: Sequence[str]) -> list[Audited]:
     """Rows with their events, of one moment."""
     answers = await base.scripts.run("queries", ["histories", list(ids)])
     found = []
     for job_id, (*parts, stored) in zip(ids, answers, strict=True):
         if parts[0] is None:
             continue  # told by `check`
-        raw = Raw(*parts)
+        raw = RawRow(*parts)
         job, damaged = readable_job(job_id, raw, base.chain)
         events = [readable_event(job_id, each) for each in stored]
         if is_open(raw):
@@ -94,10 +94,10 @@ async def _audited(base: Base, ids: Sequence[str]) -> list[Audited]:
     return found
 
 
-async def mend(base: Base, found: Audited, after: Job, events: Sequence[Event]) -> bool:
+async def mend(base: RedisBase, found: Audited, after: Job, events: Sequence[Event]) -> bool:
     """Write a repaired row whole. What the indexes said of the damaged one, the next look at them tells."""
 
-    async def decide(tx: Tx) -> bool:
+    async def decide(tx: RedisTx) -> bool:
         if await tx.stored(after.id) != found.key or not await _has_room(tx, after, events):
             return False
         tx.call("ZREM", "aside", after.id)
@@ -116,7 +116,7 @@ async def mend(base: Base, found: Audited, after: Job, events: Sequence[Event]) 
     return written
 
 
-async def _has_room(tx: Tx, after: Job, events: Sequence[Event]) -> bool:
+async def _has_room(tx: RedisTx, after: Job, events: Sequence[Event]) -> bool:
     """Whether nothing else stands where a mended row would: another holder of its unique key, other events."""
     if after.unique_key is not None and after.settled_ms is None:
         holder = await tx.ask("HGET", "unique", after.unique_key)
@@ -126,7 +126,7 @@ async def _has_room(tx: Tx, after: Job, events: Sequence[Event]) -> bool:
     return not (last and events) or readable_event(after.id, last).seq < events[0].seq
 
 
-async def fast_findings(base: Base) -> tuple[str, ...]:
+async def fast_findings(base: RedisBase) -> tuple[str, ...]:
     """A glance at open: what the indexes alone can show."""
     counts, aside, strange = await base.scripts.run("audit", ["glance", False])
     known = {*JOB.states, *UNIT.states}
@@ -145,7 +145,7 @@ async def fast_findings(base: Base) -> tuple[str, ...]:
     return tuple(findings)
 
 
-async def check(base: Base, *, repair: bool, quick: bool = False) -> list[Violation]:
+async def check(base: RedisBase, *, repair: bool, quick: bool = False) -> list[Violation]:
     """All the keys can show, in an order in which repairs build on each other. The quick one does not look for rows
     that no list knows of, nor for entries too many, and rests between its steps."""
     rest_s = _REST_S if quick else 0.0
@@ -163,7 +163,7 @@ async def check(base: Base, *, repair: bool, quick: bool = False) -> list[Violat
 class _Look:
     """One check."""
 
-    def __init__(self, base: Base, repair: bool, rest_s: float) -> None:
+    def __init__(self, base: RedisBase, repair: bool, rest_s: float) -> None:
         self._base = base
         self._repair = repair
         self._rest_s = rest_s
@@ -346,7 +346,7 @@ class _Look:
         key = [] if name is None else [tag + (name if isinstance(name, bytes) else name.encode())]
         while True:
 
-            async def work(wire: Wire, cursor: int | bytes = cursor) -> Any:
+            async def work(wire: RedisWire, cursor: int | bytes = cursor) -> Any:
                 return await wire.ask(command, *key, cursor, *more, "COUNT", 1000)
 
             cursor, page = await self._base.server.call(work)

@@ -12,15 +12,15 @@ from ...model import Job
 from ..open_claim import claim_event
 from ..port import Observer, Written
 from ..routes import Offers
-from .connection import Server
-from .rows import Raw, is_open, readable_event, readable_job
+from .connection import RedisServer
+from .rows import RawRow, is_open, readable_event, readable_job
 from .scripts import Scripts
 
 
-class Base:
+class RedisBase:
     """The server, its scripts, and reading by id. Use it on the home loop only."""
 
-    def __init__(self, server: Server, *, clock: Clock, chain: Chain, rng: random.Random | None = None) -> None:
+    def __init__(self, server: RedisServer, *, clock: Clock, chain: Chain, rng: random.Random | None = None) -> None:
         self.server = server
         self.clock = clock
         self.chain = chain
@@ -39,7 +39,7 @@ class Base:
         key = self.key(name)
         return await self.server.call(lambda wire: wire.ask(command, key, *args))
 
-    async def raw(self, ids: Sequence[str]) -> list[Raw | None]:
+    async def raw(self, ids: Sequence[str]) -> list[RawRow | None]:
         """Jobs as they are stored, all of one moment."""
         if not ids:
             return []
@@ -47,7 +47,7 @@ class Base:
 
         found = await self.server.call(lambda wire: wire.ask("MGET", *keys))
         triples = zip(found[::3], found[1::3], found[2::3], strict=True)
-        return [None if row is None else Raw(row, fixed, beside) for row, fixed, beside in triples]
+        return [None if row is None else RawRow(row, fixed, beside) for row, fixed, beside in triples]
 
     async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
         """Jobs to look at or to move on, with harmless stand-ins for what cannot be read."""
@@ -58,7 +58,7 @@ class Base:
         """Events of a job behind a number, in order; that of an open claim among them."""
         *parts, stored = await self.scripts.run("queries", ["history", job_id, after, limit])
         events = [readable_event(job_id, each) for each in stored]
-        if parts[0] is not None and is_open(raw := Raw(*parts)):
+        if parts[0] is not None and is_open(raw := RawRow(*parts)):
             events.append(claim_event(readable_job(job_id, raw, self.chain)[0]))
         return [event for event in events if event.seq > after][:limit]
 

@@ -17,21 +17,21 @@ from ...model import Job, Leadership
 from .. import change_check
 from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob
 from . import waits
-from .base import Base
-from .entry import Entering, Known, answers_of, refusal_of
+from .base import RedisBase
+from .entry import EntryBatch, EntryFacts, answers_of, refusal_of
 from .rows import claim_bytes, event_bytes, progress_text, row_bytes
 from .scripts import blob
-from .transaction import Tx, deposed, fence, transact
+from .transaction import RedisTx, deposed, fence, transact
 
 _decode = msgspec.msgpack.Decoder().decode
 _APPLIED, _LAST = ord("0"), ord("1")
 
 
-async def insert(base: Base, jobs: Sequence[NewJob], *, forced: bool = False) -> list[InsertResult]:
+async def insert(base: RedisBase, jobs: Sequence[NewJob], *, forced: bool = False) -> list[InsertResult]:
     """Insert all or nothing. `forced`: to the server's disk, before it is answered."""
-    known = Known()
+    known = EntryFacts()
     while True:
-        entering = Entering(jobs, known.ended, now_ms=base.clock.now_ms(), chain=base.chain)
+        entering = EntryBatch(jobs, known.ended, now_ms=base.clock.now_ms(), chain=base.chain)
         outcome, packed = await base.scripts.run("insert", [entering.args], forced=forced or base.forced)
         answers = _decode(packed)
         if outcome == b"done":
@@ -42,7 +42,7 @@ async def insert(base: Base, jobs: Sequence[NewJob], *, forced: bool = False) ->
             raise error
 
 
-async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership | None) -> list[ChangeResult]:
+async def apply_changes(base: RedisBase, changes: Sequence[Change], lead: Leadership | None) -> list[ChangeResult]:
     """Write each change on its own merits, all in one commit."""
     if are_plain(changes):
         args = [fence(lead), [change_arg(change) for change in changes]]
@@ -60,7 +60,7 @@ async def apply_changes(base: Base, changes: Sequence[Change], lead: Leadership 
     return answers
 
 
-async def report(base: Base, reports: Sequence[ClaimReport]) -> list[bool]:
+async def report(base: RedisBase, reports: Sequence[ClaimReport]) -> list[bool]:
     """Record what holders say, where they still hold."""
     [told] = await base.scripts.run("report", [[report_arg(item) for item in reports]])
     return [digit == ord("1") for digit in told]
@@ -119,7 +119,7 @@ class _Deciding:
         self._refused: set[int] = set()
         self._brought_by: list[int] = []
 
-    async def decide(self, tx: Tx) -> list[ChangeResult]:
+    async def decide(self, tx: RedisTx) -> list[ChangeResult]:
         self._brought_by = []
         await tx.look(
             [
@@ -142,7 +142,7 @@ class _Deciding:
         self._refused.add(self._brought_by[index])
 
 
-async def _decide(tx: Tx, change: Change) -> ChangeResult:
+async def _decide(tx: RedisTx, change: Change) -> ChangeResult:
     job_id = change.after.id
     row = await tx.job(job_id)
     since: list[Event] = []
@@ -163,19 +163,19 @@ async def _decide(tx: Tx, change: Change) -> ChangeResult:
     return ChangeResult("applied", after, last)
 
 
-def _refuse(tx: Tx, change: Change) -> None:
+def _refuse(tx: RedisTx, change: Change) -> None:
     line = change_check.refusal(change, tx.now_ms)
     tx.call("HSETNX", f"refusals:{line.job_id}", line.token, msgspec.msgpack.encode(msgspec.structs.astuple(line)))
 
 
-async def _takes_unique(tx: Tx, row: Job, after: Job) -> bool:
+async def _takes_unique(tx: RedisTx, row: Job, after: Job) -> bool:
     """Whether a settled job would come back while another one holds its unique key."""
     if after.unique_key is None or not change_check.is_settled(row) or change_check.is_settled(after):
         return False
     return await tx.holds_unique(after.unique_key)
 
 
-async def _closes(tx: Tx, parent_id: str, change: Change) -> bool:
+async def _closes(tx: RedisTx, parent_id: str, change: Change) -> bool:
     """True if no unit of the parent is open any more; its `on_last` move is then made here and now."""
     if await tx.open_units(parent_id) > 0:
         return False

@@ -20,14 +20,14 @@ from typing import TypeVar
 from redis import exceptions as driver
 
 from ..server_clock import ServerClock
-from .address import Address
+from .address import RedisAddress
 from .errors import is_passing, needs_new_connection, translated, unavailable
-from .wire import Wire, connect
+from .wire import RedisWire, connect
 
 log = logging.getLogger("mainstay.stores.redis")
 
 T = TypeVar("T")
-Work = Callable[[Wire], Awaitable[T]]
+Work = Callable[[RedisWire], Awaitable[T]]
 
 #: longest pause between two tries
 _LONGEST_PAUSE_S = 2.0
@@ -36,18 +36,18 @@ _FIRST_PAUSE_S = 0.05
 _MOST_HOPS = 5
 
 
-class Server:
+class RedisServer:
     """The server a store lives on. Use it on the home loop only.
 
     An answer that takes longer than `answer_s` ends its connection: the server hangs, or the network swallows.
     """
 
-    def __init__(self, address: Address, *, rng: random.Random | None = None, answer_s: float = 15.0) -> None:
+    def __init__(self, address: RedisAddress, *, rng: random.Random | None = None, answer_s: float = 15.0) -> None:
         self.address = address
         self._answer_s = answer_s
         self._rng = rng or random.Random()
         self._place = (address.host, address.port)
-        self._wires: list[Wire] = []
+        self._wires: list[RedisWire] = []
         self._connecting = 0
         self._tried = asyncio.Event()
         self._failed: Exception | None = None
@@ -84,14 +84,14 @@ class Server:
         most: float = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 16))
         return self._rng.uniform(most / 2, most)
 
-    async def listening(self, blocks_s: float) -> Wire:
+    async def listening(self, blocks_s: float) -> RedisWire:
         """A connection of its own, for commands that block up to `blocks_s`. Its user closes it."""
         return await self._connect(blocks_s)
 
     async def hear(self, clock: ServerClock) -> None:
         """Ask the server for its time."""
 
-        async def ask(wire: Wire) -> None:
+        async def ask(wire: RedisWire) -> None:
             sent = clock.steady()
             seconds, micros = await wire.ask("TIME")
             clock.heard(int(seconds) * 1000 + int(micros) / 1000, sent=sent, received=clock.steady())
@@ -108,7 +108,7 @@ class Server:
         for wire in wires:
             await wire.close()
 
-    async def _wire(self) -> Wire:
+    async def _wire(self) -> RedisWire:
         """One that nobody uses, or a new one; or, when there are enough, the one with the least to do."""
         while True:
             self._wires = [wire for wire in self._wires if wire.is_open]
@@ -124,7 +124,7 @@ class Server:
                 # it was theirs, too: one after the other they would wait for many times as long as a caller is told
                 raise self._failed
 
-    async def _one_more(self) -> Wire:
+    async def _one_more(self) -> RedisWire:
         place = self._place
         self._connecting += 1
         self._failed = None
@@ -143,7 +143,7 @@ class Server:
             asyncio.get_running_loop().call_soon(wire.retire)
         return wire
 
-    async def _connect(self, blocks_s: float = 0.0) -> Wire:
+    async def _connect(self, blocks_s: float = 0.0) -> RedisWire:
         patience_s = max(self._answer_s, self.address.connect_timeout_s) + blocks_s
         return await connect(self.address, self._place, patience_s=patience_s)
 

@@ -18,11 +18,11 @@ from ..records import MORE, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
 from ..server_clock import ServerClock
 from ..session_names import admit_session
-from .base import Base
+from .base import RedisBase
 from .changes import report_arg
-from .rows import Raw, readable_job
+from .rows import RawRow, readable_job
 from .scripts import blob
-from .transaction import Tx, transact
+from .transaction import RedisTx, transact
 
 #: what is read of a session, beside its id
 _SESSION_FIELDS = (*SESSIONS.columns[1:], "offer")
@@ -32,7 +32,7 @@ _decode_queue = msgspec.json.Decoder(dict[str, Any]).decode
 # -- sessions and leadership ----------------------------------------------------------------------
 
 
-async def open_session(base: Base, session: Session) -> None:
+async def open_session(base: RedisBase, session: Session) -> None:
     admit_session(session.id)
     named = dict(zip(SESSIONS.columns, SESSIONS.values(msgspec.structs.replace(session, dead=False)), strict=True))
     del named["id"]
@@ -44,12 +44,12 @@ async def open_session(base: Base, session: Session) -> None:
     base.offers.opened(session)
 
 
-async def link(base: Base, sessions: Sequence[str]) -> None:
+async def link(base: RedisBase, sessions: Sequence[str]) -> None:
     """This process has subscribed for these sessions."""
     await _do(base, "link", list(sessions))
 
 
-async def beat(base: Base, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
+async def beat(base: RedisBase, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
     """Keep sessions alive, and record what they report, in one call."""
     told = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
     # an answer ends at its last word: trailing sessions that are not known are not in it
@@ -57,21 +57,21 @@ async def beat(base: Base, sessions: Sequence[str], reports: Sequence[ClaimRepor
     return [_pulse(session, answer) for session, answer in zip(sessions, told, strict=True)]
 
 
-async def drain(base: Base, sessions: Sequence[str], by: str) -> list[bool]:
+async def drain(base: RedisBase, sessions: Sequence[str], by: str) -> list[bool]:
     return [bool(asked) for asked in await _do(base, "drain", list(sessions), by)]
 
 
-async def close_session(base: Base, session: str) -> None:
+async def close_session(base: RedisBase, session: str) -> None:
     await _do(base, "close", session)
     base.offers.closed(session)
 
 
-async def sessions(base: Base) -> list[Session]:
+async def sessions(base: RedisBase) -> list[Session]:
     found = [_session(fields) for fields in await _do(base, "sessions", list(_SESSION_FIELDS))]
     return sorted(found, key=lambda session: (session.started_ms, session.id))
 
 
-async def overdue(base: Base, limit: int) -> tuple[list[Overdue], bool]:
+async def overdue(base: RedisBase, limit: int) -> tuple[list[Overdue], bool]:
     """Declare the dead dead, then list what they held and what is past its time; and whether there is a session that
     no process subscribes for, so that it may be dead in a moment."""
     found = []
@@ -83,64 +83,64 @@ async def overdue(base: Base, limit: int) -> tuple[list[Overdue], bool]:
             continue
         row, fixed, beside = (*parts, None, None, None)[:3]
         if row is not None:  # an entry without a row is the check's business
-            job, _ = readable_job(job_id.decode(), Raw(row, fixed, beside), base.chain)
+            job, _ = readable_job(job_id.decode(), RawRow(row, fixed, beside), base.chain)
             found.append(Overdue(job, "session" if cause == b"session" else "time"))
     return found, suspected
 
 
-async def lead(base: Base, name: str, session: str, ttl_s: float) -> Leadership:
+async def lead(base: RedisBase, name: str, session: str, ttl_s: float) -> Leadership:
     holder, epoch, until_ms = await _do(base, "lead", name, session, int(ttl_s * 1000))
     return Leadership(name=name, holder=holder.decode(), epoch=int(epoch), until_ms=int(until_ms))
 
 
-async def resign(base: Base, held: Leadership) -> None:
+async def resign(base: RedisBase, held: Leadership) -> None:
     await _do(base, "resign", held.name, held.holder, held.epoch)
 
 
 # -- settings -------------------------------------------------------------------------------------
 
 
-async def set_queue(base: Base, settings: QueueSettings) -> None:
+async def set_queue(base: RedisBase, settings: QueueSettings) -> None:
     fields = msgspec.structs.asdict(settings)
     del fields["name"]
     await _do(base, "set_queue", settings.name, settings.paused, blob(msgspec.json.encode(fields)))
 
 
-async def queues(base: Base) -> list[QueueSettings]:
+async def queues(base: RedisBase) -> list[QueueSettings]:
     stored = {name.decode(): _decode_queue(text) for name, text in (await _hash(base, "queues")).items()}
     return [msgspec.convert({**stored[name], "name": name}, QueueSettings) for name in sorted(stored)]
 
 
-async def set_limit(base: Base, key: str, most: int | None) -> None:
+async def set_limit(base: RedisBase, key: str, most: int | None) -> None:
     await _do(base, "set_limit", key, False if most is None else most)
 
 
-async def limits(base: Base) -> dict[str, int]:
+async def limits(base: RedisBase) -> dict[str, int]:
     return {name.decode(): int(most) for name, most in sorted((await _hash(base, "limits")).items())}
 
 
-async def put_schedule(base: Base, schedule: Schedule) -> None:
+async def put_schedule(base: RedisBase, schedule: Schedule) -> None:
     last = False if schedule.last_tick_ms is None else schedule.last_tick_ms
     await _do(base, "put_schedule", schedule.name, blob(schedule.spec), schedule.paused, last)
 
 
-async def pause_schedule(base: Base, name: str, *, paused: bool) -> bool:
+async def pause_schedule(base: RedisBase, name: str, *, paused: bool) -> bool:
     [found] = await _do(base, "pause_schedule", name, paused)
     return bool(found)
 
 
-async def schedules(base: Base) -> list[Schedule]:
+async def schedules(base: RedisBase) -> list[Schedule]:
     found = [_schedule(fields) for fields in await _do(base, "schedules")]
     return sorted(found, key=lambda schedule: schedule.name)
 
 
-async def drop_schedule(base: Base, name: str) -> bool:
+async def drop_schedule(base: RedisBase, name: str) -> bool:
     [found] = await _do(base, "drop_schedule", name)
     return bool(found)
 
 
 async def tick(
-    base: Base, name: str, at_ms: int, jobs: Sequence[NewJob], held: Leadership | None
+    base: RedisBase, name: str, at_ms: int, jobs: Sequence[NewJob], held: Leadership | None
 ) -> list[InsertResult] | None:
     """Insert a tick's jobs and remember the tick, once."""
     if jobs:
@@ -148,7 +148,7 @@ async def tick(
         # again, so it is refused like any other new jobs: as an insert of none is.
         await base.scripts.run("insert", [[]])
 
-    async def decide(tx: Tx) -> bool:
+    async def decide(tx: RedisTx) -> bool:
         last_text = await tx.ask("HGET", f"schedule:{name}", "last")
         last = int(last_text) if last_text else None
         # older ticks may have been trimmed: then the last one remembered decides
@@ -169,11 +169,11 @@ async def tick(
 # -- answers --------------------------------------------------------------------------------------
 
 
-async def _do(base: Base, what: str, *args: Any) -> list[Any]:
+async def _do(base: RedisBase, what: str, *args: Any) -> list[Any]:
     return await base.scripts.run("directory", [what, *args])
 
 
-async def _hash(base: Base, name: str) -> dict[bytes, bytes]:
+async def _hash(base: RedisBase, name: str) -> dict[bytes, bytes]:
     found = await base.call("HGETALL", name)
     return dict(zip(found[::2], found[1::2], strict=True))
 

@@ -22,7 +22,7 @@ from .rows import beside_bytes, event_bytes, fixed_bytes, row_bytes
 from .scripts import blob
 
 
-class Known(msgspec.Struct):
+class EntryFacts(msgspec.Struct):
     """What earlier tries have found out."""
 
     ended: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Known(msgspec.Struct):
     """units that do not come in, because others stand for them"""
 
 
-class Entering:
+class EntryBatch:
     """Some new jobs, judged by what is known of the jobs they wait for.
 
     `ended` has the status of each awaited job that has settled, by the id that was given.
@@ -113,7 +113,7 @@ def answers_of(jobs: Sequence[NewJob], answers: Sequence[Any]) -> list[InsertRes
     ]
 
 
-def refusal_of(jobs: Sequence[NewJob], refused: Sequence[Any], known: Known) -> MainstayError | None:
+def refusal_of(jobs: Sequence[NewJob], refused: Sequence[Any], known: EntryFacts) -> MainstayError | None:
     """Why nothing was written. None: it must be decided anew, by what is in `known` now."""
     what, *rest = refused
     if what == "judge":

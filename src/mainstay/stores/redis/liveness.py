@@ -19,9 +19,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
-from .connection import Server
+from .connection import RedisServer
 from .errors import is_passing
-from .wire import Wire
+from .wire import RedisWire
 
 log = logging.getLogger("mainstay.stores.redis")
 
@@ -39,7 +39,7 @@ Tell = Callable[[Sequence[str]], Awaitable[object]]
 class SessionLink:
     """The subscriptions of one open store. Use it on the home loop only."""
 
-    def __init__(self, server: Server, tell: Tell) -> None:
+    def __init__(self, server: RedisServer, tell: Tell) -> None:
         self._server = server
         self._tell = tell
         self._held: set[str] = set()
@@ -82,7 +82,7 @@ class SessionLink:
         failures = 0
         lost_s = loop.time()
         while True:
-            wire: Wire | None = None
+            wire: RedisWire | None = None
             begun_s = loop.time()
             try:
                 wire = await self._server.listening(0.0)
@@ -104,7 +104,7 @@ class SessionLink:
             pause_s = self._server.pause_s(failures)
             await asyncio.sleep(min(pause_s, QUICK_S) if loop.time() - lost_s < SOON_S else pause_s)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: RedisWire) -> None:
         """Until the connection is lost."""
         there: set[str] = set()
         told: set[str] = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..audit_key import admit_fingerprint
 from ..compatibility import refuse_newer
-from .base import Base
+from .base import RedisBase
 
 #: of the keys and rows, as `lua/prelude.lua` lays them out
 VERSION = 1
@@ -13,7 +13,7 @@ VERSION = 1
 COMPATIBLE_FROM = 1
 
 
-async def admit(base: Base) -> None:
+async def admit(base: RedisBase) -> None:
     """Mark a new namespace as ours; refuse one of a version that is too new, or with another audit key."""
     shown = base.server.address.shown
     # a script, because a server whose memory is full refuses plain writes, and its jobs must be within reach

@@ -21,7 +21,7 @@ from ..omitted_values import shortened
 from ..port import Page, Query, QueueStats, RefusedWrite, Stats
 from ..query_filter import matches
 from ..rates import per_minute
-from .base import Base
+from .base import RedisBase
 
 _FETCH = 500
 #: of a kind, which may be a handful of jobs among millions, a page looks less far: each row is sent and read here
@@ -31,7 +31,7 @@ _USUAL_CLAIMS = 8
 _decode_refusal = msgspec.msgpack.Decoder(tuple[str, int, str, str, int]).decode
 
 
-async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page:
+async def find(base: RedisBase, query: Query, cursor: str | None, limit: int) -> Page:
     if limit < 1:
         raise InvalidInput("limit", "a page has at least one row")
     if cursor is not None:
@@ -56,7 +56,7 @@ async def find(base: Base, query: Query, cursor: str | None, limit: int) -> Page
             return Page(found, cursor)
 
 
-async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
+async def stats(base: RedisBase, findings: tuple[str, ...]) -> Stats:
     counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, leader, lined = await base.scripts.run(
         "queries", ["stats", RATE_MINUTES, list(JOB.states), LEADER, LONGEST_LEAD_MS]
     )
@@ -97,12 +97,12 @@ async def stats(base: Base, findings: tuple[str, ...]) -> Stats:
     )
 
 
-async def due(base: Base, queues: Sequence[str]) -> int | None:
+async def due(base: RedisBase, queues: Sequence[str]) -> int | None:
     [at_ms] = await base.scripts.run("queries", ["due", list(queues)])
     return int(at_ms) if at_ms else None
 
 
-async def unit_counts(base: Base, parent: str) -> dict[str, int]:
+async def unit_counts(base: RedisBase, parent: str) -> dict[str, int]:
     known = _USUAL_CLAIMS
     while True:
         args = ["unit_counts", parent, list(UNIT.states), driver_ids(parent, known)]
@@ -112,16 +112,16 @@ async def unit_counts(base: Base, parent: str) -> dict[str, int]:
         known = token
 
 
-async def events(base: Base, job_id: str, after: int, limit: int) -> list[Event]:
+async def events(base: RedisBase, job_id: str, after: int, limit: int) -> list[Event]:
     return await base.events(job_id, after, limit)
 
 
-async def refusals(base: Base, job_id: str) -> list[RefusedWrite]:
+async def refusals(base: RedisBase, job_id: str) -> list[RefusedWrite]:
     found = await base.call("HVALS", f"refusals:{job_id}")
     return sorted((RefusedWrite(*_decode_refusal(each)) for each in found), key=lambda line: line.token)
 
 
-async def _sources(base: Base, query: Query) -> list[str] | list[list[str]]:
+async def _sources(base: RedisBase, query: Query) -> list[str] | list[list[str]]:
     """Names of the sorted sets that together cover the query; or, of a session, what it holds, in order."""
     if query.parent is not None and query.status is not None:
         return [f"units:{query.parent}:{status}" for status in dict.fromkeys(query.status)]
@@ -150,7 +150,9 @@ def _is_plain(query: Query) -> bool:
     return all(name in named or getattr(query, name) is None for name in query.__struct_fields__)
 
 
-async def _ids(base: Base, sources: list[str] | list[list[str]], query: Query, cursor: str | None, n: int) -> list[str]:
+async def _ids(
+    base: RedisBase, sources: list[str] | list[list[str]], query: Query, cursor: str | None, n: int
+) -> list[str]:
     """The next n ids of all the sources, in order."""
     low, high = _bounds(query, cursor)
     lists = []
@@ -166,7 +168,7 @@ async def _ids(base: Base, sources: list[str] | list[list[str]], query: Query, c
     return list(dict.fromkeys(merged))[:n]
 
 
-async def _in_queue(base: Base, ids: Sequence[str], queue: str) -> list[str]:
+async def _in_queue(base: RedisBase, ids: Sequence[str], queue: str) -> list[str]:
     """Told apart on the server: of a queue with few jobs among many, none of the others are sent and decoded."""
     return [each.decode() for each in await base.scripts.run("queries", ["in_queue", list(ids), queue])]
 

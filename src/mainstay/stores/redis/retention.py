@@ -14,9 +14,9 @@ from .. import change_check
 from ..bounds import LONG, TICKS_KEPT_MS
 from ..port import Deletion, Trimmed, TrimPolicy
 from . import waits
-from .base import Base
+from .base import RedisBase
 from .rows import event_bytes
-from .transaction import Tx, deposed, fence, transact
+from .transaction import RedisTx, deposed, fence, transact
 
 #: rows that one step looks at: the server does nothing else meanwhile
 _LOOK = 2000
@@ -34,10 +34,10 @@ class _Kept(msgspec.Struct):
     at_ms: int
 
 
-_kept: weakref.WeakKeyDictionary[Base, dict[str, _Kept]] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[RedisBase, dict[str, _Kept]] = weakref.WeakKeyDictionary()
 
 
-async def trim(base: Base, policy: TrimPolicy, lead: Leadership | None) -> Trimmed:
+async def trim(base: RedisBase, policy: TrimPolicy, lead: Leadership | None) -> Trimmed:
     """Remove one batch of what may go."""
     steps = _Steps(base, lead)
     jobs = 0
@@ -54,7 +54,7 @@ async def trim(base: Base, policy: TrimPolicy, lead: Leadership | None) -> Trimm
 class _Steps:
     """The steps of one trim; each is fenced by itself."""
 
-    def __init__(self, base: Base, lead: Leadership | None) -> None:
+    def __init__(self, base: RedisBase, lead: Leadership | None) -> None:
         self._base = base
         self._lead = lead
 
@@ -123,13 +123,15 @@ class _Steps:
 
 
 async def delete(
-    base: Base, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None
+    base: RedisBase, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None
 ) -> list[Deletion]:
     """Delete unclaimed jobs with their units; a tombstone stays. Who waited for them moves on in the same step."""
     return [await _delete(base, job_id, actor, reason, versions) for job_id in ids]
 
 
-async def _delete(base: Base, job_id: str, actor: str, reason: str, versions: Mapping[str, int] | None) -> Deletion:
+async def _delete(
+    base: RedisBase, job_id: str, actor: str, reason: str, versions: Mapping[str, int] | None
+) -> Deletion:
     stones: list[bytes] = []
     steps = _Steps(base, None)
     wanted = versions.get(job_id, False) if versions else False
@@ -137,7 +139,7 @@ async def _delete(base: Base, job_id: str, actor: str, reason: str, versions: Ma
     while (await steps.do("units", job_id, _STEP, wanted))[0] == _STEP:
         pass
 
-    async def decide(tx: Tx) -> Deletion:
+    async def decide(tx: RedisTx) -> Deletion:
         job = await tx.job(job_id)
         if job is None:
             # it may be our own doing: the answer to an earlier try was lost

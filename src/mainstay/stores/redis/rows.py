@@ -108,7 +108,7 @@ _OPTIONS, _ERROR, _PROGRESS, _HEAD = (
 _NOTHING_BESIDE = ((_NO, _NO, 0), (_NO, NO_DIGEST))
 
 
-class Raw(NamedTuple):
+class RawRow(NamedTuple):
     """A job as it is kept. `row` and `fixed` are there, `beside` may be."""
 
     row: bytes
@@ -179,7 +179,7 @@ def claim_bytes(before: Job) -> bytes | None:
 # -- in -------------------------------------------------------------------------------------------
 
 
-def job_from(raw: Raw, chain: Chain) -> Job:
+def job_from(raw: RawRow, chain: Chain) -> Job:
     """A job as it is stored; of an open row, with the head its claim's event will have. Raises a
     `msgspec.MsgspecError` if something is damaged."""
     if raw.fixed is None:
@@ -200,7 +200,7 @@ def job_from(raw: Raw, chain: Chain) -> Job:
     return job
 
 
-def is_open(raw: Raw) -> bool:
+def is_open(raw: RawRow) -> bool:
     """Whether the event of its claim is still to be written. False for a row that cannot be read."""
     try:
         row, _ = _decode_row(raw.row)
@@ -223,7 +223,7 @@ def unclaimed(job: Job, head: bytes) -> Job:
     )
 
 
-def stored_head(raw: Raw) -> bytes:
+def stored_head(raw: RawRow) -> bytes:
     """The digest of the last event that is written."""
     _, tail = _decode_row(raw.row)
     head: bytes = tail[0]
@@ -242,7 +242,7 @@ def _claim_body(job: Job) -> tuple[Any, ...]:
 # -- what can be read of damaged ones -------------------------------------------------------------
 
 
-def readable_job(job_id: str, raw: Raw, chain: Chain) -> tuple[Job, Mapping[str, str]]:
+def readable_job(job_id: str, raw: RawRow, chain: Chain) -> tuple[Job, Mapping[str, str]]:
     """A job with harmless stand-ins for what cannot be read, named."""
     try:
         job = job_from(raw, chain)

@@ -27,8 +27,8 @@ from ...model import AWAITS_MS
 from ..bounds import LONG
 from ..change_check import GONE
 from ..server_clock import ServerClock
-from .connection import Server
-from .wire import Wire
+from .connection import RedisServer
+from .wire import RedisWire
 
 _WRITES = ("writes", "slots", "wakes")
 
@@ -68,7 +68,7 @@ _encode = msgspec.msgpack.Encoder().encode
 class Scripts:
     """The scripts of one namespace on one server. Use it on the home loop only."""
 
-    def __init__(self, server: Server, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, server: RedisServer, clock: Clock, rng: random.Random) -> None:
         self._server = server
         self._clock = clock
         self._rng = rng
@@ -87,7 +87,7 @@ class Scripts:
         clock = self._clock
         ours = isinstance(clock, ServerClock)
 
-        async def work(wire: Wire) -> list[Any] | None:
+        async def work(wire: RedisWire) -> list[Any] | None:
             nonlocal sent_before
             before, sent_before = sent_before, True
             again = "1" if before else "0"
@@ -121,7 +121,7 @@ class Scripts:
             await asyncio.sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
         return answer[1:]
 
-    async def _force(self, wire: Wire) -> None:
+    async def _force(self, wire: RedisWire) -> None:
         """Wait until the server's file is on its disk up to here. The server waits for what this connection wrote, so
         something is written first: the script may have found what another connection has just written."""
         mark, _ = script("force")

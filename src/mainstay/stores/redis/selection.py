@@ -19,9 +19,9 @@ from ..change_check import given_back
 from ..open_claim import claim_event
 from ..port import Change, Written
 from ..routes import MOST_CLAIMS
-from .base import Base
+from .base import RedisBase
 from .changes import apply_changes, change_arg
-from .rows import Raw, is_open, job_from, stored_head, unclaimed
+from .rows import RawRow, is_open, job_from, stored_head, unclaimed
 
 log = logging.getLogger("mainstay.stores.redis")
 
@@ -35,7 +35,7 @@ class _Promotion(msgspec.Struct):
     unusable: list[str] = []
 
 
-async def claim_jobs(base: Base, queues: Sequence[str], session: str, n: int) -> list[Job]:
+async def claim_jobs(base: RedisBase, queues: Sequence[str], session: str, n: int) -> list[Job]:
     """Take up to n rows for a session that is known and alive."""
     for _ in range(MOST_CLAIMS):
         jobs, routed = await _claimed(base, queues, session, n)
@@ -44,7 +44,7 @@ async def claim_jobs(base: Base, queues: Sequence[str], session: str, n: int) ->
     return []
 
 
-async def _claimed(base: Base, queues: Sequence[str], session: str, n: int) -> tuple[list[Job], int]:
+async def _claimed(base: RedisBase, queues: Sequence[str], session: str, n: int) -> tuple[list[Job], int]:
     """What one claim took, and how many others it met whose task the session does not have."""
     names = list(dict.fromkeys(queues))
     found = await _claim(base, names, session, n, _Promotion(), at_once=False)
@@ -57,7 +57,7 @@ async def _claimed(base: Base, queues: Sequence[str], session: str, n: int) -> t
     return await _taken(base, session, found[2:])
 
 
-async def _without_strangers(base: Base, jobs: list[Job], session: str) -> list[Job]:
+async def _without_strangers(base: RedisBase, jobs: list[Job], session: str) -> list[Job]:
     """Of claimed jobs those whose task the session has; the others go where sessions look that have it."""
     tasks = base.offers.tasks_of(session)
     strange = [] if tasks is None else [job for job in jobs if route_of(job.kind, job.name) not in tasks]
@@ -80,7 +80,7 @@ async def _without_strangers(base: Base, jobs: list[Job], session: str) -> list[
 
 
 async def _claim(
-    base: Base, queues: list[str], session: str, n: int, promotion: _Promotion, *, at_once: bool
+    base: RedisBase, queues: list[str], session: str, n: int, promotion: _Promotion, *, at_once: bool
 ) -> list[Any]:
     changes = promotion.changes
     nonce = base.rng.randbytes(8)
@@ -92,13 +92,13 @@ async def _claim(
     return found
 
 
-async def give_back(base: Base, claimed: Sequence[Job]) -> None:
+async def give_back(base: RedisBase, claimed: Sequence[Job]) -> None:
     """Release what nobody heard of."""
     now_ms = base.clock.now_ms()
     await apply_changes(base, [given_back(job, now_ms=now_ms, chain=base.chain) for job in claimed], None)
 
 
-async def _taken(base: Base, session: str, found: Sequence[Any]) -> tuple[list[Job], int]:
+async def _taken(base: RedisBase, session: str, found: Sequence[Any]) -> tuple[list[Job], int]:
     jobs: list[Job] = []
     unusable: list[str] = []
     told: list[Written] = []
@@ -122,7 +122,7 @@ async def _taken(base: Base, session: str, found: Sequence[Any]) -> tuple[list[J
     return mine, len(jobs) - len(mine)
 
 
-def _promote(base: Base, found: Sequence[Any]) -> _Promotion:
+def _promote(base: RedisBase, found: Sequence[Any]) -> _Promotion:
     promotion = _Promotion()
     now_ms = base.clock.now_ms()
     for job_id, raw in _rows(found):
@@ -142,10 +142,10 @@ def _promote(base: Base, found: Sequence[Any]) -> _Promotion:
     return promotion
 
 
-def _rows(found: Sequence[Any]) -> Iterator[tuple[str, Raw]]:
+def _rows(found: Sequence[Any]) -> Iterator[tuple[str, RawRow]]:
     for at in range(0, len(found), 4):
         job_id, row, fixed, beside = found[at : at + 4]
-        yield job_id.decode(), Raw(row, fixed, beside)
+        yield job_id.decode(), RawRow(row, fixed, beside)
 
 
 def _say_unusable(job_id: str, why: object) -> None:

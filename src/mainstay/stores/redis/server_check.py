@@ -9,8 +9,8 @@ from redis import exceptions as driver
 
 from ...errors import StoreError, StoreReadOnly, UnsafeEngine
 from ..durability import Durability, refused
-from .address import Address
-from .wire import Wire
+from .address import RedisAddress
+from .wire import RedisWire
 
 OLDEST = (7, 0)
 _KEEPS = "noeviction"
@@ -18,7 +18,7 @@ _KEEPS = "noeviction"
 _WAITS_FOR_DISK = (7, 2)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a server says about itself."""
 
     product: str
@@ -100,12 +100,12 @@ _FORCED = (
 )
 
 
-async def facts(wire: Wire) -> Facts:
+async def facts(wire: RedisWire) -> RedisServerFacts:
     """Ask the server; CONFIG may be forbidden (hosted servers do), INFO may not."""
     info = await _info(wire)
     settings = await _settings(wire)
     aof = settings.get("appendonly") or {"0": "no", "1": "yes"}.get(info.get("aof_enabled", ""))
-    return Facts(
+    return RedisServerFacts(
         product="Valkey" if "valkey_version" in info else "Redis",
         version=info.get("valkey_version") or info.get("redis_version", "0"),
         cluster=info.get("cluster_enabled") == "1",
@@ -116,7 +116,7 @@ async def facts(wire: Wire) -> Facts:
     )
 
 
-def admit(found: Facts, address: Address) -> None:
+def admit(found: RedisServerFacts, address: RedisAddress) -> None:
     """Refuse a server on which jobs would not be safe."""
     shown = address.shown
     if _numbers(found.version) < OLDEST:
@@ -134,12 +134,12 @@ def admit(found: Facts, address: Address) -> None:
         )
 
 
-async def _info(wire: Wire) -> dict[str, str]:
+async def _info(wire: RedisWire) -> dict[str, str]:
     lines = (await wire.ask("INFO")).decode(errors="replace").splitlines()
     return {name: value for name, colon, value in (line.partition(":") for line in lines) if colon}
 
 
-async def _settings(wire: Wire) -> dict[str, str]:
+async def _settings(wire: RedisWire) -> dict[str, str]:
     try:
         found = await wire.ask("CONFIG", "GET", "appendonly", "appendfsync", "maxmemory-policy")
     except driver.ResponseError:  # renamed, or forbidden to this user

@@ -50,11 +50,11 @@ from . import (
 from . import (
     changes as writing,
 )
-from .address import Address
-from .base import Base
-from .connection import Server
+from .address import RedisAddress
+from .base import RedisBase
+from .connection import RedisServer
 from .liveness import AGAIN_S, SessionLink
-from .wake import Listener
+from .wake import RedisListener
 
 log = logging.getLogger("mainstay.stores.redis")
 
@@ -67,7 +67,7 @@ class RedisStore:
     A session whose process is gone is known by its connection, any other by its lease.
     """
 
-    def __init__(self, url: str, home: StoreLoop, base: Base, facts: server_check.Facts) -> None:
+    def __init__(self, url: str, home: StoreLoop, base: RedisBase, facts: server_check.RedisServerFacts) -> None:
         self.url = url
         self.clock: Clock = base.clock
         self.chain = base.chain
@@ -76,7 +76,7 @@ class RedisStore:
         self._facts = facts
         self._home = home
         self._base = base
-        self._listener = Listener(base.server, home, lambda args: base.scripts.run("wake", args))
+        self._listener = RedisListener(base.server, home, lambda args: base.scripts.run("wake", args))
         self._link = SessionLink(base.server, lambda sessions: directory.link(base, sessions))
         self.look_again_s: float | None = None
         self._claiming: dict[str, asyncio.Lock] = {}
@@ -85,13 +85,13 @@ class RedisStore:
         """calls at work; of the home loop"""
 
     @classmethod
-    async def open(cls, url: str, address: Address, *, clock: Clock, chain: Chain) -> Self:
+    async def open(cls, url: str, address: RedisAddress, *, clock: Clock, chain: Chain) -> Self:
         """Connect, and refuse what is not safe to use."""
         home = StoreLoop(address.shown)
         ours = ServerClock() if isinstance(clock, SystemClock) else clock
 
-        async def connect() -> tuple[Base, server_check.Facts, tuple[str, ...]]:
-            server = Server(address)
+        async def connect() -> tuple[RedisBase, server_check.RedisServerFacts, tuple[str, ...]]:
+            server = RedisServer(address)
             try:
                 found = await server.call(server_check.facts)
                 server_check.admit(found, address)
@@ -99,7 +99,7 @@ class RedisStore:
                     found.check_forced(address.durability)
                 if isinstance(ours, ServerClock):
                     await server.hear(ours)
-                base = Base(server, clock=ours, chain=chain)
+                base = RedisBase(server, clock=ours, chain=chain)
                 base.forced = address.durability is not None and not found.forces
                 await namespace.admit(base)
                 return base, found, await audit.fast_findings(base)

@@ -1,7 +1,7 @@
 """What Python must judge: read, decide, and commit in one script that checks all that was read.
 
 If anything that was read has changed since, nothing is written and it all begins anew. So a decision may be run several
-times, and must do nothing but read and write through its `Tx`.
+times, and must do nothing but read and write through its `RedisTx`.
 
 Nothing is locked, at first. But a decision about many jobs would never be done while some of them are changed all the
 time. So after a few tries it takes the turn (`lua/turn.lua`): whoever else would change something about the jobs it has
@@ -23,9 +23,9 @@ from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import change_check
 from ..port import InsertResult, NewJob, Written
-from .base import Base
-from .entry import Entering, Known, answers_of, refusal_of
-from .rows import Raw, beside_bytes, claim_bytes, event_bytes, readable_job, row_bytes
+from .base import RedisBase
+from .entry import EntryBatch, EntryFacts, answers_of, refusal_of
+from .rows import RawRow, beside_bytes, claim_bytes, event_bytes, readable_job, row_bytes
 from .scripts import blob
 
 T = TypeVar("T")
@@ -39,10 +39,10 @@ _SHORTEST_TURN_S, _LONGEST_TURN_S = 1.0, 10.0
 _decode = msgspec.msgpack.Decoder().decode
 
 
-class Tx:
+class RedisTx:
     """One try: what was read for it, and what it is going to write. Its own writes show in what it reads."""
 
-    def __init__(self, base: Base, standing: Collection[str] = ()) -> None:
+    def __init__(self, base: RedisBase, standing: Collection[str] = ()) -> None:
         self.base = base
         self._standing = standing
         """units that will not come in, because others stand for them"""
@@ -50,7 +50,7 @@ class Tx:
         self.now_ms = base.clock.now_ms()
         self.lease_ms = base.clock.lease_ms()
         self.written: list[Written] = []
-        self._raw: dict[str, Raw | None] = {}
+        self._raw: dict[str, RawRow | None] = {}
         self._jobs: dict[str, Job | None] = {}
         self._damaged: set[str] = set()
         self._asked: dict[tuple[Any, ...], Any] = {}
@@ -83,7 +83,7 @@ class Tx:
         found, watch, left, units = await self.base.scripts.run("look", [wanted])
         for job_id, row, fixed, beside in found:
             if (name := job_id.decode()) not in self._raw:
-                self._know(name, None if row is None else Raw(row, fixed, beside))
+                self._know(name, None if row is None else RawRow(row, fixed, beside))
         for job_id, watchers in watch:
             self._asked.setdefault(_watch(job_id.decode()), watchers)
         for job_id, n in left:
@@ -91,7 +91,7 @@ class Tx:
         for job_id, n in units:
             self._asked.setdefault(("SCARD", f"open:{job_id.decode()}"), n)
 
-    def _know(self, job_id: str, raw: Raw | None) -> None:
+    def _know(self, job_id: str, raw: RawRow | None) -> None:
         self._raw[job_id] = raw
         self._jobs[job_id] = None
         if raw is not None:
@@ -105,7 +105,7 @@ class Tx:
             await self.load([job_id])
         return self._jobs[job_id]
 
-    async def stored(self, job_id: str) -> Raw | None:
+    async def stored(self, job_id: str) -> RawRow | None:
         """A row as it is kept."""
         await self.job(job_id)
         return self._raw.get(job_id)
@@ -217,7 +217,7 @@ class Tx:
         """The jobs of which anything was read."""
         return [*self._raw, *(name.partition(":")[2] for _, name, *_ in self._asked)]
 
-    def args(self, lead: Leadership | None, entering: Entering, who: str) -> list[Any]:
+    def args(self, lead: Leadership | None, entering: EntryBatch, who: str) -> list[Any]:
         seen = [
             [job_id, False, False]
             if raw is None
@@ -232,7 +232,7 @@ class Tx:
 class _Turn:
     """The turn to write some jobs, if a decision about them needs it."""
 
-    def __init__(self, base: Base) -> None:
+    def __init__(self, base: RedisBase) -> None:
         self._base = base
         self.who = ""
 
@@ -251,8 +251,8 @@ class _Turn:
 
 
 async def transact(
-    base: Base,
-    decide: Callable[[Tx], Awaitable[T]],
+    base: RedisBase,
+    decide: Callable[[RedisTx], Awaitable[T]],
     *,
     lead: Leadership | None = None,
     refused: Callable[[int], None] | None = None,
@@ -268,22 +268,22 @@ async def transact(
 
 
 async def _transact(
-    base: Base,
-    decide: Callable[[Tx], Awaitable[T]],
+    base: RedisBase,
+    decide: Callable[[RedisTx], Awaitable[T]],
     lead: Leadership | None,
     refused: Callable[[int], None] | None,
     turn: _Turn,
 ) -> tuple[T, list[InsertResult]]:
-    known = Known()
+    known = EntryFacts()
     loop = asyncio.get_running_loop()
     spoilt = 0
     while spoilt < _TRIES:
         began = loop.time()
-        tx = Tx(base, known.standing)
+        tx = RedisTx(base, known.standing)
         value = await decide(tx)
         if not tx.writes and lead is None:
             return value, []
-        entering = Entering(tx.new, {**known.ended, **tx.settling}, now_ms=tx.now_ms, chain=base.chain)
+        entering = EntryBatch(tx.new, {**known.ended, **tx.settling}, now_ms=tx.now_ms, chain=base.chain)
         outcome, *rest = await base.scripts.run("commit", tx.args(lead, entering, turn.who), forced=base.forced)
         if outcome == b"done":
             base.tell([*tx.written, *entering.written(answers := _decode(rest[0]))])

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from ...model import Job
 from .. import change_check
 from ..port import Violation
-from .base import Base
+from .base import RedisBase
 from .scripts import blob
-from .transaction import Tx, transact
+from .transaction import RedisTx, transact
 
 #: (job, status it settled in)
 Over = tuple[str, str]
@@ -26,12 +26,12 @@ Over = tuple[str, str]
 _STEP = 250
 
 
-async def settle(tx: Tx, rows: Iterable[Job]) -> None:
+async def settle(tx: RedisTx, rows: Iterable[Job]) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
     await follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)])
 
 
-async def follow(tx: Tx, over: Iterable[Over]) -> None:
+async def follow(tx: RedisTx, over: Iterable[Over]) -> None:
     """Move on whoever waited for what settled or went, and whoever waited for those."""
     level = list(over)
     while level:
@@ -40,7 +40,7 @@ async def follow(tx: Tx, over: Iterable[Over]) -> None:
         level = await _follow(tx, level)
 
 
-async def _follow(tx: Tx, over: Iterable[Over]) -> list[Over]:
+async def _follow(tx: RedisTx, over: Iterable[Over]) -> list[Over]:
     """Move on those who waited; which of them settled by that."""
     settled: list[Over] = []
     for on, status in over:
@@ -61,7 +61,7 @@ async def _follow(tx: Tx, over: Iterable[Over]) -> list[Over]:
     return settled
 
 
-async def awaited(base: Base, job_id: str) -> list[str]:
+async def awaited(base: RedisBase, job_id: str) -> list[str]:
     found = await base.call("LRANGE", f"on:{job_id}", 0, -1)
     return [each.decode() for each in found]
 
@@ -69,7 +69,7 @@ async def awaited(base: Base, job_id: str) -> list[str]:
 # -- the check ----------------------------------------------------------------------------------
 
 
-async def check(base: Base, *, repair: bool, rest_s: float = 0.0) -> list[Violation]:
+async def check(base: RedisBase, *, repair: bool, rest_s: float = 0.0) -> list[Violation]:
     """Who waits for nobody, and who was not told; with a rest between two steps."""
     strays: Counter[str] = Counter()
     missed: dict[str, tuple[str, set[str]]] = {}
@@ -97,7 +97,7 @@ async def check(base: Base, *, repair: bool, rest_s: float = 0.0) -> list[Violat
     ]
 
 
-async def _pages(base: Base) -> AsyncIterator[Sequence[bytes]]:
+async def _pages(base: RedisBase) -> AsyncIterator[Sequence[bytes]]:
     low: bytes = b"-"
     while page := await base.call("ZRANGE", "all", low, "+", "BYLEX", "LIMIT", 0, _STEP):
         yield page
@@ -110,7 +110,7 @@ def _stray(job_id: str, n: int, *, repair: bool) -> Violation:
     return Violation(code="stray_wait", job_id=job_id, message=message, repaired=done)
 
 
-async def _unlisted(base: Base, waiter: str, on: str, *, repair: bool) -> Violation:
+async def _unlisted(base: RedisBase, waiter: str, on: str, *, repair: bool) -> Violation:
     if repair:
         await base.call("ZADD", f"watch:{on}", 0, waiter)
     message = f"it waits for job {on}, which would not tell it"
@@ -118,10 +118,10 @@ async def _unlisted(base: Base, waiter: str, on: str, *, repair: bool) -> Violat
     return Violation(code="index_damaged", job_id=waiter, message=message, repaired=done)
 
 
-async def _missed(base: Base, on: str, status: str, n: int, *, repair: bool) -> Violation:
+async def _missed(base: RedisBase, on: str, status: str, n: int, *, repair: bool) -> Violation:
     """Somebody waits for a job that has settled or is gone."""
 
-    async def decide(tx: Tx) -> None:
+    async def decide(tx: RedisTx) -> None:
         row = await tx.job(on)
         if row is None:
             await follow(tx, [(on, change_check.GONE)])
@@ -135,10 +135,10 @@ async def _missed(base: Base, on: str, status: str, n: int, *, repair: bool) -> 
     return Violation(code="wait_missed", job_id=on, message=f"{n} jobs wait for it, and it {said}", repaired=done)
 
 
-async def _stranded(base: Base, job_id: str, *, repair: bool) -> Violation | None:
+async def _stranded(base: RedisBase, job_id: str, *, repair: bool) -> Violation | None:
     """A row that waits for other jobs though none is left to wait for."""
 
-    async def decide(tx: Tx) -> tuple[bool, str | None]:
+    async def decide(tx: RedisTx) -> tuple[bool, str | None]:
         row = await tx.whole(job_id)
         if row is None or not change_check.is_waiting(row) or await tx.waits_for_more(job_id):
             return False, None  # what is wrong with the row itself is found and mended elsewhere

@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..store_loop import StoreLoop
-from .connection import Server
+from .connection import RedisServer
 from .errors import is_passing
-from .wire import Wire
+from .wire import RedisWire
 
 log = logging.getLogger("mainstay.stores.redis")
 
@@ -47,10 +47,10 @@ Step = list[Any]
 Send = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
 
 
-class Listener:
+class RedisListener:
     """All subscriptions of one open store."""
 
-    def __init__(self, server: Server, home: StoreLoop, send: Send) -> None:
+    def __init__(self, server: RedisServer, home: StoreLoop, send: Send) -> None:
         self.name = os.urandom(9).hex()
         self.lock = Lock()
         self._server = server
@@ -61,9 +61,9 @@ class Listener:
         self._ear = f"{server.address.tag}ear:{self.name}"
         self._signed = False
         self._numbers = itertools.count(1)
-        self._all: dict[str, Subscription] = {}
+        self._all: dict[str, RedisSubscription] = {}
         # of the home loop:
-        self._steps: list[tuple[Subscription, Step]] = []
+        self._steps: list[tuple[RedisSubscription, Step]] = []
         self._sending: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,15 +72,15 @@ class Listener:
 
     # -- from any thread ------------------------------------------------------------------------
 
-    def subscribe(self, topics: Sequence[str]) -> Subscription:
+    def subscribe(self, topics: Sequence[str]) -> RedisSubscription:
         self._home.check_open()
-        found = Subscription(self, f"{next(self._numbers)}", tuple(dict.fromkeys(topics)))
+        found = RedisSubscription(self, f"{next(self._numbers)}", tuple(dict.fromkeys(topics)))
         with self.lock:
             self._all[found.name] = found
         self.step(found, found.entering())
         return found
 
-    def step(self, who: Subscription, step: Step) -> None:
+    def step(self, who: RedisSubscription, step: Step) -> None:
         """Have a step made. Steps are made in the order they come here."""
         who.begins()
 
@@ -89,7 +89,7 @@ class Listener:
 
         self._home.spawn(add)
 
-    def forget(self, who: Subscription) -> None:
+    def forget(self, who: RedisSubscription) -> None:
         with self.lock:
             self._all.pop(who.name, None)
 
@@ -113,7 +113,7 @@ class Listener:
             with contextlib.suppress(Exception):  # what is left expires by itself
                 await self._server.call(lambda wire: wire.ask("DEL", self._ear, self._list))
 
-    def _add(self, who: Subscription, step: Step) -> None:
+    def _add(self, who: RedisSubscription, step: Step) -> None:
         self._steps.append((who, step))
         if self._sending is None:
             self._sending = asyncio.ensure_future(self._send_all())
@@ -123,7 +123,7 @@ class Listener:
     async def _send_all(self) -> None:
         """Send steps until none is left. If the server cannot be reached they are dropped: when it is back, everybody
         enters anew."""
-        part: list[tuple[Subscription, Step]] = []
+        part: list[tuple[RedisSubscription, Step]] = []
         try:
             while self._steps:
                 part, self._steps = self._steps[:_MOST_STEPS], self._steps[_MOST_STEPS:]
@@ -172,7 +172,7 @@ class Listener:
         while self._is_hearing():
             if failures:
                 await asyncio.sleep(self._server.pause_s(failures))
-            wire: Wire | None = None
+            wire: RedisWire | None = None
             try:
                 wire = await self._server.listening(_SIGN_S)
                 if failures:
@@ -191,7 +191,7 @@ class Listener:
                 if wire is not None:
                     await wire.close()
 
-    async def _hear_on(self, wire: Wire) -> None:
+    async def _hear_on(self, wire: RedisWire) -> None:
         """Listen on one connection until it is lost."""
         loop = asyncio.get_running_loop()
         signed = renewed = loop.time()
@@ -237,10 +237,10 @@ class Listener:
                 who.ring(None, 0)
 
 
-class Subscription:
+class RedisSubscription:
     """One subscriber of some topics; see `port.Wake`. It may be used on one loop, and is rung from the home loop."""
 
-    def __init__(self, listener: Listener, name: str, topics: tuple[str, ...]) -> None:
+    def __init__(self, listener: RedisListener, name: str, topics: tuple[str, ...]) -> None:
         self.name = name
         self._listener = listener
         self._queues = [topic.removeprefix("queue:") for topic in topics if topic.startswith("queue:")]

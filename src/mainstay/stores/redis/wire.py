@@ -19,7 +19,7 @@ import hiredis
 from redis import exceptions as driver
 from redis.asyncio.connection import DefaultParser
 
-from .address import Address
+from .address import RedisAddress
 
 _NOTHING = object()
 _LOST = "the connection was lost"
@@ -27,7 +27,7 @@ _LOST = "the connection was lost"
 _FAREWELL_S = 1.0
 
 
-class Wire(asyncio.Protocol):
+class RedisWire(asyncio.Protocol):
     """Made by `connect`. One that was lost stays so.
 
     When an answer, or the next piece of one, takes longer than `patience_s`, the connection ends.
@@ -154,12 +154,12 @@ class Wire(asyncio.Protocol):
                 asked.set_exception(why())
 
 
-async def connect(address: Address, place: tuple[str, int], *, patience_s: float) -> Wire:
+async def connect(address: RedisAddress, place: tuple[str, int], *, patience_s: float) -> RedisWire:
     """A new connection to a server, ready for commands."""
     loop = asyncio.get_running_loop()
 
-    def made() -> Wire:
-        return Wire(patience_s)
+    def made() -> RedisWire:
+        return RedisWire(patience_s)
 
     async with asyncio.timeout(address.connect_timeout_s):
         if address.path is not None:
@@ -177,7 +177,7 @@ async def connect(address: Address, place: tuple[str, int], *, patience_s: float
     return wire
 
 
-async def _introduce(wire: Wire, address: Address) -> None:
+async def _introduce(wire: RedisWire, address: RedisAddress) -> None:
     if address.username is not None or address.password is not None:
         who = () if address.username is None else (address.username,)
         await wire.ask("AUTH", *who, address.password or "")
@@ -185,7 +185,7 @@ async def _introduce(wire: Wire, address: Address) -> None:
         await wire.ask("SELECT", address.db)
 
 
-def _tls(address: Address) -> ssl.SSLContext:
+def _tls(address: RedisAddress) -> ssl.SSLContext:
     options = address.tls_options
     context = ssl.create_default_context()
     context.check_hostname = options["ssl_check_hostname"]

@@ -10,8 +10,8 @@ memory, on which the rules of the memory store decide.
 - `sessions.py` heartbeats; `poller.py` hearing of others
 """
 
-from .base import About
+from .base import RegistryInfo
 from .factory import open_registry, prepare_registry
 from .store import JobRegistry
 
-__all__ = ["About", "JobRegistry", "open_registry", "prepare_registry"]
+__all__ = ["JobRegistry", "RegistryInfo", "open_registry", "prepare_registry"]

@@ -18,21 +18,21 @@ from ..port import Observer, Written
 from ..shutdown import Shutdown
 from ..store_loop import StoreLoop
 from ..versioned import VersionedStore
-from .commit_queue import Line, Op, Sleep
+from .commit_queue import CommitQueue, Op, Sleep
 from .files import encoded
 from .follower import Follower
-from .log import Head, Log
+from .log import Log, LogHead
 from .poller import Poller
 from .replica import Replica
-from .sessions import Sessions
-from .snapshots import Roller
+from .sessions import RegistrySessions
+from .snapshots import SnapshotWriter
 
 T = TypeVar("T")
 Work = Callable[[MemoryStore], Awaitable[T]]
 Prepare = Callable[[], Awaitable[None]]
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class RegistryInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Where a registry stands."""
 
     commits: int
@@ -42,7 +42,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     events: int
 
 
-class Base:
+class RegistryParts:
     """What the operations of the port are made of."""
 
     def __init__(
@@ -64,11 +64,11 @@ class Base:
         hub = WakeHub()
         self.log = Log(store)
         self.follower = Follower(self.log, lambda: Replica(clock, chain, clock_name=machine), clock, hub.notify)
-        self.line = Line(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
+        self.line = CommitQueue(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
         self.line.on_written = self._tell
-        self.roller = Roller(self.follower, clock, self._capture, part_bytes=part_bytes)
+        self.roller = SnapshotWriter(self.follower, clock, self._capture, part_bytes=part_bytes)
         self.line.after_commit = self.roller.committed
-        self.sessions = Sessions(self.log, clock, machine, lambda: self.follower.replica.tables.sessions)
+        self.sessions = RegistrySessions(self.log, clock, machine, lambda: self.follower.replica.tables.sessions)
         self.poller = Poller(hub, home, self._look, every_s=poll_s)
         self._ending = Shutdown()
         self._busy: set[asyncio.Task[object]] = set()
@@ -124,17 +124,19 @@ class Base:
         await self.line.settled()
         await self.store.close()
 
-    async def about(self) -> About:
+    async def about(self) -> RegistryInfo:
         """Where it stands."""
 
-        async def look() -> About:
+        async def look() -> RegistryInfo:
             seen = await self.log.head()
-            head = seen.head if seen else Head()
+            head = seen.head if seen else LogHead()
 
-            async def taken(_: MemoryStore) -> About:
+            async def taken(_: MemoryStore) -> RegistryInfo:
                 replica = self.follower.replica
                 events = sum(len(each) for each in replica.tables.rows.events.values())
-                return About(commits=replica.number, snapshot=head.number, snapshot_bytes=head.size, events=events)
+                return RegistryInfo(
+                    commits=replica.number, snapshot=head.number, snapshot_bytes=head.size, events=events
+                )
 
             return await self.line.run(Op(taken, reads=True))
 

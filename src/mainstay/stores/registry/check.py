@@ -7,7 +7,7 @@ from typing import Any
 
 from ..memory import MemoryStore
 from ..port import Violation
-from .commit_queue import Line, Op
+from .commit_queue import CommitQueue, Op
 from .documents import Line as Document
 from .follower import Follower
 from .replica import Replica
@@ -18,7 +18,7 @@ _MEETINGS = 50
 _OWN = ("left_ms", "clock", "until_ms")
 
 
-async def differences(line: Line, follower: Follower) -> list[Violation]:
+async def differences(line: CommitQueue, follower: Follower) -> list[Violation]:
     """Read the snapshot and the log from the beginning, and compare with the replica at the same number."""
     anew = follower.again()
 

@@ -23,7 +23,7 @@ from ..versioned import UpdateCounts, WriteUnsure
 from .files import encoded
 from .follower import Follower, Notify
 from .log import Commit
-from .pace import Pace
+from .pace import CommitPace
 
 log = logging.getLogger("mainstay.stores.registry")
 
@@ -78,7 +78,7 @@ class Op(Generic[T]):
             self.future.set_exception(error)
 
 
-class Line:
+class CommitQueue:
     """Where operations wait for their turn. All of it on one event loop."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Line:
         self._notify = notify
         self._rng = rng
         self._sleep = sleep
-        self._pace = Pace(rng)
+        self._pace = CommitPace(rng)
         self._waiting: list[Op[Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._doubtful: dict[str, list[Op[Any]]] = {}

@@ -12,7 +12,7 @@ from ...storage.urls import shown_url, split_url
 from ..audit_key import admit_fingerprint
 from ..port import JobStore
 from ..versioned import open_versioned, prepare_versioned
-from .log import Head, Log, no_registry
+from .log import Log, LogHead, no_registry
 from .store import PART_BYTES, JobRegistry
 
 _OWN = ("poll", "create")
@@ -28,7 +28,7 @@ async def prepare_registry(url: str, *, clock: Clock, chain: Chain) -> list[str]
     log = Log(await open_versioned(_below(url, options)))
     try:
         there = await log.head() is not None
-        seen = await log.begin(Head(audit=chain.fingerprint, made_ms=clock.now_ms()))
+        seen = await log.begin(LogHead(audit=chain.fingerprint, made_ms=clock.now_ms()))
         admit_fingerprint(seen.head.audit, chain.fingerprint, log.store.place)
     finally:
         await log.store.close()

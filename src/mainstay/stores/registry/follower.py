@@ -12,7 +12,7 @@ from ...errors import StoreUnavailable
 from ..change_check import topics
 from .documents import Line
 from .files import damaged, unpacked
-from .log import HEAD, Commit, Head, Log, commit_key, head_gone
+from .log import HEAD, Commit, Log, LogHead, commit_key, head_gone
 from .replica import Replica
 
 #: commits in one chunk of events, and the least between two snapshots
@@ -157,7 +157,7 @@ class Follower:
             f"the snapshot of {self.log.store.place} was replaced again and again while it was read; try again"
         )
 
-    async def load(self, head: Head) -> Replica | None:
+    async def load(self, head: LogHead) -> Replica | None:
         """The replica that a snapshot holds; None if it is gone by now."""
         replica = self._make()
         if not head.snapshot:

@@ -46,7 +46,7 @@ class CellBefore(msgspec.Struct, frozen=True):
 Entry = RowBefore | WaitBefore | CellBefore
 
 
-class Table(dict[K, V]):
+class JournaledTable(dict[K, V]):
     """A dictionary that notes what it is about to lose."""
 
     def __init__(self, name: str, entries: list[Entry]) -> None:
@@ -94,7 +94,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.small: dict[str, Table[Any, Any]] = {}
+        self.small: dict[str, JournaledTable[Any, Any]] = {}
         self.tables = Tables(self._make)
         self.tables.rows.touch = self._touch_row
         self.tables.rows.waits.touch = self._touch_wait
@@ -132,7 +132,7 @@ class Journal:
         rows.waits.over.clear()
 
     def _make(self, name: str) -> dict[Any, Any]:
-        table = self.small[name] = Table(name, self.entries)
+        table = self.small[name] = JournaledTable(name, self.entries)
         return table
 
     def _touch_row(self, job_id: str) -> None:

@@ -68,7 +68,7 @@ class Commit(msgspec.Struct, frozen=True):
     size: int
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class LogHead(msgspec.Struct, frozen=True, kw_only=True):
     """Where a reader begins."""
 
     schema: tuple[int, int] = SCHEMA
@@ -97,11 +97,11 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 class SeenHead(msgspec.Struct, frozen=True):
     """The head, and what it takes to replace it."""
 
-    head: Head
+    head: LogHead
     version: str
     raw: dict[str, Any]
 
-    def document(self, head: Head) -> bytes:
+    def document(self, head: LogHead) -> bytes:
         """Another head; what a newer program wrote beside what we know stays."""
         return encoded({**self.raw, **msgspec.to_builtins(head)})
 
@@ -177,7 +177,7 @@ class Log:
         try:
             raw = msgspec.json.decode(found.value)
             check_schema(raw, self.where(HEAD))
-            seen = SeenHead(msgspec.convert(raw, Head), found.version, raw)
+            seen = SeenHead(msgspec.convert(raw, LogHead), found.version, raw)
         except (msgspec.MsgspecError, LookupError, TypeError) as error:
             raise damaged(self.where(HEAD), error) from None
         self._compare(seen.head)
@@ -199,7 +199,7 @@ class Log:
         """What says, in everything that is written, which registry it belongs to."""
         return {"registry": self.identity} if self.identity else {}
 
-    def _compare(self, head: Head) -> None:
+    def _compare(self, head: LogHead) -> None:
         added = self.identity == "" and head.identity_added
         if self.identity is None or added:
             self.identity = head.identity
@@ -218,7 +218,7 @@ class Log:
             return found
         raise no_registry(self.store.place)
 
-    async def begin(self, head: Head) -> SeenHead:
+    async def begin(self, head: LogHead) -> SeenHead:
         """The head, made if there is none. If the head was lost and the log is whole, it is made from the log."""
         while True:
             if found := await self.head():
@@ -241,7 +241,7 @@ class Log:
                 return found[0]
         return ""
 
-    async def move_head(self, seen: SeenHead, head: Head) -> bool:
+    async def move_head(self, seen: SeenHead, head: LogHead) -> bool:
         """False: somebody else has moved it."""
         return await self.store.put(HEAD, seen.document(head), seen.version) is not None
 

@@ -28,10 +28,10 @@ _MOST_IN_A_ROW, _BREATHS, _ASIDE = 24, 3.0, 8.0
 _NEW = 0.2
 
 
-class Pace:
+class CommitPace:
     """Fed with what is committed, by whom, and how long it took; times in seconds of any steady clock.
 
-    >>> pace = Pace(random.Random(1))
+    >>> pace = CommitPace(random.Random(1))
     >>> pace.made(10.0, took_s=0.05); pace.wait_s(10.0)
     0.0
     >>> pace.saw("another", 10.0); 0.05 < pace.wait_s(10.0) < 0.25

@@ -48,7 +48,7 @@ class _Seen(msgspec.Struct):
     read_ms: int
 
 
-class Sessions:
+class RegistrySessions:
     """The documents, and `view`: what the replica's store knows of them."""
 
     def __init__(self, log: Log, clock: Clock, machine: str, view: Callable[[], dict[str, Session]]) -> None:

@@ -21,7 +21,7 @@ from ...clock import Clock
 from ...errors import MainstayError, StoreError
 from .files import SCHEMA, always_packed, encoded, packed, split
 from .follower import BLOCK, REMOVED_AFTER_S, Follower
-from .log import Head, SeenHead, commit_key
+from .log import LogHead, SeenHead, commit_key
 
 log = logging.getLogger("mainstay.stores.registry")
 
@@ -48,7 +48,7 @@ def chunk_key(block: int) -> str:
     return f"events/{block * BLOCK + 1:012d}-{(block + 1) * BLOCK:012d}.ndjson.zst"
 
 
-class Roller:
+class SnapshotWriter:
     """Rolls in the background, one at a time."""
 
     def __init__(self, follower: Follower, clock: Clock, capture: Capture, *, part_bytes: int) -> None:
@@ -127,7 +127,7 @@ class Roller:
         finally:
             self._task = None
 
-    def _is_due(self, head: Head, number: int) -> bool:
+    def _is_due(self, head: LogHead, number: int) -> bool:
         commits = number - head.number
         if commits < BLOCK:
             return False
@@ -153,7 +153,7 @@ class Roller:
                 found += [raw for raw, line in commit.lines if line["t"] == "event"]
         return found
 
-    def _old_number(self, head: Head) -> int:
+    def _old_number(self, head: LogHead) -> int:
         """The newest snapshot of which it is sure that it has been there for an hour; 0: of none."""
         now, wall = self._clock.lease_ms(), self._clock.now_ms()
         watched = [number for number, seen in self._first_seen.items() if now - seen >= REMOVED_AFTER_S * 1000]
@@ -181,7 +181,7 @@ class Roller:
                 await store.delete(key, found.version)
 
 
-def _past(head: Head, now_ms: int) -> tuple[tuple[int, int], ...]:
+def _past(head: LogHead, now_ms: int) -> tuple[tuple[int, int], ...]:
     """The snapshots to remember when the head's is followed by another."""
     kept = [(number, at_ms) for number, at_ms in head.past if now_ms - at_ms < 2 * _SURELY_OLD_MS]
     if head.number and (not kept or head.at_ms - kept[-1][1] >= 3_600_000):

@@ -38,10 +38,10 @@ from ..port import (
 from ..session_names import admit_session
 from ..store_loop import StoreLoop
 from ..versioned import UpdateCounts, VersionedStore, WriteUnsure
-from .base import About, Base
+from .base import RegistryInfo, RegistryParts
 from .check import differences
 from .commit_queue import Op, Sleep
-from .log import Head
+from .log import LogHead
 from .sessions import name_of
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class JobRegistry:
     [None]
     """
 
-    def __init__(self, base: Base, *, url: str, clock: Clock, chain: Chain) -> None:
+    def __init__(self, base: RegistryParts, *, url: str, clock: Clock, chain: Chain) -> None:
         self.url = url
         self.clock = clock
         self.chain = chain
@@ -104,7 +104,7 @@ class JobRegistry:
         async def begin() -> Self:
             store = await opener()
             try:
-                base = Base(
+                base = RegistryParts(
                     home,
                     store,
                     clock=clock,
@@ -115,7 +115,7 @@ class JobRegistry:
                     part_bytes=part_bytes,
                     machine=name_of(clock) if machine is None else machine,
                 )
-                fresh = Head(audit=chain.fingerprint, made_ms=clock.now_ms())
+                fresh = LogHead(audit=chain.fingerprint, made_ms=clock.now_ms())
                 seen = await (base.log.begin(fresh) if create else base.log.there())
                 admit_fingerprint(seen.head.audit, chain.fingerprint, store.place)
                 await base.follower.catch_up()
@@ -146,7 +146,7 @@ class JobRegistry:
     async def close(self) -> None:
         await self._base.close()
 
-    async def about(self) -> About:
+    async def about(self) -> RegistryInfo:
         """Where it stands, for whoever runs it."""
         return await self._base.about()
 

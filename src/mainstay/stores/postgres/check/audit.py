@@ -17,7 +17,7 @@ from ...bounds import LONGEST_LEAD_MS
 from ...open_claim import claim_event
 from ...port import Audited, Violation
 from ...violations import bad_lead, stray_refusal
-from ..connection.engine import Engine, Tx
+from ..connection.engine import PostgresEngine, PostgresTx
 from ..connection.pool import Db
 from ..rows.codec import (
     INSERT_EVENTS,
@@ -63,7 +63,7 @@ async def audit(db: Db, after: str, limit: int, chain: Chain) -> list[Audited]:
     ]
 
 
-async def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event], chain: Chain) -> bool:
+async def mend(tx: PostgresTx, found: Audited, after: Job, events: Sequence[Event], chain: Chain) -> bool:
     row = await tx.db.fetchrow(f"{SELECT_JOB} WHERE id = $1 FOR UPDATE", found.key)
     if row is None or row["version"] != found.job.version:
         return False
@@ -87,7 +87,7 @@ async def mend(tx: Tx, found: Audited, after: Job, events: Sequence[Event], chai
     return True
 
 
-async def fast_findings(engine: Engine) -> tuple[str, ...]:
+async def fast_findings(engine: PostgresEngine) -> tuple[str, ...]:
     """A glance at open: what the indexes alone can show."""
     known = [*JOB.states, *UNIT.states]
     findings = []
@@ -120,14 +120,14 @@ _GLANCED = {
 # -- the check ----------------------------------------------------------------------------------
 
 
-async def check(engine: Engine, chain: Chain, *, repair: bool) -> list[Violation]:
+async def check(engine: PostgresEngine, chain: Chain, *, repair: bool) -> list[Violation]:
     """All the engine can see, in an order in which repairs build on each other."""
     missing = await engine.read(lambda db: schema_objects.missing(db, engine.address))
     unsure = {index.name for index in missing.indexes if index.unique}
     found: list[Violation] = []
     if not repair:
         looks = (*_LOOKS, _leads(engine.given_lease_ms))
-        return await engine.read(lambda db: _looked(Tx(db, 0, 0), chain, missing, unsure, looks))
+        return await engine.read(lambda db: _looked(PostgresTx(db, 0, 0), chain, missing, unsure, looks))
     if unsure:
         found += await engine.transact(lambda tx: duplicates.check(tx, unsure, chain, repair=True))
     found += await schema_objects.make(engine, missing)
@@ -139,15 +139,15 @@ async def check(engine: Engine, chain: Chain, *, repair: bool) -> list[Violation
 class _Look(Protocol):
     """One of the things to look at."""
 
-    def __call__(self, tx: Tx, chain: Chain, /, *, repair: bool) -> Awaitable[list[Violation]]: ...
+    def __call__(self, tx: PostgresTx, chain: Chain, /, *, repair: bool) -> Awaitable[list[Violation]]: ...
 
 
-def _repairing(look: _Look, chain: Chain) -> Callable[[Tx], Awaitable[list[Violation]]]:
+def _repairing(look: _Look, chain: Chain) -> Callable[[PostgresTx], Awaitable[list[Violation]]]:
     return lambda tx: look(tx, chain, repair=True)
 
 
 async def _looked(
-    tx: Tx, chain: Chain, missing: schema_objects.Missing, unsure: set[str], looks: Iterable[_Look]
+    tx: PostgresTx, chain: Chain, missing: schema_objects.MissingObjects, unsure: set[str], looks: Iterable[_Look]
 ) -> list[Violation]:
     """Nothing is written; `tx` is of a moment that does not pass."""
     found = await duplicates.check(tx, unsure, chain, repair=False)
@@ -157,7 +157,7 @@ async def _looked(
     return found
 
 
-async def _stray_events(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+async def _stray_events(tx: PostgresTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Events of a job that is not there and was not deleted: kept, and closed with a tombstone."""
     strays = await tx.db.fetch(
         "SELECT job_id::text, max(seq) FROM mainstay.events "
@@ -182,7 +182,7 @@ def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
     return Event(*body, chain.digest(last.digest, body))
 
 
-async def _tallies(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
+async def _tallies(tx: PostgresTx, _chain: Chain, *, repair: bool) -> list[Violation]:
     """What is counted wrong stays wrong by as much, whatever is written meanwhile: the difference is what is mended."""
     rows = await tx.db.fetch(
         "SELECT queue, status, sum(kept)::bigint, sum(present)::bigint FROM ("
@@ -199,7 +199,7 @@ async def _tallies(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-async def _stranded_keys(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
+async def _stranded_keys(tx: PostgresTx, _chain: Chain, *, repair: bool) -> list[Violation]:
     """Blocked rows that nothing will bring back: their key has a free slot and nothing ready in their queue."""
     rows = await tx.db.fetch(
         "WITH blocked AS MATERIALIZED (SELECT concurrency_key AS key, queue, count(*) AS n FROM mainstay.jobs "
@@ -219,7 +219,7 @@ async def _stranded_keys(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violati
     return found
 
 
-async def _stray_refusals(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
+async def _stray_refusals(tx: PostgresTx, _chain: Chain, *, repair: bool) -> list[Violation]:
     strays = "FROM mainstay.refusals WHERE NOT EXISTS (SELECT FROM mainstay.jobs WHERE jobs.id = refusals.job_id)"
     rows = await tx.db.fetch(f"SELECT DISTINCT job_id::text {strays}")
     if repair and rows:
@@ -230,7 +230,7 @@ async def _stray_refusals(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violat
 def _leads(given_lease_ms: int | None) -> _Look:
     """Leads that end too far ahead. `given_lease_ms`: the time, where it is not the server's."""
 
-    async def look(tx: Tx, _chain: Chain, *, repair: bool) -> list[Violation]:
+    async def look(tx: PostgresTx, _chain: Chain, *, repair: bool) -> list[Violation]:
         latest = f"(SELECT mainstay.clock($1) + {LONGEST_LEAD_MS})"
         where = f"WHERE until_ms > {latest}"
         rows = await tx.db.fetch(f"SELECT name, holder, until_ms FROM mainstay.leaders {where}", given_lease_ms)

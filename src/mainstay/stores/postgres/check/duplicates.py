@@ -12,11 +12,11 @@ import msgspec
 from ....lifecycle import Chain, Move, apply
 from ....model import Job
 from ...port import Violation
-from ..connection.engine import Tx
+from ..connection.engine import PostgresTx
 from ..rows.codec import INSERT_EVENTS, JOB_COLUMNS, JOB_FIELDS, REWRITE_JOB, event_arrays, job_values, readable_job
 
 
-async def check(tx: Tx, unsure: Collection[str], chain: Chain, *, repair: bool) -> list[Violation]:
+async def check(tx: PostgresTx, unsure: Collection[str], chain: Chain, *, repair: bool) -> list[Violation]:
     """`unsure` are the names of the unique indexes that cannot be relied on."""
     found: list[Violation] = []
     if "jobs_id" in unsure:
@@ -28,7 +28,7 @@ async def check(tx: Tx, unsure: Collection[str], chain: Chain, *, repair: bool) 
     return found
 
 
-async def _ids(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+async def _ids(tx: PostgresTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Two rows with one id: the one with the longest history is the job; the others get ids of their own and are
     quarantined, so that nothing is lost."""
     found = []
@@ -47,7 +47,7 @@ async def _ids(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-async def _set_apart(tx: Tx, place: str, job: Job, chain: Chain) -> str:
+async def _set_apart(tx: PostgresTx, place: str, job: Job, chain: Chain) -> str:
     page, line = place.strip("()").split(",")
     fresh = f"{job.id[:24]}{int(page):08x}{int(line):04x}"
     copy = msgspec.structs.replace(job, id=fresh, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
@@ -61,7 +61,7 @@ async def _set_apart(tx: Tx, place: str, job: Job, chain: Chain) -> str:
     return fresh
 
 
-async def _keys(tx: Tx, *, repair: bool) -> list[Violation]:
+async def _keys(tx: PostgresTx, *, repair: bool) -> list[Violation]:
     twice = await tx.db.fetch(
         "SELECT scope, name, count(*), min(ctid)::text FROM mainstay.keys GROUP BY scope, name HAVING count(*) > 1"
     )
@@ -77,7 +77,7 @@ async def _keys(tx: Tx, *, repair: bool) -> list[Violation]:
     return found
 
 
-async def _uniques(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+async def _uniques(tx: PostgresTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Two unsettled jobs with one unique key: the first stays. Another goes to the shelf, where a person finds it,
     unless somebody works on it: then it is left to end by itself."""
     found = []
@@ -101,7 +101,7 @@ async def _uniques(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-async def _shelve(tx: Tx, job: Job, why: str, chain: Chain) -> None:
+async def _shelve(tx: PostgresTx, job: Job, why: str, chain: Chain) -> None:
     shelf = "cancelled" if job.is_unit else "quarantined"
     moved = apply(job, Move(to=shelf, reason=why, flag="repair"), now_ms=tx.now_ms, actor="check", chain=chain)
     await tx.db.execute(f"{REWRITE_JOB} WHERE id = ${len(JOB_FIELDS) + 1}", *job_values(moved.job), job.id)

@@ -14,8 +14,8 @@ import asyncpg
 
 from ....errors import StoreDamaged
 from ...port import Violation
-from ..connection.address import Address
-from ..connection.engine import Engine
+from ..connection.address import PostgresAddress
+from ..connection.engine import PostgresEngine
 from ..connection.pool import Db
 from ..schema.definition import MIGRATIONS, VERSION, functions
 
@@ -28,7 +28,7 @@ _GONE = re.compile(r"DROP INDEX (?:CONCURRENTLY )?(?:IF EXISTS )?mainstay\.(\w+)
 _FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\(")
 
 
-class Index(NamedTuple):
+class SchemaIndex(NamedTuple):
     """An index as it was declared."""
 
     name: str
@@ -39,31 +39,31 @@ class Index(NamedTuple):
     """the statement that makes it"""
 
 
-class Objects(NamedTuple):
+class SchemaObjects(NamedTuple):
     """All that belongs to a schema of this version."""
 
     columns: dict[str, frozenset[str]]
     """of each table"""
-    indexes: dict[str, Index]
+    indexes: dict[str, SchemaIndex]
     functions: frozenset[str]
 
 
 @cache
-def declared() -> Objects:
+def declared() -> SchemaObjects:
     script = "\n".join(MIGRATIONS)
     columns = {name: frozenset(_COLUMN.findall(body)) for name, body in _TABLE.findall(script)}
     for table, column in _MORE_COLUMNS.findall(script):
         columns[table] |= {column}
-    return Objects(
+    return SchemaObjects(
         columns,
         _last_of(MIGRATIONS),
         frozenset(_FUNCTION.findall(functions())),
     )
 
 
-def _last_of(migrations: Sequence[str]) -> dict[str, Index]:
+def _last_of(migrations: Sequence[str]) -> dict[str, SchemaIndex]:
     """The indexes that the last migration leaves."""
-    indexes: dict[str, Index] = {}
+    indexes: dict[str, SchemaIndex] = {}
     for script in migrations:
         made = {index.name: index for index in _indexes(script)}
         for name in _GONE.findall(script):
@@ -72,19 +72,19 @@ def _last_of(migrations: Sequence[str]) -> dict[str, Index]:
     return indexes
 
 
-def _indexes(script: str) -> Iterator[Index]:
+def _indexes(script: str) -> Iterator[SchemaIndex]:
     for table, body in _TABLE.findall(script):
         for name, key in _PRIMARY.findall(body):
-            yield Index(name, table, True, True, f"CREATE UNIQUE INDEX {name} ON mainstay.{table} ({key})")
+            yield SchemaIndex(name, table, True, True, f"CREATE UNIQUE INDEX {name} ON mainstay.{table} ({key})")
     for found in _INDEX.finditer(script):
         unique, name, table = found.groups()
-        yield Index(name, table, bool(unique), False, found.group().replace(" CONCURRENTLY", ""))
+        yield SchemaIndex(name, table, bool(unique), False, found.group().replace(" CONCURRENTLY", ""))
 
 
-class Missing(NamedTuple):
+class MissingObjects(NamedTuple):
     """What is declared and not there."""
 
-    indexes: list[Index]
+    indexes: list[SchemaIndex]
     unsound: frozenset[str]
     """those of them that are there, but invalid or not unique"""
     functions: list[str]
@@ -122,7 +122,7 @@ JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1
 _VERSION = "SELECT value FROM mainstay.facts WHERE name = 'version'"
 
 
-async def missing(db: Db, address: Address) -> Missing:
+async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
     """Compare with the server's catalogue. Raises `StoreDamaged` for a table that is not as declared: what stood there
     is gone, and nothing here can make it anew."""
     ours = declared()
@@ -138,18 +138,18 @@ async def missing(db: Db, address: Address) -> Missing:
             )
     if int(await db.fetchval(_VERSION) or 0) > VERSION:
         # which indexes and functions it needs, the newer version knows
-        return Missing(indexes=[], unsound=frozenset(), functions=[])
+        return MissingObjects(indexes=[], unsound=frozenset(), functions=[])
     rows = await db.fetch(_INDEXES, address.schema)
     found = {name: valid and (unique or not _must_be_unique(name)) for name, unique, valid in rows}
     made = {row[0] for row in await db.fetch(_FUNCTIONS, address.schema)}
-    return Missing(
+    return MissingObjects(
         indexes=[index for index in ours.indexes.values() if not found.get(index.name)],
         unsound=frozenset(name for name, sound in found.items() if not sound),
         functions=sorted(ours.functions - made),
     )
 
 
-async def make(engine: Engine, lost: Missing) -> list[Violation]:
+async def make(engine: PostgresEngine, lost: MissingObjects) -> list[Violation]:
     """Make anew what is missing, beside running work; what could not be made is told without a word of repair."""
     done: dict[str, str] = {}
     for index in lost.indexes:
@@ -161,7 +161,7 @@ async def make(engine: Engine, lost: Missing) -> list[Violation]:
     return lost.told(done)
 
 
-async def _built(db: Db, *, index: Index) -> bool:
+async def _built(db: Db, *, index: SchemaIndex) -> bool:
     """Whether it could be made; not so while there are rows that it forbids."""
     await db.execute(f"DROP INDEX CONCURRENTLY IF EXISTS mainstay.{index.name}")
     try:

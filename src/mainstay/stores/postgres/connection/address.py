@@ -58,7 +58,7 @@ _HOST = re.compile(r"(?:\[[^\[\]]*\]|[^\[\]:]*)(?::[0-9]{0,5})?")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed URL. Show `shown`, never the rest: it has the password."""
 
     shown: str
@@ -84,7 +84,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"Address({self.shown!r}, schema={self.schema!r})"
 
 
-def parse(url: str, options: Mapping[str, str]) -> Address:
+def parse(url: str, options: Mapping[str, str]) -> PostgresAddress:
     """Read a store URL and its options; refuses what it does not know.
 
     >>> parse("postgresql://ann:secret@db/jobs", {"schema": "shop"})
@@ -102,7 +102,7 @@ def parse(url: str, options: Mapping[str, str]) -> Address:
         raise InvalidInput("store", f"{shown!r} names no database; write postgresql://user@host/database")
     passed_on = urlencode({name: value for name, value in options.items() if name in _PASSED_ON})
     head = url.partition("?")[0]
-    return Address(
+    return PostgresAddress(
         shown=shown,
         dsn=f"{head}?{passed_on}" if passed_on else head,
         schema=_schema(options.get("schema", "mainstay")),

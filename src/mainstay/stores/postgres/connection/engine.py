@@ -20,10 +20,10 @@ from ...change_check import entered, falls_due
 from ...durability import Durability
 from ...port import Written
 from ...server_clock import ServerClock
-from .address import Address
+from .address import PostgresAddress
 from .durability import COMMITS
 from .errors import is_clash, is_lost, translated, unavailable
-from .pool import DEFAULT, Db, Pool, begin, hear
+from .pool import DEFAULT, Db, PostgresPool, begin, hear
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -40,7 +40,7 @@ _VITAL = 2
 _TRUSTED_MS = 60_000
 
 
-class Tx:
+class PostgresTx:
     """One write transaction: the connection, its time, and what to do after the commit."""
 
     def __init__(self, db: Db, now_ms: int, lease_ms: int) -> None:
@@ -116,10 +116,10 @@ Told = Callable[[Sequence[Written], Counter[str]], None]
 Ringer = Callable[[str], str | None]
 
 
-class Engine:
+class PostgresEngine:
     """All connections for statements of one open store."""
 
-    def __init__(self, address: Address, clock: Clock, *, rng: random.Random | None = None) -> None:
+    def __init__(self, address: PostgresAddress, clock: Clock, *, rng: random.Random | None = None) -> None:
         self.address = address
         self._rng = rng or random.Random()
         self._given = None if isinstance(clock, SystemClock) else clock
@@ -127,8 +127,8 @@ class Engine:
         self._server_clock = server_clock
         self.clock: Clock = self._given or server_clock or clock
         """the server's time, or the clock that was given instead (tests do)"""
-        self._pool = Pool(address, server_clock, most=address.pool)
-        self._vital = Pool(address, server_clock, most=_VITAL)
+        self._pool = PostgresPool(address, server_clock, most=address.pool)
+        self._vital = PostgresPool(address, server_clock, most=_VITAL)
         self._heard_ms = 0.0
         self.told: Told = _nobody
         """called after each commit that wrote rows"""
@@ -197,13 +197,13 @@ class Engine:
         return await self.again(attempt)
 
     async def transact(
-        self, run: Callable[[Tx], Awaitable[T]], *, lasting: bool = True, durability: Durability | None = None
+        self, run: Callable[[PostgresTx], Awaitable[T]], *, lasting: bool = True, durability: Durability | None = None
     ) -> T:
         """Several statements that are written together or not at all. `run` may be called more than once; what it keeps
         outside of its transaction must not mind."""
         level = self.level(durability, lasting=lasting)
 
-        async def attempt() -> tuple[T, Tx]:
+        async def attempt() -> tuple[T, PostgresTx]:
             async with self._pool.take(level) as db:
                 await db.raw.execute(begin(self.address, level))
                 tx = await self._tx(db)
@@ -214,8 +214,8 @@ class Engine:
         return value
 
     def tell(self, written: Sequence[Written], woken: Counter[str] | None = None) -> None:
-        """For statements that wrote rows without a `Tx`, once they are committed: have the observer and whoever waits
-        know."""
+        """Tell the observer and the waiting subscribers what a statement wrote without a `PostgresTx`, after its
+        commit."""
         if not written and not woken:
             return
         try:
@@ -255,15 +255,15 @@ class Engine:
     def _place(self) -> str:
         return self.address.shown
 
-    async def _tx(self, db: Db) -> Tx:
+    async def _tx(self, db: Db) -> PostgresTx:
         if self._given is not None:
-            return Tx(db, self._given.now_ms(), self._given.lease_ms())
+            return PostgresTx(db, self._given.now_ms(), self._given.lease_ms())
         assert self._server_clock is not None
         now_ms = await hear(db, self._server_clock)
         self._heard_ms = self._server_clock.steady()
-        return Tx(db, now_ms, now_ms)
+        return PostgresTx(db, now_ms, now_ms)
 
-    async def _filled(self, tx: Tx, run: Callable[[Tx], Awaitable[T]]) -> T:
+    async def _filled(self, tx: PostgresTx, run: Callable[[PostgresTx], Awaitable[T]]) -> T:
         value = await run(tx)
         await tx.finish()
         return value

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Collection
 
 from ....errors import Conflict, StoreUnavailable
-from .permanent import Line
+from .permanent import PermanentConnection
 from .pool import Db
 
 log = logging.getLogger("mainstay.stores.postgres")
@@ -24,10 +24,10 @@ _TRY = "SELECT pg_try_advisory_lock(mainstay.lock_of($1))"
 _TRIES, _BETWEEN_S = 60, 0.05
 
 
-class SessionLocks:
+class PostgresSessionLocks:
     """The locks of this process's sessions; taken again after each loss of the connection."""
 
-    def __init__(self, line: Line | None) -> None:
+    def __init__(self, line: PermanentConnection | None) -> None:
         self._line = line
         self._held: set[str] = set()
         self._missing: set[str] = set()

@@ -17,7 +17,7 @@ from typing import TypeVar
 import asyncpg
 import msgspec
 
-from .address import Address
+from .address import PostgresAddress
 from .engine import wait_s
 from .errors import is_lost, unavailable
 from .pool import Db, connect
@@ -39,10 +39,10 @@ _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AN
 Hook = Callable[[Db], Awaitable[None]]
 
 
-class Line:
+class PermanentConnection:
     """A connection that comes back by itself. Lives on the home loop."""
 
-    def __init__(self, address: Address, *, rng: random.Random | None = None) -> None:
+    def __init__(self, address: PostgresAddress, *, rng: random.Random | None = None) -> None:
         self._address = address
         # one try must not take all the time there is
         self._hurried = msgspec.structs.replace(address, connect_timeout_s=min(address.connect_timeout_s, TRY_S))

@@ -19,7 +19,7 @@ import asyncpg
 from ....errors import MainstayError
 from ...server_clock import ServerClock
 from ..schema.definition import placed
-from .address import Address
+from .address import PostgresAddress
 from .timeouts import IDLE_S
 
 #: milliseconds of the server's clock
@@ -57,10 +57,10 @@ class Db:
         return tag
 
 
-class Pool:
+class PostgresPool:
     """At most `most` connections; more callers wait for their turn."""
 
-    def __init__(self, address: Address, clock: ServerClock | None, *, most: int) -> None:
+    def __init__(self, address: PostgresAddress, clock: ServerClock | None, *, most: int) -> None:
         self._address = address
         self._most = most
         self._clock = clock
@@ -112,7 +112,7 @@ class Pool:
         return db
 
 
-async def connect(address: Address, level: str = DEFAULT, clock: ServerClock | None = None) -> Db:
+async def connect(address: PostgresAddress, level: str = DEFAULT, clock: ServerClock | None = None) -> Db:
     """A new connection, ready for statements. What its server says of the time is told to the clock."""
     settings = {} if "application_name=" in address.dsn else {"application_name": "mainstay"}
     raw = await asyncpg.connect(
@@ -152,7 +152,7 @@ async def hang_up(db: Db) -> None:
         await db.raw.close(timeout=2)
 
 
-def begin(address: Address, level: str) -> str:
+def begin(address: PostgresAddress, level: str) -> str:
     """How a transaction starts. Behind a pooler it brings all its settings: those of the connection are anybody's."""
     text = "BEGIN ISOLATION LEVEL READ COMMITTED"
     if address.listen:
@@ -161,7 +161,7 @@ def begin(address: Address, level: str) -> str:
     return ";".join([text, *(f"SET LOCAL {name} TO {value}" for name, value in chosen.items())])
 
 
-def _settings(address: Address) -> dict[str, str]:
+def _settings(address: PostgresAddress) -> dict[str, str]:
     return {
         "lock_timeout": str(round(address.lock_timeout_s * 1000)),
         "idle_session_timeout": "0",  # a connection that waits is no forgotten one

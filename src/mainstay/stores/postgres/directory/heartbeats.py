@@ -13,7 +13,7 @@ import msgspec
 
 from ....lifecycle import JOB, UNIT
 from ...port import ClaimReport, Pulse
-from ..connection.engine import Engine
+from ..connection.engine import PostgresEngine
 from ..rows.codec import read_text
 from ..write import reports as reporting
 
@@ -24,10 +24,10 @@ _STOPPING = sorted({*JOB.named("stopping"), *UNIT.named("stopping")})
 _Claim = tuple[str, str, int]
 
 
-class Beats:
+class Heartbeats:
     """The beats and reports of one open store."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: PostgresEngine) -> None:
         self._engine = engine
         self._kept: dict[_Claim, ClaimReport] = {}
         """what could not be stored yet"""

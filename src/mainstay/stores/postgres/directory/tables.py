@@ -14,7 +14,7 @@ from ...bounds import TICKS_KEPT_MS
 from ...port import InsertResult, NewJob, Overdue
 from ...records import MORE, QUEUES, SCHEDULES, SESSIONS
 from ...routes import offer_from, offer_text
-from ..connection.engine import Engine, Tx
+from ..connection.engine import PostgresEngine, PostgresTx
 from ..rows.codec import SELECT_JOB, read_text, readable_job, stored_text
 from ..write import changes
 from ..write.selection import free_slots
@@ -86,7 +86,7 @@ ON CONFLICT (name) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name
 # -- sessions ---------------------------------------------------------------------------------
 
 
-async def open_session(engine: Engine, session: Session, *, locked: bool) -> None:
+async def open_session(engine: PostgresEngine, session: Session, *, locked: bool) -> None:
     """`locked`: this process holds its lock by now."""
     opened = msgspec.structs.replace(session, started_ms=session.started_ms or engine.clock.now_ms(), dead=False)
     values = SESSIONS.values(opened, _stored)
@@ -105,7 +105,7 @@ async def open_session(engine: Engine, session: Session, *, locked: bool) -> Non
         )
 
 
-async def drain(engine: Engine, sessions: Sequence[str], by: str) -> list[bool]:
+async def drain(engine: PostgresEngine, sessions: Sequence[str], by: str) -> list[bool]:
     rows = await engine.call(
         "SELECT id FROM mainstay.drain($1, $2, $3) AS asked (id)", list(sessions), stored_text(by), engine.given_ms
     )
@@ -113,20 +113,20 @@ async def drain(engine: Engine, sessions: Sequence[str], by: str) -> list[bool]:
     return [session in asked for session in sessions]
 
 
-async def close_session(engine: Engine, session: str) -> None:
+async def close_session(engine: PostgresEngine, session: str) -> None:
     """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
     await engine.call("SELECT mainstay.close_session($1)", session)
     await engine.call(_FORGET_OFFERS)
 
 
-async def sessions(engine: Engine) -> list[Session]:
+async def sessions(engine: PostgresEngine) -> list[Session]:
     return [
         SESSIONS.read(row, {"offer": offer_from(read_text(offer))}, text=_read)
         for *row, offer in await engine.call(_SESSIONS)
     ]
 
 
-async def overdue(engine: Engine, limit: int, chain: Chain) -> tuple[list[Overdue], bool]:
+async def overdue(engine: PostgresEngine, limit: int, chain: Chain) -> tuple[list[Overdue], bool]:
     """Declare the dead dead, then list what they held and what is past its time; and whether there is a session whose
     lock is free, so that it may be dead in a moment. Each statement is a transaction of its own: a sweeper that stands
     still between two of them keeps nothing locked."""
@@ -150,7 +150,7 @@ async def overdue(engine: Engine, limit: int, chain: Chain) -> tuple[list[Overdu
 # -- leadership -------------------------------------------------------------------------------
 
 
-async def lead(engine: Engine, name: str, session: str, ttl_s: float) -> Leadership:
+async def lead(engine: PostgresEngine, name: str, session: str, ttl_s: float) -> Leadership:
     [row] = await engine.call(
         "SELECT * FROM mainstay.lead($1, $2, $3, $4)",
         stored_text(name),
@@ -163,7 +163,7 @@ async def lead(engine: Engine, name: str, session: str, ttl_s: float) -> Leaders
     return Leadership(name=name, holder=row["holder"], epoch=row["epoch"], until_ms=row["until_ms"])
 
 
-async def resign(engine: Engine, held: Leadership) -> None:
+async def resign(engine: PostgresEngine, held: Leadership) -> None:
     await engine.call(
         "UPDATE mainstay.leaders SET until_ms = 0 WHERE name = $1 AND holder = $2 AND epoch = $3",
         stored_text(held.name),
@@ -175,7 +175,7 @@ async def resign(engine: Engine, held: Leadership) -> None:
 # -- settings ---------------------------------------------------------------------------------
 
 
-async def set_queue(tx: Tx, settings: QueueSettings) -> None:
+async def set_queue(tx: PostgresTx, settings: QueueSettings) -> None:
     await tx.db.execute(_SET_QUEUE, *QUEUES.values(settings, _stored))
     if not settings.paused:
         ready = await tx.db.fetchval(
@@ -189,12 +189,12 @@ async def set_queue(tx: Tx, settings: QueueSettings) -> None:
         tx.wake(f"queue:{settings.name}", ready)
 
 
-async def queues(engine: Engine) -> list[QueueSettings]:
+async def queues(engine: PostgresEngine) -> list[QueueSettings]:
     rows = await engine.call(f"SELECT {QUEUES.names} FROM mainstay.queues ORDER BY name")
     return [QUEUES.read(row, text=_read) for row in rows]
 
 
-async def set_limit(tx: Tx, key: str, most: int | None) -> None:
+async def set_limit(tx: PostgresTx, key: str, most: int | None) -> None:
     if most is None:
         await tx.db.execute("DELETE FROM mainstay.limits WHERE key = $1", key)
     else:
@@ -207,14 +207,14 @@ async def set_limit(tx: Tx, key: str, most: int | None) -> None:
     await free_slots(tx, key)
 
 
-async def limits(engine: Engine) -> dict[str, int]:
+async def limits(engine: PostgresEngine) -> dict[str, int]:
     return {row[0]: row[1] for row in await engine.call("SELECT key, most FROM mainstay.limits ORDER BY key")}
 
 
 # -- schedules --------------------------------------------------------------------------------
 
 
-async def put_schedule(engine: Engine, schedule: Schedule) -> None:
+async def put_schedule(engine: PostgresEngine, schedule: Schedule) -> None:
     await engine.call(
         f"INSERT INTO mainstay.schedules AS s ({SCHEDULES.names}) VALUES ({marks(SCHEDULES.columns)}) "
         "ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, "
@@ -223,17 +223,17 @@ async def put_schedule(engine: Engine, schedule: Schedule) -> None:
     )
 
 
-async def pause_schedule(engine: Engine, name: str, *, paused: bool) -> bool:
+async def pause_schedule(engine: PostgresEngine, name: str, *, paused: bool) -> bool:
     rows = await engine.call("UPDATE mainstay.schedules SET paused = $2 WHERE name = $1 RETURNING 1", name, paused)
     return bool(rows)
 
 
-async def schedules(engine: Engine) -> list[Schedule]:
+async def schedules(engine: PostgresEngine) -> list[Schedule]:
     rows = await engine.call(f"SELECT {SCHEDULES.names} FROM mainstay.schedules ORDER BY name")
     return [SCHEDULES.read(row) for row in rows]
 
 
-async def drop_schedule(engine: Engine, name: str) -> bool:
+async def drop_schedule(engine: PostgresEngine, name: str) -> bool:
     rows = await engine.call(
         "WITH ticks AS (DELETE FROM mainstay.ticks WHERE schedule = $1) "
         "DELETE FROM mainstay.schedules WHERE name = $1 RETURNING 1",
@@ -242,7 +242,9 @@ async def drop_schedule(engine: Engine, name: str) -> bool:
     return bool(rows)
 
 
-async def tick(tx: Tx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[InsertResult] | None:
+async def tick(
+    tx: PostgresTx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain
+) -> list[InsertResult] | None:
     # older ticks may have been trimmed: then the last one remembered decides
     last_ms = await tx.db.fetchval("SELECT last_tick_ms FROM mainstay.schedules WHERE name = $1", name)
     if last_ms is not None and at_ms < last_ms - TICKS_KEPT_MS:

@@ -4,7 +4,7 @@
 - `transaction.py` what is done in their transaction, as steps (`..write.steps`)
 
 Needs no driver of ours, and no open store: the user's connection does all of it. Start from `enqueue_into` and
-`face_of`; the rules are `control`'s, and `task` has what users call.
+`user_connection`; the rules are `control`'s, and `task` has what users call.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ....clock import Clock
 from ....errors import InvalidInput
 from ....storage.urls import shown_url
 from ..write.steps import Steps
-from .connections import AsyncFace, SyncFace, face_of
+from .connections import AsyncUserConnection, SyncUserConnection, user_connection
 
 if TYPE_CHECKING:
-    from .transaction import Enqueue
+    from .transaction import TransactionalEnqueue
 
 _SCHEMES = ("postgresql", "postgres")
 
 
-def enqueue_into(url: str, *, clock: Clock | None) -> Enqueue:
+def enqueue_into(url: str, *, clock: Clock | None) -> TransactionalEnqueue:
     """The way into the store of this URL from a transaction; raises `InvalidInput` if the store has none.
 
     >>> enqueue_into("memory:", clock=None)
@@ -37,9 +37,10 @@ def enqueue_into(url: str, *, clock: Clock | None) -> Enqueue:
             "jobs can be submitted within a transaction of yours in a PostgreSQL store only, and this one is "
             f"{shown_url(url)}; submit without the connection",
         )
-    from .transaction import Enqueue  # noqa: PLC0415 - a program that never enqueues need not load the schema
+    # here, so that a program that never enqueues need not load the schema
+    from .transaction import TransactionalEnqueue  # noqa: PLC0415 - see above
 
-    return Enqueue.into(url, clock=clock)
+    return TransactionalEnqueue.into(url, clock=clock)
 
 
-__all__ = ["AsyncFace", "Steps", "SyncFace", "enqueue_into", "face_of"]
+__all__ = ["AsyncUserConnection", "Steps", "SyncUserConnection", "enqueue_into", "user_connection"]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from ....errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreReadOnly
-from ..write.steps import Clashed, Rows, Statement, Steps
+from ..write.steps import InsertClash, Rows, Statement, Steps
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _IDLE = 0
 Written = Callable[[Statement], Statement]
 
 
-class SyncFace:
+class SyncUserConnection:
     """A connection of code without a loop."""
 
     def __init__(self, run: Callable[[Statement], Rows], check: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class SyncFace:
             return answer
 
 
-class AsyncFace:
+class AsyncUserConnection:
     """A connection of code with a loop."""
 
     def __init__(self, run: Callable[[Statement], Awaitable[Rows]], check: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ class AsyncFace:
             return answer
 
 
-def face_of(connection: Any) -> SyncFace | AsyncFace:
+def user_connection(connection: Any) -> SyncUserConnection | AsyncUserConnection:
     """The face of a user's connection; what is none that we know is refused, with what there is."""
     for known in (_asyncpg, _psycopg, _sqlalchemy):
         if (face := known(connection)) is not None:
@@ -91,7 +91,7 @@ def face_of(connection: Any) -> SyncFace | AsyncFace:
 # the drivers ---------------------------------------------------------------------------------------
 
 
-def _asyncpg(connection: Any) -> AsyncFace | None:
+def _asyncpg(connection: Any) -> AsyncUserConnection | None:
     driver: Any = sys.modules.get("asyncpg")
     if driver is None or not isinstance(connection, driver.Connection | driver.pool.PoolConnectionProxy):
         return None
@@ -99,10 +99,10 @@ def _asyncpg(connection: Any) -> AsyncFace | None:
     async def run(statement: Statement) -> Rows:
         return [tuple(row) for row in await connection.fetch(statement.sql, *statement.args)]
 
-    return AsyncFace(run, lambda: _check_asyncpg(connection))
+    return AsyncUserConnection(run, lambda: _check_asyncpg(connection))
 
 
-def _psycopg(connection: Any) -> SyncFace | AsyncFace | None:
+def _psycopg(connection: Any) -> SyncUserConnection | AsyncUserConnection | None:
     driver: Any = sys.modules.get("psycopg")
     if driver is None:
         return None
@@ -115,7 +115,7 @@ def _psycopg(connection: Any) -> SyncFace | AsyncFace | None:
                 rows: Rows = cursor.fetchall() if cursor.description else []
                 return rows
 
-        return SyncFace(run, lambda: _check_psycopg(connection))
+        return SyncUserConnection(run, lambda: _check_psycopg(connection))
     if isinstance(connection, driver.AsyncConnection):
 
         async def run_async(statement: Statement) -> Rows:
@@ -124,11 +124,11 @@ def _psycopg(connection: Any) -> SyncFace | AsyncFace | None:
                 rows: Rows = await cursor.fetchall() if cursor.description else []
                 return rows
 
-        return AsyncFace(run_async, lambda: _check_psycopg(connection))
+        return AsyncUserConnection(run_async, lambda: _check_psycopg(connection))
     return None
 
 
-def _sqlalchemy(connection: Any) -> SyncFace | AsyncFace | None:
+def _sqlalchemy(connection: Any) -> SyncUserConnection | AsyncUserConnection | None:
     """Statements go through SQLAlchemy itself: it begins its transaction with the first, as with any other."""
     orm, engine, aio = (sys.modules.get(f"sqlalchemy.{name}") for name in ("orm", "engine", "ext.asyncio"))
     got: Any = connection
@@ -142,7 +142,7 @@ def _sqlalchemy(connection: Any) -> SyncFace | AsyncFace | None:
             sql = _for_sqlalchemy(found[0].dialect, statement.sql)
             return _rows_of(await found[0].exec_driver_sql(sql, statement.args))
 
-        return AsyncFace(run_async, lambda: _check_driver(found[0].sync_connection))
+        return AsyncUserConnection(run_async, lambda: _check_driver(found[0].sync_connection))
     is_session = orm is not None and isinstance(got, orm.Session | orm.scoped_session)
     if not is_session and (engine is None or not isinstance(got, engine.Connection)):
         return None
@@ -154,7 +154,7 @@ def _sqlalchemy(connection: Any) -> SyncFace | AsyncFace | None:
         sql = _for_sqlalchemy(opened[0].dialect, statement.sql)
         return _rows_of(opened[0].exec_driver_sql(sql, statement.args))
 
-    return SyncFace(run, lambda: _check_driver(opened[0]))
+    return SyncUserConnection(run, lambda: _check_driver(opened[0]))
 
 
 def _rows_of(result: Any) -> Rows:
@@ -240,7 +240,7 @@ _TROUBLE: dict[str, Callable[[str], MainstayError]] = {
     "42501": lambda said: StoreError(
         f"the role of this connection may not submit jobs ({said}); grant it what docs/transactions.md lists"
     ),
-    "23505": lambda said: Clashed(
+    "23505": lambda said: InsertClash(
         f"another transaction stored the same in this moment ({said}); roll back and try again"
     ),
     "25P02": lambda _: StoreError(

@@ -24,12 +24,12 @@ from ...audit_key import admit_fingerprint
 from ...durability import Durability
 from ...port import InsertResult, NewJob
 from ...server_clock import ServerClock
-from ..connection.address import Address, parse
+from ..connection.address import PostgresAddress, parse
 from ..connection.durability import COMMITS, SETTINGS, promised
 from ..schema.definition import function_text, placed
-from ..schema.versions import FACTS, Found
-from ..write.entry import INSERT_JOBS, Entry, Facts, clashing, entering
-from ..write.steps import Clashed, Statement, Steps
+from ..schema.versions import FACTS, SchemaFacts
+from ..write.insert_plan import INSERT_JOBS, InsertFacts, InsertPlan, clash_steps, insert_steps
+from ..write.steps import InsertClash, Statement, Steps
 
 T = TypeVar("T")
 
@@ -72,18 +72,18 @@ class _Arrived(msgspec.Struct):
     settings: Mapping[str, str]
 
 
-class Enqueue:
+class TransactionalEnqueue:
     """Stores jobs in one store, within transactions that are not ours. What it returns are steps, to be taken on the
     connection of such a transaction; `written` makes of each statement what a driver takes."""
 
-    def __init__(self, address: Address, clock: Clock | None) -> None:
+    def __init__(self, address: PostgresAddress, clock: Clock | None) -> None:
         self._address = address
         # the server's time, unless a test has one of its own
         self._clock = None if isinstance(clock, SystemClock | ServerClock) else clock
         self._arrived = _Arrived("0", "", {})
 
     @classmethod
-    def into(cls, url: str, *, clock: Clock | None) -> Enqueue:
+    def into(cls, url: str, *, clock: Clock | None) -> TransactionalEnqueue:
         """Into the store of a URL."""
         return cls(parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))), clock)
 
@@ -94,7 +94,7 @@ class Enqueue:
         [(now_ms, lock_timeout, isolation, audit, *values, _)] = yield Statement(_ARRIVE, (given_ms,))
         facts, values = values[: len(FACTS)], values[len(FACTS) :]
         self._arrived = _Arrived(lock_timeout, isolation, dict(zip(SETTINGS, values, strict=True)))
-        found = Found.of(dict(zip(FACTS, facts, strict=True)))
+        found = SchemaFacts.of(dict(zip(FACTS, facts, strict=True)))
         found.refuse_newer(self._place)
         found.refuse_older(self._place, "mainstay store migrate URL")
         if audit is None:
@@ -110,7 +110,7 @@ class Enqueue:
         if any(new.key is not None or new.job.unique_key is not None or new.after for new in jobs):
             entry, commit = yield from self._insert_guarded(jobs, chain, durability)
         else:
-            entry = yield from entering(jobs, Facts(), given_ms=self._given_ms(jobs))
+            entry = yield from insert_steps(jobs, InsertFacts(), given_ms=self._given_ms(jobs))
             commit = yield from self._finish(entry, durability)
         return entry.answers, self._promised(durability, commit)
 
@@ -130,8 +130,8 @@ class Enqueue:
 
     def _insert_guarded(
         self, jobs: Sequence[NewJob], chain: Chain, durability: Durability | None
-    ) -> Steps[tuple[Entry, str]]:
-        facts = Facts()
+    ) -> Steps[tuple[InsertPlan, str]]:
+        facts = InsertFacts()
         known = False
         """what stands in the way, as far as this transaction can see it"""
         for _ in range(_MOST_RACES):
@@ -141,7 +141,7 @@ class Enqueue:
                 yield Statement(_WAIT, (f"{round(self._address.lock_timeout_s * 1000)}ms",))
                 entry = yield from self._enter(jobs, facts, chain)
                 commit = yield from self._finish(entry, durability)
-            except Clashed:
+            except InsertClash:
                 yield _BACK
                 yield _RELEASE
                 if known and self._arrived.isolation != "read committed":
@@ -151,7 +151,7 @@ class Enqueue:
                         "your transaction again from its beginning"
                     ) from None
                 known = True
-                yield from clashing(jobs, facts)
+                yield from clash_steps(jobs, facts)
                 continue
             except MainstayError:
                 yield _BACK
@@ -164,9 +164,9 @@ class Enqueue:
             "again"
         )
 
-    def _enter(self, jobs: Sequence[NewJob], facts: Facts, chain: Chain) -> Steps[Entry]:
+    def _enter(self, jobs: Sequence[NewJob], facts: InsertFacts, chain: Chain) -> Steps[InsertPlan]:
         given_ms = self._given_ms(jobs)
-        entry = yield from entering(jobs, facts, given_ms=given_ms)
+        entry = yield from insert_steps(jobs, facts, given_ms=given_ms)
         if not facts.over:
             return entry
         # what they wait for is settled, and stays so: its row is locked. So they are judged before they are stored
@@ -177,11 +177,11 @@ class Enqueue:
         judged, done = _judged(entry, over, chain)
         by_id = {new.job.id: new for new in judged}
         moved = [by_id.get(new.job.id, new) for new in jobs]
-        entry = yield from entering(moved, facts, given_ms=given_ms, judged=True)
+        entry = yield from insert_steps(moved, facts, given_ms=given_ms, judged=True)
         yield Statement(_DONE, ([job_id for job_id, _ in done], [on for _, on in done]))
         return entry
 
-    def _finish(self, entry: Entry, durability: Durability | None) -> Steps[str]:
+    def _finish(self, entry: InsertPlan, durability: Durability | None) -> Steps[str]:
         due = [new.job.queue for new in entry.fresh if new.job.lane and new.job.due_ms != AWAITS_MS]
         least = "off" if durability is None else COMMITS[durability]
         rows = yield Statement(_FINISH, (list(dict.fromkeys(due)), self._arrived.lock_timeout, least))
@@ -200,7 +200,7 @@ class Enqueue:
         return f"schema {self._address.schema!r} of {self._address.shown}"
 
 
-def _judged(entry: Entry, statuses: dict[str, str], chain: Chain) -> tuple[list[NewJob], list[tuple[str, str]]]:
+def _judged(entry: InsertPlan, statuses: dict[str, str], chain: Chain) -> tuple[list[NewJob], list[tuple[str, str]]]:
     """The jobs as they stand once those they wait for are looked at, in their order, and the waits that are over:
     (who, for whom)."""
     over = dict(statuses)

@@ -25,7 +25,7 @@ from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUB
 from ...port import Page, Query, QueueStats, RefusedWrite, Stats
 from ...query_filter import is_listed
 from ...rates import per_minute
-from ..connection.engine import Engine
+from ..connection.engine import PostgresEngine
 from ..connection.pool import Db
 from ..rows.codec import is_id, job_columns, readable_job, stored_text
 from .index_pages import rows_of
@@ -40,7 +40,7 @@ _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _MESSAGE = r"""coalesce(substring(error FROM '"message":"((?:[^"\\]|\\.)*)"'), error)"""
 
 
-async def find(engine: Engine, query: Query, cursor: str | None, limit: int, chain: Chain) -> Page:
+async def find(engine: PostgresEngine, query: Query, cursor: str | None, limit: int, chain: Chain) -> Page:
     if limit < 1:
         raise InvalidInput("limit", "a page has at least one row")
     if cursor is not None:
@@ -69,7 +69,7 @@ async def find(engine: Engine, query: Query, cursor: str | None, limit: int, cha
     return await engine.read(look)
 
 
-async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
+async def stats(engine: PostgresEngine, findings: tuple[str, ...]) -> Stats:
     counts: dict[str, dict[str, int]] = {}
     oldest: dict[str, int] = {}
     entered: dict[str, int] = {}
@@ -110,20 +110,20 @@ async def stats(engine: Engine, findings: tuple[str, ...]) -> Stats:
     )
 
 
-async def due(engine: Engine, queues: Sequence[str]) -> int | None:
+async def due(engine: PostgresEngine, queues: Sequence[str]) -> int | None:
     [row] = await engine.call(_DUE, [name for name in queues if _storable(name)], AWAITS_MS)
     at_ms: int | None = row[0]
     return at_ms
 
 
-async def refusals(engine: Engine, job_id: str) -> list[RefusedWrite]:
+async def refusals(engine: PostgresEngine, job_id: str) -> list[RefusedWrite]:
     if not is_id(job_id):
         return []
     sql = "SELECT job_id, token, session, wanted, at_ms FROM mainstay.refusals WHERE job_id = $1 ORDER BY token"
     return [RefusedWrite(*row) for row in await engine.call(sql, job_id)]
 
 
-async def unit_counts(engine: Engine, parent: str) -> dict[str, int]:
+async def unit_counts(engine: PostgresEngine, parent: str) -> dict[str, int]:
     if not is_id(parent):
         return {}
 

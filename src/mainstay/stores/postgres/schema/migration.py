@@ -23,14 +23,14 @@ import msgspec
 from ....errors import StoreError, StoreLocked
 from ...audit_key import admit_fingerprint
 from ...compatibility import compatible_from
-from ..connection.address import Address, parse
+from ..connection.address import PostgresAddress, parse
 from ..connection.durability import SETTINGS
 from ..connection.engine import wait_s
 from ..connection.errors import is_lost, translated, unavailable
 from ..connection.pool import Db, begin, connect, hang_up
 from ..write.statements import savepoint
 from .definition import MIGRATIONS, OUTSIDE, VERSION, functions, placed, quoted
-from .versions import FACTS, FITS, RELEASE, Found, functions_mark
+from .versions import FACTS, FITS, RELEASE, SchemaFacts, functions_mark
 
 #: how long a migration waits for a table, and keeps others waiting behind it
 _STEP_BACK_MS = 1000
@@ -39,7 +39,7 @@ _MOST_TRIES = 30
 _OLDEST = 140000
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where a database stands."""
 
     url: str
@@ -65,7 +65,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     full_page_writes"""
 
 
-class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a migration did, or would do."""
 
     before: int
@@ -76,14 +76,14 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     """the functions were made anew"""
 
 
-async def status(url: str) -> Status:
+async def status(url: str) -> DatabaseStatus:
     """Look at a database, without opening a store on it and without changing anything."""
     async with _connected(url) as (db, address):
         found = await _found(db, address)
         server = await db.fetchval("SELECT current_setting('server_version')")
         rows = await db.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY($1)", list(SETTINGS))
         counts = await _sizes(db, address) if found.version else {}
-        return Status(
+        return DatabaseStatus(
             url=address.shown,
             schema=address.schema,
             version=found.version,
@@ -95,15 +95,15 @@ async def status(url: str) -> Status:
         )
 
 
-async def migrate(url: str, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS) -> Migrated:
+async def migrate(url: str, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS) -> MigrationResult:
     """Bring a database up to this version. Running workers go on; a second migrator waits for the first."""
     async with _connected(url) as (db, address):
         return await bring_up(db, address, dry_run=dry_run, migrations=migrations)
 
 
 async def bring_up(
-    db: Db, address: Address, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS
-) -> Migrated:
+    db: Db, address: PostgresAddress, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS
+) -> MigrationResult:
     """The same on a connection there is."""
     await _admit_server(db, address)
     found = await _found(db, address)
@@ -116,10 +116,10 @@ async def bring_up(
             await _step(db, address, version, migrations[: version + 1], fresh=before == 0)
         if anew:
             await _make_functions(db, address)
-    return Migrated(before=before, after=max(before, len(migrations)), steps=steps, functions=anew)
+    return MigrationResult(before=before, after=max(before, len(migrations)), steps=steps, functions=anew)
 
 
-async def admit(db: Db, address: Address) -> None:
+async def admit(db: Db, address: PostgresAddress) -> None:
     """Refuse a database of another version, or bring it up if that is allowed."""
     if address.auto_migrate:
         await bring_up(db, address)
@@ -131,7 +131,7 @@ async def admit(db: Db, address: Address) -> None:
     found.refuse_older(_place(address), f"{command}, or add auto_migrate=on to the URL")
 
 
-async def admit_key(db: Db, fingerprint: str, address: Address) -> None:
+async def admit_key(db: Db, fingerprint: str, address: PostgresAddress) -> None:
     """Remember the audit key of a new database; refuse any other afterwards."""
     await db.execute("INSERT INTO mainstay.facts VALUES ('audit', $1) ON CONFLICT DO NOTHING", fingerprint)
     stored = await db.fetchval("SELECT value FROM mainstay.facts WHERE name = 'audit'")
@@ -141,7 +141,7 @@ async def admit_key(db: Db, fingerprint: str, address: Address) -> None:
 # -- internals --------------------------------------------------------------------------------
 
 
-async def _admit_server(db: Db, address: Address) -> None:
+async def _admit_server(db: Db, address: PostgresAddress) -> None:
     """Refuse a server that cannot keep jobs."""
     major = db.raw.get_server_version().major
     if major * 10000 < _OLDEST:
@@ -155,7 +155,7 @@ async def _admit_server(db: Db, address: Address) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[tuple[Db, Address]]:
+async def _connected(url: str) -> AsyncIterator[tuple[Db, PostgresAddress]]:
     address = parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)))
     try:
         db = await first_connection(address)
@@ -167,7 +167,7 @@ async def _connected(url: str) -> AsyncIterator[tuple[Db, Address]]:
         raise translated(error, address.shown) from error
 
 
-async def first_connection(address: Address, *, tries: int = 4) -> Db:
+async def first_connection(address: PostgresAddress, *, tries: int = 4) -> Db:
     """A connection to a server that may be starting this moment, but is not waited for long: the URL may be wrong."""
     rng = random.Random()
     for lost in range(min(tries, address.retries + 1)):
@@ -182,7 +182,7 @@ async def first_connection(address: Address, *, tries: int = 4) -> Db:
     raise AssertionError("it tries at least once")
 
 
-async def _found(db: Db, address: Address) -> Found:
+async def _found(db: Db, address: PostgresAddress) -> SchemaFacts:
     """What is there."""
     if await db.fetchval("SELECT to_regclass($1)", f"{quoted(address.schema)}.facts") is None:
         if await db.fetchval("SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1)", quoted(address.schema)):
@@ -190,12 +190,12 @@ async def _found(db: Db, address: Address) -> Found:
                 f"schema {address.schema!r} of {address.shown} has tables that are not Mainstay's; choose another one "
                 "with ?schema="
             )
-        return Found()
+        return SchemaFacts()
     rows = await db.fetch("SELECT name, value FROM mainstay.facts WHERE name = ANY ($1)", list(FACTS))
-    return Found.of(dict(map(tuple, rows)))
+    return SchemaFacts.of(dict(map(tuple, rows)))
 
 
-async def _step(db: Db, address: Address, version: int, migrations: Sequence[str], *, fresh: bool) -> None:
+async def _step(db: Db, address: PostgresAddress, version: int, migrations: Sequence[str], *, fresh: bool) -> None:
     """The last of these migrations."""
     sql, oldest = migrations[-1], str(compatible_from(migrations))
     if sql.lstrip().startswith(OUTSIDE):
@@ -214,7 +214,7 @@ async def _step(db: Db, address: Address, version: int, migrations: Sequence[str
     await _alone(db, address, version, run)
 
 
-async def _make_functions(db: Db, address: Address) -> None:
+async def _make_functions(db: Db, address: PostgresAddress) -> None:
     async def run() -> None:
         found = await _found(db, address)
         if found.mark == functions_mark() or found.is_newer:  # somebody else was here meanwhile
@@ -270,7 +270,7 @@ def _signature(text: str) -> str:
     return f"{head[1]}({', '.join(found[1] for found in types if found is not None)})"
 
 
-async def _alone(db: Db, address: Address, version: int | None, run: Callable[[], Awaitable[None]]) -> None:
+async def _alone(db: Db, address: PostgresAddress, version: int | None, run: Callable[[], Awaitable[None]]) -> None:
     """Run it in a transaction, with other migrators kept out, unless one of them has done it meanwhile."""
     for _ in range(_MOST_TRIES):
         await db.raw.execute(f"{begin(address, 'on')}; SET LOCAL lock_timeout TO {_STEP_BACK_MS}")
@@ -292,7 +292,7 @@ async def _alone(db: Db, address: Address, version: int | None, run: Callable[[]
     raise _kept_out(address)
 
 
-async def _outside(db: Db, address: Address, version: int, sql: str, oldest: str) -> None:
+async def _outside(db: Db, address: PostgresAddress, version: int, sql: str, oldest: str) -> None:
     if not address.listen:
         raise StoreError(
             f"{address.shown}: version {version + 1} builds an index beside running work, which a pooler's connection "
@@ -316,7 +316,7 @@ async def _outside(db: Db, address: Address, version: int, sql: str, oldest: str
             await db.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", _lock_name(address))
 
 
-def _kept_out(address: Address) -> StoreLocked:
+def _kept_out(address: PostgresAddress) -> StoreLocked:
     return StoreLocked(
         f"{address.shown} could not be migrated: another session locks its tables, or is migrating it. What was not "
         "done was not begun. Find the transaction that stays open (pg_stat_activity) and end it, then try again"
@@ -332,7 +332,7 @@ async def _remember(db: Db, **facts: str) -> None:
         )
 
 
-async def _sizes(db: Db, address: Address) -> dict[str, int]:
+async def _sizes(db: Db, address: PostgresAddress) -> dict[str, int]:
     # an estimate, because counting millions of rows takes minutes; a small table was never estimated and is counted
     row = await db.fetchrow(
         "SELECT sum(pg_total_relation_size(oid))::bigint AS bytes,"
@@ -349,14 +349,14 @@ async def _sizes(db: Db, address: Address) -> dict[str, int]:
     return found
 
 
-def _lock_name(address: Address) -> str:
+def _lock_name(address: PostgresAddress) -> str:
     return f"mainstay migration of {address.schema}"
 
 
-def _place(address: Address) -> str:
+def _place(address: PostgresAddress) -> str:
     return f"schema {address.schema!r} of {address.shown}"
 
 
-def _written(address: Address) -> str:
+def _written(address: PostgresAddress) -> str:
     """The URL for a command line."""
     return address.shown if address.schema == "mainstay" else f"{address.shown}?schema={address.schema}"

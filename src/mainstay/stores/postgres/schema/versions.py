@@ -26,7 +26,7 @@ FITS = 1
 FACTS = ("version", "functions", "functions_release", "functions_fits", "compatible_from")
 
 
-class Found(msgspec.Struct, frozen=True):
+class SchemaFacts(msgspec.Struct, frozen=True):
     """What a schema says of itself."""
 
     version: int = 0
@@ -39,7 +39,7 @@ class Found(msgspec.Struct, frozen=True):
     """the oldest version of programs that can work with its tables"""
 
     @classmethod
-    def of(cls, facts: Mapping[str, str | None]) -> Found:
+    def of(cls, facts: Mapping[str, str | None]) -> SchemaFacts:
         return cls(
             int(facts.get("version") or 0),
             facts.get("functions") or "",

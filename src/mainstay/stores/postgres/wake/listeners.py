@@ -16,8 +16,8 @@ from functools import partial
 import asyncpg
 
 from ...store_loop import StoreLoop
-from ..connection.engine import Engine
-from ..connection.permanent import Line
+from ..connection.engine import PostgresEngine
+from ..connection.permanent import PermanentConnection
 from ..connection.pool import Db
 from ..connection.timeouts import GATE_S
 
@@ -31,15 +31,15 @@ _SOON_S = 0.05
 _AGAIN_S = 1.0
 
 
-class Listening:
+class ListenerTable:
     """What the server knows of one listener. All but `settle` is for the home loop."""
 
     def __init__(
         self,
         name: str,
-        engine: Engine,
+        engine: PostgresEngine,
         home: StoreLoop,
-        line: Line,
+        line: PermanentConnection,
         *,
         wanted: Callable[[], Mapping[str, bool]],
         look: Callable[[Iterable[str]], None],

@@ -27,10 +27,10 @@ from ....errors import MainstayError
 from ...change_check import topics as topics_of
 from ...port import Written
 from ...store_loop import StoreLoop
-from ..connection.engine import Engine
-from ..connection.permanent import Line
+from ..connection.engine import PostgresEngine
+from ..connection.permanent import PermanentConnection
 from ..connection.pool import Db
-from .listeners import Listening
+from .listeners import ListenerTable
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -54,7 +54,14 @@ def shared_channel(schema: str) -> str:
 class Board:
     """All subscriptions of one open store, and the sending side."""
 
-    def __init__(self, engine: Engine, home: StoreLoop, line: Line | None, *, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        engine: PostgresEngine,
+        home: StoreLoop,
+        line: PermanentConnection | None,
+        *,
+        rng: random.Random | None = None,
+    ) -> None:
         self._engine = engine
         self._home = home
         self.loop = home.loop
@@ -68,10 +75,10 @@ class Board:
         self._last = -1
         """the youngest subscriber there was when `_to_ring` got its last topic"""
         self._ringing: asyncio.Task[None] | None = None
-        self._listening: Listening | None = None
+        self._listening: ListenerTable | None = None
         """None: poll-only. Subscribers of this process are woken all the same"""
         if line is not None:
-            self._listening = Listening(self.name, engine, home, line, wanted=self._wanted, look=self._look)
+            self._listening = ListenerTable(self.name, engine, home, line, wanted=self._wanted, look=self._look)
             line.on_open.append(self._join)
             line.on_check.append(self._listening.stay)
 

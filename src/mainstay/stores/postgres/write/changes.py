@@ -23,7 +23,7 @@ from ....model import Job, Lane, Leadership
 from ... import change_check
 from ...durability import Durability
 from ...port import Change, ChangeResult, InsertResult, NewJob, Written
-from ..connection.engine import Engine, Tx, sooner_than_others
+from ..connection.engine import PostgresEngine, PostgresTx, sooner_than_others
 from ..rows.codec import (
     SELECT_EVENT,
     SELECT_JOB,
@@ -35,10 +35,10 @@ from ..rows.codec import (
 )
 from . import waits
 from .completions import COMPLETE, completion_arguments
-from .entry import INSERT_AND_RING, Entry, Facts, clashing, counts, entering
 from .fence import fence, not_leader
+from .insert_plan import INSERT_AND_RING, InsertFacts, InsertPlan, clash_steps, counts, insert_steps
 from .selection import free_slots
-from .statements import APPLY, change_arguments, savepoint, take, write_changes
+from .statements import APPLY, change_arguments, savepoint, take_steps, write_changes
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -52,10 +52,10 @@ _MOST_RACES = 20
 
 
 async def insert(
-    engine: Engine, jobs: Sequence[NewJob], chain: Chain, *, durability: Durability | None = None
+    engine: PostgresEngine, jobs: Sequence[NewJob], chain: Chain, *, durability: Durability | None = None
 ) -> list[InsertResult]:
     """Insert all or nothing."""
-    facts = Facts()
+    facts = InsertFacts()
     for _ in range(_MOST_RACES):
         try:
             answers = await _insert_at_once(engine, jobs, facts, durability)
@@ -65,18 +65,20 @@ async def insert(
         except StoreError as error:
             if not _is_unique_violation(error.__cause__):
                 raise
-        await engine.read_loosely(lambda db: take(db, clashing(jobs, facts)))
+        await engine.read_loosely(lambda db: take_steps(db, clash_steps(jobs, facts)))
     raise Conflict(
         f"job {jobs[0].job.id}: others kept storing the same keys while it was stored; nothing was written. Try again"
     )
 
 
-async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Facts | None = None) -> list[InsertResult]:
+async def insert_within(
+    tx: PostgresTx, jobs: Sequence[NewJob], chain: Chain, facts: InsertFacts | None = None
+) -> list[InsertResult]:
     """Insert all or nothing, as part of a transaction; which is void if this raises."""
     if not jobs:
         return []
-    facts = facts or Facts()
-    entry = await take(tx.db, entering(jobs, facts, given_ms=tx.now_ms, judged=True, counted=False))
+    facts = facts or InsertFacts()
+    entry = await take_steps(tx.db, insert_steps(jobs, facts, given_ms=tx.now_ms, judged=True, counted=False))
     tx.wrote(entry.written)
     if entry.edges:
         fresh = {new.job.id for new in entry.fresh}
@@ -87,10 +89,10 @@ async def insert_within(tx: Tx, jobs: Sequence[NewJob], chain: Chain, facts: Fac
 
 
 async def _insert_at_once(
-    engine: Engine, jobs: Sequence[NewJob], facts: Facts, durability: Durability | None
+    engine: PostgresEngine, jobs: Sequence[NewJob], facts: InsertFacts, durability: Durability | None
 ) -> list[InsertResult]:
     """Store them in one statement, or find out what stands in the way."""
-    steps = entering(jobs, facts, given_ms=engine.given_ms)
+    steps = insert_steps(jobs, facts, given_ms=engine.given_ms)
     topic = f"queue:{jobs[0].job.queue}"
     ringer = engine.ringer(topic) if len(jobs) == 1 and jobs[0].job.lane == Lane.READY else None
     rung: Counter[str] = Counter()
@@ -104,7 +106,7 @@ async def _insert_at_once(
                 rung[topic] -= sum(row[0] == "rung" for row in rows)
             asked = steps.send([row for row in rows if row[0] != "rung"])
     except StopIteration as done:
-        entry: Entry = done.value
+        entry: InsertPlan = done.value
         if not facts.over:
             await tell(engine, entry.written, rung)
         return entry.answers
@@ -118,7 +120,7 @@ def _is_unique_violation(error: BaseException | None) -> bool:
 
 
 async def apply(
-    engine: Engine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
+    engine: PostgresEngine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
 ) -> list[ChangeResult]:
     """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
     statement.
@@ -139,7 +141,7 @@ async def apply(
 
 
 async def _apply(
-    engine: Engine, changes: Sequence[Change], chain: Chain, lead: Leadership | None
+    engine: PostgresEngine, changes: Sequence[Change], chain: Chain, lead: Leadership | None
 ) -> list[ChangeResult]:
     if lead is None and (arguments := completion_arguments(changes)) is not None:
         [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
@@ -156,7 +158,7 @@ async def _apply(
             assert lead is not None
             raise not_leader(lead)
 
-    async def run(tx: Tx) -> list[ChangeResult]:
+    async def run(tx: PostgresTx) -> list[ChangeResult]:
         await fence(tx, lead)
         return await apply_changes(tx, changes, chain)
 
@@ -185,7 +187,7 @@ def _is_plain(change: Change) -> bool:
 
 
 def _arguments(
-    engine: Engine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
+    engine: PostgresEngine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
 ) -> list[Any]:
     settled = [change.after for change in changes if change.after.settled_ms is not None]
     return [
@@ -201,7 +203,7 @@ def _arguments(
     ]
 
 
-async def apply_changes(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+async def apply_changes(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     """Write each change on its own merits, as part of a transaction: all at once as their callers saw the rows, or else
     with the rows locked and each change judged."""
     if _go_together(changes) and await write_changes(tx, changes):
@@ -226,7 +228,7 @@ def _batches(changes: Sequence[Change]) -> list[list[Change]]:
     return batches
 
 
-async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+async def _apply_judged(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     """Changes of different rows: lock the rows, refuse what does not fit, write the rest."""
     rows = await _locked(tx, [change.after.id for change in changes], chain)
     answers: dict[str, ChangeResult] = {}
@@ -250,7 +252,7 @@ async def _apply_judged(tx: Tx, changes: Sequence[Change], chain: Chain) -> list
     return [answers[change.after.id] for change in changes]
 
 
-async def _write_with_spawn(tx: Tx, changes: Sequence[Change], chain: Chain) -> bool:
+async def _write_with_spawn(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> bool:
     """Write changes that fit, and insert the jobs that come with them; False, with nothing written, if a unique key has
     a new holder or the jobs are refused."""
     spawn = [new for change in changes for new in change.spawn]
@@ -269,12 +271,12 @@ async def _write_with_spawn(tx: Tx, changes: Sequence[Change], chain: Chain) -> 
     return True
 
 
-async def _applied(tx: Tx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+async def _applied(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
     last = await _follow_up(tx, changes, chain) if changes else set()
     return [ChangeResult("applied", change.after, change.after.id in last) for change in changes]
 
 
-async def _refused(tx: Tx, row: Job | None, change: Change) -> ChangeResult:
+async def _refused(tx: PostgresTx, row: Job | None, change: Change) -> ChangeResult:
     """Why a change did not fit."""
     since = await _events_since(tx, change) if row is not None else []
     outcome = change_check.judge(row, change, since)
@@ -292,7 +294,7 @@ async def _refused(tx: Tx, row: Job | None, change: Change) -> ChangeResult:
     return ChangeResult(outcome, row)
 
 
-async def _events_since(tx: Tx, change: Change) -> list[Event]:
+async def _events_since(tx: PostgresTx, change: Change) -> list[Event]:
     rows = await tx.db.fetch(
         f"{SELECT_EVENT} WHERE job_id = $1::text::uuid AND seq > $2 ORDER BY seq LIMIT $3",
         change.after.id,
@@ -302,7 +304,7 @@ async def _events_since(tx: Tx, change: Change) -> list[Event]:
     return [event_from(row) for row in rows]
 
 
-async def _locked(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
+async def _locked(tx: PostgresTx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
     """Rows as they stand, and stay until the transaction ends."""
     rows = await tx.db.fetch(
         f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[]) ORDER BY id FOR UPDATE",
@@ -311,7 +313,7 @@ async def _locked(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
     return {row[0]: readable_job(row, chain)[0] for row in rows}
 
 
-async def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str]:
+async def _follow_up(tx: PostgresTx, written: Sequence[Change], chain: Chain) -> set[str]:
     """Everything that hangs on applied changes: counts, wakes, who waited, parents, freed slots.
 
     Answers with the ids of the changes that were the last of their parents."""
@@ -333,7 +335,7 @@ async def _follow_up(tx: Tx, written: Sequence[Change], chain: Chain) -> set[str
     return last
 
 
-async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set[str]:
+async def _closed(tx: PostgresTx, maybe_last: Mapping[str, Change], chain: Chain) -> set[str]:
     """Of changes that settled units, by the units' parents: those whose parent has no open unit any more. Its `on_last`
     move is made here and now.
 
@@ -361,7 +363,7 @@ async def _closed(tx: Tx, maybe_last: Mapping[str, Change], chain: Chain) -> set
 # -- telling ----------------------------------------------------------------------------------
 
 
-async def tell(engine: Engine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:
+async def tell(engine: PostgresEngine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:
     """What one statement wrote, once it is committed. Those who were `rung` know of it; they count less than zero."""
     soonest: dict[str, int] = {}
     for before, after, _ in written:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ....errors import NotLeader
 from ....model import Leadership
-from ..connection.engine import Tx
+from ..connection.engine import PostgresTx
 from ..rows.codec import stored_text
 
 
-async def fence(tx: Tx, held: Leadership | None) -> None:
+async def fence(tx: PostgresTx, held: Leadership | None) -> None:
     """Refuse a leader's write after its epoch. Its row stays locked, so that nobody else begins to lead before this
     transaction ends."""
     if held is None:

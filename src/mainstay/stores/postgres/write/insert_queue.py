@@ -16,7 +16,7 @@ from ....errors import StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreU
 from ....lifecycle import Chain
 from ...durability import Durability
 from ...port import InsertResult, NewJob
-from ..connection.engine import Engine
+from ..connection.engine import PostgresEngine
 from .changes import insert
 
 _MOST_ROWS, _MOST_BYTES = 1000, 1 << 20
@@ -28,10 +28,10 @@ _EVERYBODYS = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly)
 Store = Callable[[Sequence[NewJob]], Awaitable[list[InsertResult]]]
 
 
-class Intake:
+class InsertQueue:
     """The way in for new jobs of one open store. On its home loop."""
 
-    def __init__(self, engine: Engine, chain: Chain) -> None:
+    def __init__(self, engine: PostgresEngine, chain: Chain) -> None:
         self._engine = engine
         self._chain = chain
         self._doors: dict[str, _Door] = {}

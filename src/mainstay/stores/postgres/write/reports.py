@@ -10,7 +10,7 @@ import msgspec
 from ....lifecycle import JOB, UNIT
 from ....model import Progress
 from ...port import ClaimReport
-from ..connection.engine import Engine, Tx
+from ..connection.engine import PostgresEngine, PostgresTx
 from ..rows.codec import is_id
 
 _REPORT = "SELECT id, session, token FROM mainstay.report($1, $2, $3, $4, $5, $6, $7, $8, $9)"
@@ -18,7 +18,7 @@ _STOPPING = (list(JOB.named("stopping")), list(UNIT.named("stopping")))
 _encode = msgspec.json.Encoder().encode
 
 
-async def report(engine: Engine, reports: Sequence[ClaimReport]) -> list[bool]:
+async def report(engine: PostgresEngine, reports: Sequence[ClaimReport]) -> list[bool]:
     """Record what holders say, where they still hold."""
     if not reports:
         return []
@@ -28,7 +28,7 @@ async def report(engine: Engine, reports: Sequence[ClaimReport]) -> list[bool]:
     return await engine.transact(lambda tx: report_within(tx, reports))
 
 
-async def report_within(tx: Tx, reports: Sequence[ClaimReport]) -> list[bool]:
+async def report_within(tx: PostgresTx, reports: Sequence[ClaimReport]) -> list[bool]:
     """As `report`, as part of a transaction."""
     held: list[Any] = []
     for several in report_rounds(reports):

@@ -19,7 +19,7 @@ from ....model import first_id_at
 from ... import change_check
 from ...bounds import LONG, TICKS_KEPT_MS
 from ...port import Deletion, Trimmed, TrimPolicy
-from ..connection.engine import Tx
+from ..connection.engine import PostgresTx
 from ..read.queries import BY_INDEX
 from ..rows.codec import INSERT_EVENTS, SELECT_JOB, event_arrays, readable_job, stored_ids
 from . import waits
@@ -36,7 +36,7 @@ _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 Places = Mapping[tuple[str, str, int], Any]
 
 
-async def trim(tx: Tx, policy: TrimPolicy, places: Places) -> tuple[Trimmed, Places]:
+async def trim(tx: PostgresTx, policy: TrimPolicy, places: Places) -> tuple[Trimmed, Places]:
     """Remove one batch of what may go; `places` are those of the batch before."""
     await tx.db.execute(BY_INDEX)
     batch = _Batch(tx, policy, places)
@@ -52,7 +52,7 @@ async def trim(tx: Tx, policy: TrimPolicy, places: Places) -> tuple[Trimmed, Pla
 
 
 async def delete(
-    tx: Tx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
+    tx: PostgresTx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
 ) -> list[Deletion]:
     wanted = stored_ids(dict.fromkeys(ids))
     # units first: whoever ends one locks it before its parent
@@ -128,7 +128,7 @@ WHERE parent = ANY ($1::uuid[]) ORDER BY jobs.id FOR UPDATE
 class _Batch:
     """The jobs of one batch: found and locked, at most as many as the policy says."""
 
-    def __init__(self, tx: Tx, policy: TrimPolicy, places: Places) -> None:
+    def __init__(self, tx: PostgresTx, policy: TrimPolicy, places: Places) -> None:
         self._tx = tx
         self._policy = policy
         self._before = places
@@ -225,13 +225,13 @@ WHERE schedules.name = ticks.schedule AND ticks.at_ms < schedules.last_tick_ms -
 """
 
 
-async def _remove(tx: Tx, ids: Sequence[str]) -> None:
+async def _remove(tx: PostgresTx, ids: Sequence[str]) -> None:
     if ids:
         for queue, status, n in await tx.db.fetch(_REMOVE, ids):
             tx.count(queue, status, None, n)
 
 
-async def _shorten(tx: Tx, policy: TrimPolicy) -> tuple[int, int]:
+async def _shorten(tx: PostgresTx, policy: TrimPolicy) -> tuple[int, int]:
     """Trim long histories: how many events of how many jobs."""
     if policy.keep_events is None:
         return 0, 0

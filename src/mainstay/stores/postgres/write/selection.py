@@ -24,7 +24,7 @@ from ....model import Job, Lane, route_of
 from ...open_claim import claim_event
 from ...port import Change, Written
 from ...routes import EVERYBODY, Offers
-from ..connection.engine import Engine, Tx
+from ..connection.engine import PostgresEngine, PostgresTx
 from ..rows.codec import JOB_COLUMNS, JOB_FIELDS, job_from, stored_text
 from .statements import write_moves
 
@@ -40,7 +40,7 @@ _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), _N)
 
 
 async def claim_jobs(
-    engine: Engine,
+    engine: PostgresEngine,
     queues: Sequence[str],
     session: str,
     n: int,
@@ -56,7 +56,7 @@ async def claim_jobs(
     rows = await _asked(engine, names, session, n, nonce, promoted=False)
     if rows and rows[0][_STATE] == "due":
 
-        async def make_ready(tx: Tx) -> None:
+        async def make_ready(tx: PostgresTx) -> None:
             await promote_due(tx, names, chain)
             await tx.db.execute("SELECT mainstay.bring_back($1, $2, $3)", names, session, n)
 
@@ -89,7 +89,9 @@ async def claim_jobs(
     return jobs, claimed - len(jobs)
 
 
-async def _asked(engine: Engine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool) -> list[Any]:
+async def _asked(
+    engine: PostgresEngine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool
+) -> list[Any]:
     return await engine.call(_CLAIM, queues, session, n, nonce, promoted, engine.given_ms, lasting=False)
 
 
@@ -112,7 +114,7 @@ def _as_written(jobs: Sequence[Job], rows: Sequence[Any]) -> list[Written]:
     return written
 
 
-async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
+async def promote_due(tx: PostgresTx, queues: Sequence[str], chain: Chain) -> None:
     """Make rows ready whose time has come. A waiting state is left with its event; a unit, which waits in its
     claimable state, only changes lanes."""
     rows = await tx.db.fetch(
@@ -150,14 +152,14 @@ async def promote_due(tx: Tx, queues: Sequence[str], chain: Chain) -> None:
             tx.wake(f"queue:{unit.queue}")
 
 
-async def lower_heads(tx: Tx, ready: Sequence[Job]) -> None:
+async def lower_heads(tx: PostgresTx, ready: Sequence[Job]) -> None:
     """After rows were made ready by a statement that does not see to it itself: have claims look as low as they are."""
     await tx.db.execute(
         "SELECT mainstay.lower_heads($1, $2)", [job.queue for job in ready], [job.rank for job in ready]
     )
 
 
-async def free_slots(tx: Tx, key: str) -> None:
+async def free_slots(tx: PostgresTx, key: str) -> None:
     """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
     queue cannot keep the slot from the others."""
     back = _MOST_FREED
@@ -172,7 +174,7 @@ async def free_slots(tx: Tx, key: str) -> None:
 
 
 async def _without_strangers(
-    engine: Engine, jobs: list[Job], session: str, tasks: Mapping[str, object], offers: Offers
+    engine: PostgresEngine, jobs: list[Job], session: str, tasks: Mapping[str, object], offers: Offers
 ) -> list[Job]:
     """Of claimed jobs those whose task the session has. The others are unclaimed, and wait for a session that has it;
     unless a live session does not say what it has, for it would never look there."""
@@ -186,7 +188,7 @@ async def _without_strangers(
     return [job for job in jobs if job.id not in routed]
 
 
-async def _route(tx: Tx, jobs: Sequence[Job], session: str) -> set[str]:
+async def _route(tx: PostgresTx, jobs: Sequence[Job], session: str) -> set[str]:
     silent = (
         "SELECT 1 FROM mainstay.sessions s WHERE NOT s.dead "
         "AND NOT EXISTS (SELECT FROM mainstay.offers o WHERE o.session = s.id) LIMIT 1"
@@ -226,7 +228,7 @@ async def _route(tx: Tx, jobs: Sequence[Job], session: str) -> set[str]:
 # -- what cannot be claimed ----------------------------------------------------------------------
 
 
-async def _clear_away(tx: Tx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:
+async def _clear_away(tx: PostgresTx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:
     keys = set()
     for job_id, error in broken:
         keys.add(await _unclaim(tx, job_id, session))
@@ -237,7 +239,7 @@ async def _clear_away(tx: Tx, broken: Sequence[tuple[str, object]], odd: Sequenc
         await _set_aside_unless_newer(tx, job, f"it is ready, and {job.status!r}")
 
 
-async def _unclaim(tx: Tx, job_id: str, session: str) -> str | None:
+async def _unclaim(tx: PostgresTx, job_id: str, session: str) -> str | None:
     """Take back a claim that nobody heard of: as long as it is open, it is nowhere but in the row. Answers with the
     concurrency key that it had a slot of."""
     row = await tx.db.fetchrow(
@@ -255,18 +257,18 @@ async def _unclaim(tx: Tx, job_id: str, session: str) -> str | None:
     return key
 
 
-async def _set_aside_unless_newer(tx: Tx, job: Job, error: object) -> None:
+async def _set_aside_unless_newer(tx: PostgresTx, job: Job, error: object) -> None:
     """A status of a newer version is left alone: the newer workers beside us know what to do with it."""
     if table_of(job.parent).get(job.status) is not None:
         await _set_aside(tx, job.id, error)
 
 
-async def _set_aside(tx: Tx, job_id: str, why: object) -> None:
+async def _set_aside(tx: PostgresTx, job_id: str, why: object) -> None:
     log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, why)
     await _set_lane(tx, [job_id], Lane.ASIDE)
 
 
-async def _set_lane(tx: Tx, ids: Sequence[str], lane: Lane) -> None:
+async def _set_lane(tx: PostgresTx, ids: Sequence[str], lane: Lane) -> None:
     await tx.db.execute("UPDATE mainstay.jobs SET lane = $2 WHERE id = ANY ($1::text[]::uuid[])", list(ids), int(lane))
 
 

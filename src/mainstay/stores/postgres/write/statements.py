@@ -9,7 +9,7 @@ from typing import TypeVar
 from ....errors import Conflict
 from ...columns import CHANGED
 from ...port import Change
-from ..connection.engine import Tx
+from ..connection.engine import PostgresTx
 from ..connection.pool import Db
 from ..rows.codec import EVENT_FIELDS, SEEN, Columns, change_arrays, event_arrays, spare
 from .steps import Steps
@@ -33,7 +33,7 @@ def change_arguments(changes: Sequence[Change]) -> Columns:
     ]
 
 
-async def write_changes(tx: Tx, changes: Sequence[Change]) -> bool:
+async def write_changes(tx: PostgresTx, changes: Sequence[Change]) -> bool:
     """Whether every row still was what its caller saw, no unique key has a new holder, and all are written. If not,
     none is. Counts, and what follows for other rows, are the caller's."""
     verdict = await tx.db.fetchval(
@@ -42,7 +42,7 @@ async def write_changes(tx: Tx, changes: Sequence[Change]) -> bool:
     return bool(verdict == "")
 
 
-async def write_moves(tx: Tx, changes: Sequence[Change]) -> None:
+async def write_moves(tx: PostgresTx, changes: Sequence[Change]) -> None:
     """Changes of rows that are locked, so nothing can come in between."""
     if not changes:
         return
@@ -58,7 +58,7 @@ def _id(change: Change) -> str:
     return change.after.id
 
 
-async def take(db: Db, steps: Steps[T]) -> T:
+async def take_steps(db: Db, steps: Steps[T]) -> T:
     """Take steps on a connection of ours; what they come to."""
     try:
         asked = next(steps)

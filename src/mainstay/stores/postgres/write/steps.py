@@ -21,11 +21,11 @@ class Statement(NamedTuple):
     args: tuple[Any, ...] = ()
 
 
-class Clashed(StoreError):
+class InsertClash(StoreError):
     """Another transaction stored the same in the same moment."""
 
 
 Rows = list[tuple[Any, ...]]
 Steps = Generator[Statement, Rows, T]
 
-__all__ = ["Clashed", "Rows", "Statement", "Steps"]
+__all__ = ["InsertClash", "Rows", "Statement", "Steps"]

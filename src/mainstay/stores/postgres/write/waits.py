@@ -17,7 +17,7 @@ from ....lifecycle import Chain
 from ....model import AWAITS_MS, Job
 from ... import change_check
 from ...port import Change, Violation
-from ..connection.engine import Engine, Tx
+from ..connection.engine import PostgresEngine, PostgresTx
 from ..rows.codec import SELECT_JOB, is_id, readable_job
 from .statements import write_moves
 
@@ -27,12 +27,12 @@ Over = tuple[str, str]
 _CROSS_OFF = "SELECT job_id, ons, more FROM mainstay.cross_off($1)"
 
 
-async def settle(tx: Tx, rows: Iterable[Job], chain: Chain) -> None:
+async def settle(tx: PostgresTx, rows: Iterable[Job], chain: Chain) -> None:
     """Move on whoever waited for these rows, as far as they are settled."""
     await follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)], chain)
 
 
-async def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
+async def follow(tx: PostgresTx, over: Iterable[Over], chain: Chain) -> None:
     """Move on whoever waited for what settled or went, and whoever waited for those."""
     ended = dict(over)
     while ended:
@@ -52,7 +52,7 @@ async def follow(tx: Tx, over: Iterable[Over], chain: Chain) -> None:
         ended = {change.after.id: change.after.status for change in moved if change_check.is_settled(change.after)}
 
 
-async def over_by_now(tx: Tx, ids: Sequence[str]) -> list[Over]:
+async def over_by_now(tx: PostgresTx, ids: Sequence[str]) -> list[Over]:
     """Those of these jobs that are settled or gone."""
     rows = await tx.db.fetch(
         "SELECT g.id, j.status FROM unnest($1::text[]) AS g (id) LEFT JOIN mainstay.jobs j ON j.id = g.id::uuid "
@@ -62,12 +62,12 @@ async def over_by_now(tx: Tx, ids: Sequence[str]) -> list[Over]:
     return [(row[0], change_check.GONE if row[1] is None else row[1]) for row in rows]
 
 
-async def forget(tx: Tx, job_id: str) -> None:
+async def forget(tx: PostgresTx, job_id: str) -> None:
     """A job goes: it waits for nothing any more. What waits for it is `follow`'s business."""
     await tx.db.execute("DELETE FROM mainstay.waits WHERE job_id = $1::text::uuid", job_id)
 
 
-async def awaited(engine: Engine, job_id: str) -> list[str]:
+async def awaited(engine: PostgresEngine, job_id: str) -> list[str]:
     if not is_id(job_id):
         return []
     rows = await engine.call(
@@ -76,7 +76,7 @@ async def awaited(engine: Engine, job_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _judged(tx: Tx, row: Job | None, over: Sequence[Over], chain: Chain, *, more: bool) -> Change | None:
+def _judged(tx: PostgresTx, row: Job | None, over: Sequence[Over], chain: Chain, *, more: bool) -> Change | None:
     """What becomes of one that waited for these, taken one after the other."""
     for place, (on, status) in enumerate(over):
         others = more or place < len(over) - 1
@@ -86,7 +86,7 @@ def _judged(tx: Tx, row: Job | None, over: Sequence[Over], chain: Chain, *, more
     return None
 
 
-async def _whole(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
+async def _whole(tx: PostgresTx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
     """Rows that can be read in full: of a damaged one nobody knows what it was told to do."""
     found = {}
     for row in await tx.db.fetch(f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[])", list(ids)):
@@ -99,7 +99,7 @@ async def _whole(tx: Tx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
 # -- the check ----------------------------------------------------------------------------------
 
 
-async def check(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+async def check(tx: PostgresTx, chain: Chain, *, repair: bool) -> list[Violation]:
     return [
         *await _stray(tx, repair=repair),
         *await _missed_ends(tx, chain, repair=repair),
@@ -107,7 +107,7 @@ async def check(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     ]
 
 
-async def _stray(tx: Tx, *, repair: bool) -> list[Violation]:
+async def _stray(tx: PostgresTx, *, repair: bool) -> list[Violation]:
     found = []
     rows = await tx.db.fetch(
         "SELECT w.job_id::text, count(*) FROM mainstay.waits w "
@@ -122,7 +122,7 @@ async def _stray(tx: Tx, *, repair: bool) -> list[Violation]:
     return found
 
 
-async def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+async def _missed_ends(tx: PostgresTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """Somebody waits for a job that has settled or is gone."""
     rows = await tx.db.fetch(
         "SELECT w.on_id::text, count(*), j.status FROM mainstay.waits w LEFT JOIN mainstay.jobs j ON j.id = w.on_id "
@@ -140,7 +140,7 @@ async def _missed_ends(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]
     return found
 
 
-async def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
+async def _stranded(tx: PostgresTx, chain: Chain, *, repair: bool) -> list[Violation]:
     """A row that waits for other jobs though none is left to wait for."""
     lock = "FOR UPDATE" if repair else ""
     ids = await tx.db.fetch(
@@ -158,7 +158,7 @@ async def _stranded(tx: Tx, chain: Chain, *, repair: bool) -> list[Violation]:
     return found
 
 
-async def _unstrand(tx: Tx, row: Job, chain: Chain) -> str | None:
+async def _unstrand(tx: PostgresTx, row: Job, chain: Chain) -> str | None:
     there = await tx.db.fetch(
         "SELECT on_id::text, status FROM mainstay.waits w JOIN mainstay.jobs j ON j.id = w.on_id "
         "WHERE w.job_id = $1::text::uuid AND j.settled_ms IS NOT NULL ORDER BY place",

@@ -35,7 +35,7 @@ _THERE = (
 )
 
 
-class Facts:
+class InsertFacts:
     """What is known of the store, as far as it has been in the way."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Facts:
         self.there: dict[str, bytes | None] = {}
         """new ids that are taken, with the digest of what was written first"""
 
-    def learn(self, rows: Rows, entry: Entry) -> None:
+    def learn(self, rows: Rows, entry: InsertPlan) -> None:
         for what, at, job_id, content in rows:
             if what == "key":
                 key = entry.keyed[at - 1].key
@@ -62,10 +62,10 @@ class Facts:
                 self.missing.add(job_id)
 
 
-class Entry:
+class InsertPlan:
     """A batch as judged: an answer for each, and what is to be stored."""
 
-    def __init__(self, jobs: Sequence[NewJob], facts: Facts) -> None:
+    def __init__(self, jobs: Sequence[NewJob], facts: InsertFacts) -> None:
         self.answers: list[InsertResult] = []
         self.fresh: list[NewJob] = []
         self.edges: list[tuple[str, int, str]] = []
@@ -186,16 +186,16 @@ class Entry:
         return on
 
 
-def entering(
-    jobs: Sequence[NewJob], facts: Facts, *, given_ms: int | None, judged: bool = False, counted: bool = True
-) -> Steps[Entry]:
+def insert_steps(
+    jobs: Sequence[NewJob], facts: InsertFacts, *, given_ms: int | None, judged: bool = False, counted: bool = True
+) -> Steps[InsertPlan]:
     """Store a batch, in one statement unless something stands in the way. Nothing was written if this raises.
 
     Without `judged` it stops, with nothing written, at the first that waits for what is settled: the entry has facts
     then that are `over`, and this must be taken again in a transaction of several statements, as `judged`.
     """
     while True:
-        entry = Entry(jobs, facts)
+        entry = InsertPlan(jobs, facts)
         if not entry.fresh:
             return entry
         rows = yield Statement(INSERT_JOBS, entry.arguments(judged=judged, given_ms=given_ms, counted=counted))
@@ -206,7 +206,7 @@ def entering(
             return entry
 
 
-def clashing(jobs: Sequence[NewJob], facts: Facts) -> Steps[None]:
+def clash_steps(jobs: Sequence[NewJob], facts: InsertFacts) -> Steps[None]:
     """After a unique violation: find out whether it was an id. If not, it was a key that somebody else stored in the
     same moment, and the next look will find it."""
     ids = [(new.job.id, new.events[-1].seq) for new in jobs]
@@ -247,4 +247,13 @@ def counts(written: Sequence[Written]) -> tuple[Any, ...]:
     )
 
 
-__all__ = ["INSERT_AND_RING", "INSERT_JOBS", "NO_COUNTS", "Entry", "Facts", "clashing", "counts", "entering"]
+__all__ = [
+    "INSERT_AND_RING",
+    "INSERT_JOBS",
+    "NO_COUNTS",
+    "InsertFacts",
+    "InsertPlan",
+    "clash_steps",
+    "counts",
+    "insert_steps",
+]

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from mainstay.clock import SystemClock
 from mainstay.load.plan import LoadOptions
-from mainstay.load.running import LoadRun, Planned
+from mainstay.load.run import LoadRun, Planned
 from mainstay.load.sources import LoadTest, load_file
 from mainstay.load.stats.model import Summary
 

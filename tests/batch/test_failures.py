@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, Batch, BatchRun, Outputs, grid
-from mainstay.batch import running
+from mainstay.batch import unit_handler
 from mainstay.errors import InvalidTransition, StoreDenied, StoreError, StoreFull
 from mainstay.outputs import Unit, output_path
 from mainstay.testing import Harness
@@ -492,7 +492,7 @@ async def test_a_write_that_stopped_in_the_middle_left_nothing_that_counts(
 async def test_storage_that_denies_or_is_full_is_not_the_fault_of_a_unit(
     study: Study, box: Harness, monkeypatch: pytest.MonkeyPatch, step: str, error: type[StoreError]
 ) -> None:
-    monkeypatch.setattr(running, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(unit_handler, "_PATIENCE_S", 0.0)
     run = await study.submit()
 
     async def refuse() -> None:

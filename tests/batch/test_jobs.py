@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, Outputs, grid
-from mainstay.batch import Desk, driver, validating
+from mainstay.batch import Desk, driver
+from mainstay.batch import validation as validating
 from mainstay.errors import InvalidInput
 from mainstay.outputs.layout import manifest_path
 from mainstay.testing import Harness

@@ -13,7 +13,7 @@ import pytest
 
 import servers
 from mainstay import App, BatchRun, Outputs, grid
-from mainstay.batch import running
+from mainstay.batch import unit_handler
 from mainstay.errors import StoreError, StoreUnavailable
 from mainstay.outputs.blobs import Files
 from mainstay.stores.versioned import objects
@@ -148,7 +148,7 @@ async def test_storage_that_goes_away_while_units_run_puts_them_off_and_fails_no
     study: Study, storage: Storage, box: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first to run loses it before it publishes; those after it cannot even look whether they are needed."""
-    monkeypatch.setattr(running, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(unit_handler, "_PATIENCE_S", 0.0)
     run = await study.submit()
     study.then["1 0"] = storage.stop
     await box.drain(until="1m")
@@ -185,7 +185,7 @@ class ComesBack:
 async def test_a_unit_holds_on_to_what_it_made_while_the_storage_is_away_for_a_moment(
     study: Study, storage: Storage, box: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(unit_handler, "_FIRST_WAIT_S", 0.01)
     run = await study.submit()
     store = await outputs_of(study.app, run)
     store.blobs = ComesBack(store.blobs, storage)  # type: ignore[assignment]
@@ -202,7 +202,7 @@ async def test_a_unit_holds_on_to_what_it_made_while_the_storage_is_away_for_a_m
 async def test_storage_that_goes_away_during_an_aggregation_leaves_the_batch_finalizing(
     study: Study, storage: Storage, box: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(unit_handler, "_PATIENCE_S", 0.0)
     run = await study.submit()
     study.then["sum 1"] = storage.stop
     await box.drain(until="10m")

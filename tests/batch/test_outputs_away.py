@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mainstay import App, Batch, BatchRun, Outputs
-from mainstay.batch import running
+from mainstay.batch import unit_handler
 from mainstay.errors import StoreDenied, StoreError, StoreUnavailable
 from mainstay.testing import Harness
 from tests.app.working import working
@@ -118,7 +118,7 @@ async def test_an_output_that_cannot_be_read_keeps_no_other_unit_from_running(
 async def test_a_batch_whose_units_cannot_publish_says_why(
     app: App, box: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(unit_handler, "_PATIENCE_S", 0.0)
     run = await app.submit_batch(one_unit(app), params=[{"n": 1}])
     store = await outputs_of(app, run)
     with monkeypatch.context() as full:

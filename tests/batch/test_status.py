@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mainstay import App, Outputs
-from mainstay.batch.desk import Desk
+from mainstay.batch.service import Desk
 from mainstay.control.drivers import driver_id
 from mainstay.testing import Harness
 

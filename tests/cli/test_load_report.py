@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.load.stats.folding import Tally, to_json
+from mainstay.load.stats.tally import Tally, to_json
 from tests.cli.conftest import Shell
 from tests.cli.loading import header, moments
 

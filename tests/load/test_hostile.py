@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mainstay.clock import SystemClock
-from mainstay.load.fleet import Limits
+from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
-from mainstay.load.running import LoadRun, Planned
+from mainstay.load.run import LoadRun, Planned
 from mainstay.load.stats.model import Moment, Window
 from mainstay.load.target import Target, TargetOptions
 from tests.load.trials import GET, ran, run_of, until, written

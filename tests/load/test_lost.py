@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput
-from mainstay.load.fleet import Fleet, GeneratorLost, Limits
+from mainstay.load.generators import Fleet, GeneratorLost, Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.sources import LoadTest
 from mainstay.load.target import Target
-from tests.load.test_running import alive
+from tests.load.test_run import alive
 from tests.load.trials import GET, HEAD, run_of, told, until, written
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from mainstay.clock import SystemClock
 from mainstay.errors import InvalidInput
 from mainstay.load.outputs import OutputLimits, Outputs
 from mainstay.load.plan import LoadOptions
-from mainstay.load.running import LoadRun, Planned
+from mainstay.load.run import LoadRun, Planned
 from mainstay.load.stats.model import Header, Moment, Summary, Trust, Window
 from tests.load.trials import written
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mainstay.errors import InvalidInput
 from mainstay.load.hooks import depends, step
 from mainstay.load.plan import LoadOptions, WorkflowPlan, plan_of
-from mainstay.load.running import Planned
+from mainstay.load.run import Planned
 from mainstay.load.workflow import Workflow
 from tests.load.trials import GET, written
 

@@ -16,7 +16,7 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.preflight import make_room
 from mainstay.load.plan import LoadOptions
-from mainstay.load.running import Planned
+from mainstay.load.run import Planned
 from mainstay.load.sources import load_file
 from mainstay.load.target import Target, TargetOptions
 from tests.load.trials import GET, ran, run_of, written

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mainstay.load import works
+from mainstay.load import handler
+from mainstay.load.handler import as_job_stands, stored
 from mainstay.load.stats.model import Summary, Verdict
-from mainstay.load.works import as_job_stands, stored
 from mainstay.model import BLANK, Job
 from tests.report.load.runs import a_summary
 
@@ -26,7 +26,7 @@ def test_what_there_is_no_room_for_is_left_out_curves_first(
     wanted, most = {"for all": (whole, sizes[0]), "for one curve": (slim, sizes[1]), "for none": (bare, sizes[1] - 1)}[
         room
     ]
-    monkeypatch.setattr(works, "_MOST_BYTES", most)
+    monkeypatch.setattr(handler, "_MOST_BYTES", most)
 
     if packed:
         points = [msgspec.Raw(msgspec.msgpack.encode(point)) for point in whole.points]

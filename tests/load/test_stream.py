@@ -16,8 +16,8 @@ import pytest
 import zstandard
 
 from mainstay.errors import InvalidInput
-from mainstay.load.stats.folding import Tally
 from mainstay.load.stats.model import Health, Moment, Summary, Trust, Window
+from mainstay.load.stats.tally import Tally
 from mainstay.load.stats.thresholds import Judge, parse
 from mainstay.load.stats.trust import TrustWatch
 from mainstay.load.stream import StreamOutput, read_stream, remade

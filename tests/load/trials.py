@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mainstay.clock import SystemClock
-from mainstay.load.fleet import Limits
-from mainstay.load.member import Said
+from mainstay.load.generator_process import Said
+from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
-from mainstay.load.running import LoadRun, Planned
+from mainstay.load.run import LoadRun, Planned
 from mainstay.load.sources import LoadTest, load_file
 from mainstay.load.stats.model import Summary
 

@@ -2,7 +2,7 @@
 
 Layer: a kind of job, beside tasks, above the worker. Users start from `@app.batch`, `app.submit_batch` and `grid`.
 `kind` declares what belongs to it; `study` is what a user declares, `driver` what goes on with a submitted batch,
-`desk` what people do to one. Names are loaded when they are first used.
+`service` what people do to one. Names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .desk import Desk, Output, Resumed, Status, ToRun
-    from .findings import Lacking, Validation
     from .handle import BatchRun
-    from .made import Made
     from .parameter_grid import grid
+    from .service import Desk, Output, Resumed, Status, ToRun
     from .spec import Spec, Tallied
     from .study import Aggregate, Batch, BatchOptions
+    from .unit_results import Made
+    from .validation_result import Lacking, Validation
 
 __all__ = [
     "Aggregate",
@@ -41,10 +41,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".desk": ("Desk", "Output", "Resumed", "Status", "ToRun"),
-        ".findings": ("Lacking", "Validation"),
+        ".service": ("Desk", "Output", "Resumed", "Status", "ToRun"),
+        ".validation_result": ("Lacking", "Validation"),
         ".handle": ("BatchRun",),
-        ".made": ("Made",),
+        ".unit_results": ("Made",),
         ".parameter_grid": ("grid",),
         ".spec": ("Spec", "Tallied"),
         ".study": ("Aggregate", "Batch", "BatchOptions"),

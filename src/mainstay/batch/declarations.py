@@ -9,15 +9,15 @@ from ..errors import InvalidInput
 from ..task import Client
 from ..task.task_name import place_of
 from ..worker.declarations import Declarations, Host
-from .desk import Desk
 from .handle import BatchRun
-from .outside import Outsides
-from .places import Places
-from .rechecking import recheck_duty
+from .handlers import works_of
+from .locations import Places
+from .outside_job import Outsides
+from .recheck import recheck_duty
 from .runners import Runners
+from .service import Desk
 from .study import Batch
-from .submitting import submit_batch
-from .works import works_of
+from .submission import submit_batch
 
 
 class Batches(Declarations):

@@ -30,12 +30,12 @@ from ..stores.change_check import is_left_to_its_units
 from ..task.codec import Sealer
 from ..worker import Context
 from ..worker.context import LetGo
-from . import validating
-from .findings import Validation
-from .outside import Errand, Outsides, kept
-from .places import Places
-from .planning import Wanted, request_of, wanted_in
+from . import validation
+from .locations import Places
+from .outside_job import Errand, Outsides, kept
 from .spec import DRIVER, KIND, Spec, State, UnitCall, call_of, row_name, spec_of, tallied
+from .unit_plan import Wanted, request_of, wanted_in
+from .validation_result import Validation
 
 log = logging.getLogger("mainstay.batch")
 
@@ -341,9 +341,9 @@ class Drive:
 
     async def _validate(self) -> None:
         state, spec = self._state, self._spec
-        last = validating.validation_of(self._parent, self._sealer)
+        last = validation.validation_of(self._parent, self._sealer)
         attempt = (last.attempt if last else 0) + 1 + state.outages
-        found = await validating.look(
+        found = await validation.look(
             self._store,
             self._manifest,
             spec,
@@ -359,7 +359,7 @@ class Drive:
             state.rechecks += 1
             await self._save()
             await self._put_off(_RECHECK_S, f"{found.told}, and no unit failed: they may be late")
-        await validating.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
+        await validation.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
 
     async def _has_failures(self) -> bool:
         """Whether a unit ended badly since the batch was started or resumed."""
@@ -367,14 +367,14 @@ class Drive:
         return any(group.failed or group.cancelled for group in over)
 
     async def _tell(self, found: Validation) -> None:
-        await validating.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
+        await validation.settle(self._control, self._parent.id, found, self._sealer, actor=self._job.session or DRIVER)
 
     async def _wait_for_storage(self, error: StoreError) -> None:
         if self._parent.status == "validating":
             spec, at_ms = self._spec, self._clock.now_ms()
-            last = validating.validation_of(self._parent, self._sealer)
+            last = validation.validation_of(self._parent, self._sealer)
             attempt = (last.attempt if last else 0) + 1 + self._state.outages
-            await self._tell(validating.away(spec, error, at_ms=at_ms, attempt=attempt, by=self._job.session or DRIVER))
+            await self._tell(validation.away(spec, error, at_ms=at_ms, attempt=attempt, by=self._job.session or DRIVER))
         await self._back_off(f"the outputs cannot be looked at: {error}"[:500])
 
     async def _back_off(self, why: str) -> None:

@@ -12,9 +12,9 @@ from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
 from ..task.client import Client
-from .desk import Desk, Output, Resumed, Status, ToRun
-from .findings import Validation
+from .service import Desk, Output, Resumed, Status, ToRun
 from .study import Batch
+from .validation_result import Validation
 
 
 class BatchRun:

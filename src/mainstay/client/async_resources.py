@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Unpack
 
-from ..batch.desk import Output
-from ..batch.findings import Validation
 from ..batch.report.heat_map import HeatMap
 from ..batch.report.model import BatchReport
+from ..batch.service import Output
+from ..batch.validation_result import Validation
 from ..batch.web.responses import BatchStatusView, ResumeResult
 from ..control.json_view import JobView
 from ..control.overview import LimitOverview, QueueOverview

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..batch.findings import Validation
 from ..batch.report.heat_map import HeatMap
 from ..batch.report.model import BatchReport
+from ..batch.validation_result import Validation
 from ..batch.web.responses import BatchStatusView, OutputPage, ResumeResult
 from ..control.json_view import SessionView, StatsView
 from ..control.overview import LimitOverview, QueueOverview, QueuesOverview

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from .graph import Graph
-from .kinds import StepKind, members_of, state_direction, told_by
+from .method_roles import StepKind, members_of, state_direction, told_by
 from .prepared import URL, Prepared
 from .stats.model import MetricType
 from .workflow import Workflow

@@ -41,8 +41,8 @@ class Loads(Declarations):
         """where the recorded streams go"""
 
     def declare(self, parts: tuple[type[Workflow] | LoadTest, ...], *, name: str | None, queue: str) -> LoadTest:
+        from .handler import LoadWork  # noqa: PLC0415 - an extra
         from .sources import LoadTest  # noqa: PLC0415 - an extra
-        from .works import LoadWork  # noqa: PLC0415 - an extra
 
         if not parts:
             raise InvalidInput("load", "no workflows given; write app.load(Shop, Search)")
@@ -87,8 +87,8 @@ class Loads(Declarations):
         self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]
     ) -> tuple[str, bytes, dict[str, Any]]:
         """The name, the payload and the options of a run's job, checked."""
-        from .running import Planned  # noqa: PLC0415 - an extra
-        from .works import KIND, limits_of  # noqa: PLC0415 - an extra
+        from .handler import KIND, limits_of  # noqa: PLC0415 - an extra
+        from .run import Planned  # noqa: PLC0415 - an extra
 
         name = test if isinstance(test, str) else test.name
         known = self.tests.get(name)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InvalidInput
-from .fixed import own
+from .shared_data import own
 
 Share = Literal["split", "shared", "user"]
 Order = Literal["as is", "random"]

@@ -24,12 +24,12 @@ from ..worker.engine import Engine
 from ..worker.outage import Outage
 from ..worker.program import offer_of
 from ..worker.state_folder import state_folder
-from .member import Said
+from .generator_process import Said
+from .handler import Attached, LoadWork
 from .outputs import Output
 from .plan import LoadOptions
 from .sources import LoadTest
 from .stats.model import Summary
-from .works import Attached, LoadWork
 
 log = logging.getLogger("mainstay.load")
 

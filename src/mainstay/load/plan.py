@@ -11,9 +11,9 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..words import counted
+from .amounts import duration_of, pause_of, rate_of, stages_of
 from .graph import Graph, graph_of
-from .pacing import Ramp, flat, ramped, weighted
-from .reading import duration_of, pause_of, rate_of, stages_of
+from .pace import Ramp, flat, ramped, weighted
 from .workflow import Workflow
 
 SCHEMA = 1

@@ -27,9 +27,9 @@ import zstandard
 
 from ..errors import InvalidInput
 from ..storage.private_files import open_private
-from .aside import Aside
-from .stats.folding import SECOND, Tally, merge_windows
+from .blocking_work import Aside
 from .stats.model import Header, Moment, Summary, Window
+from .stats.tally import SECOND, Tally, merge_windows
 from .stats.thresholds import RUNNING, Judge, parse, verdict_of
 from .stats.trust import TrustWatch
 

@@ -12,13 +12,13 @@ import pytest
 import uvloop
 
 from mainstay.errors import CallFailed
-from mainstay.load.clients import tcp, udp, waiting, websocket
+from mainstay.load.clients import call_limits, tcp, udp, websocket
+from mainstay.load.clients.call_limits import Waiting
 from mainstay.load.clients.http import HTTPClient, connection, session, turns
 from mainstay.load.clients.http2 import HTTP2Client
 from mainstay.load.clients.http2 import connection as connection2
 from mainstay.load.clients.http2 import session as session2
 from mainstay.load.clients.network import Address, Network, Timeouts, system_lookup
-from mainstay.load.clients.waiting import Waiting
 from mainstay.load.target import Target, TargetOptions
 
 Call = Callable[[Timeouts | str], Awaitable[Any]]
@@ -29,7 +29,7 @@ CLIENTS: dict[str, Any] = {
     "tcp": tcp.TCPClient,
     "udp": udp.UDPClient,
 }
-CLOCKS = [connection, connection2, session, session2, tcp, turns, udp, waiting, websocket]
+CLOCKS = [connection, connection2, session, session2, tcp, turns, udp, call_limits, websocket]
 
 
 class Clock:

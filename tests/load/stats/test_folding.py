@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput
-from mainstay.load.stats import folding
-from mainstay.load.stats.folding import KINDS, STRETCHES, Tally, from_json, merge_windows, to_json
+from mainstay.load.stats import tally as folding
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import CheckStats, Health, MetricStats, StepStats, Window
+from mainstay.load.stats.tally import KINDS, STRETCHES, Tally, from_json, merge_windows, to_json
 from tests.load.stats.made import FIRST, header, sketched, step, window, windows
 
 processes = st.tuples(windows(0, 0), windows(1, 0), windows(2, 0))

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput
-from mainstay.load.stats.folding import Tally, from_json, to_json
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import CheckStats, Header, MetricStats, TagSummary
 from mainstay.load.stats.tags import groups_of, tagged, tags_of, tags_text
+from mainstay.load.stats.tally import Tally, from_json, to_json
 from mainstay.load.stats.thresholds import Judge, check, parse, threshold
 from tests.load.stats.made import header, step, window
 

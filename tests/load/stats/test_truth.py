@@ -13,8 +13,8 @@ import pytest
 
 from mainstay.load.engine.recorder import StepRecorder
 from mainstay.load.results import Result
-from mainstay.load.stats.folding import Tally, merge_windows
 from mainstay.load.stats.model import Summary, Window
+from mainstay.load.stats.tally import Tally, merge_windows
 from mainstay.load.stats.thresholds import Judge, parse
 from tests.load.stats.made import FIRST, header
 

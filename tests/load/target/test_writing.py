@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from mainstay.load.target.writing import at_once
+from mainstay.load.target.due_responses import at_once
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

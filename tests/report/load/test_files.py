@@ -18,8 +18,8 @@ from mainstay.load.cli.execution import code_of
 from mainstay.load.report.files import output_for, write_report, write_whole
 from mainstay.load.report.junit import junit_xml
 from mainstay.load.report.tables import points_csv, steps_csv
-from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
+from mainstay.load.stats.tally import from_json
 from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 

@@ -16,9 +16,9 @@ from hdrh.log import HistogramLogReader
 from mainstay.errors import InvalidInput
 from mainstay.load.report.files import output_for, write_report
 from mainstay.load.report.recorded import read_result
-from mainstay.load.stats.folding import Tally
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, StepStats, Summary, Trust, Window
+from mainstay.load.stats.tally import Tally
 from mainstay.load.stream import StreamOutput
 from tests.report.load.runs import a_header, a_summary, drawn
 

@@ -12,9 +12,9 @@ from mainstay.load.report.compare import compare
 from mainstay.load.report.files import write_report
 from mainstay.load.report.page import load_html
 from mainstay.load.report.recorded import read_result
-from mainstay.load.stats.folding import Tally
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, Sketch, StepStats, Summary, Trust, Window
+from mainstay.load.stats.tally import Tally
 from mainstay.load.stream import StreamOutput
 from tests.report.load.runs import a_header, a_summary, drawn
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from mainstay.control import Completion, Failure
+from mainstay.load.handler import stored
 from mainstay.load.report.compare import as_run
 from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary, Trust
-from mainstay.load.works import stored
 from mainstay.model import ErrorInfo
 from mainstay.worker.state_folder import state_folder
 from tests.report.load.runs import a_summary

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.batch.spec import Spec
-from mainstay.batch.web.desks import desk_at
+from mainstay.batch.web.services import desk_at
 from mainstay.clock import SystemClock
 from mainstay.outputs import ManifestGroup
 from mainstay.stores import JobStore

@@ -18,7 +18,7 @@ import msgspec
 
 from mainstay import grid
 from mainstay.control import Completion
-from mainstay.load.works import stored
+from mainstay.load.handler import stored
 from tests.report.load.runs import a_summary
 from tests.web.dashboard.plant import Plant
 

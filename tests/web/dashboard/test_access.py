@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from mainstay.control import Completion, Failure
 from mainstay.control.schedules import register, schedule
-from mainstay.load.works import stored
+from mainstay.load.handler import stored
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary
 from tests.web.dashboard.house import House, submit_study, two_loads

@@ -13,9 +13,9 @@ import pytest
 from mainstay.control import Completion, Control, Failure, JobRequest
 from mainstay.control.schedules import register, schedule
 from mainstay.errors import MainstayError
+from mainstay.load.handler import stored
 from mainstay.load.report.words import time_text
 from mainstay.load.stats.model import Verdict
-from mainstay.load.works import stored
 from mainstay.model import Job, Offer
 from mainstay.web.security.tokens import Tokens
 from tests.report.load.runs import a_summary, a_tag, an_open_summary, latency

@@ -18,8 +18,8 @@ from ...errors import InvalidInput
 from ...worker import logs
 from ...worker.messages import Hello
 from ...worker.worker_options import Orders
-from ..executing import execute, queue_to_serve
-from ..outside import worker_name
+from ..outside_job import worker_name
+from ..outside_worker import execute, queue_to_serve
 
 
 def register(group: typer.Typer) -> None:

@@ -20,8 +20,8 @@ from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...worker.outbox import OutboxResult, kept, write_kept
 from .. import Desk
+from ..outside_sync import Synced, sync_outside
 from ..runners import Runners
-from ..syncing import Synced, sync_outside
 
 #: what became of an ending that was kept
 _KEPT = {

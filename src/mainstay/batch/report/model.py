@@ -21,7 +21,7 @@ from ...outputs import Manifest
 from ...stores import Query, shown_url
 from .. import Desk, Lacking, Status, Tallied
 from ..advice import batch_advice
-from ..findings import seen_in
+from ..validation_result import seen_in
 
 #: failed units that are read for their errors
 _READ = 10_000

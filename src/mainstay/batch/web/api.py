@@ -13,13 +13,13 @@ from ...web.api.fields import PageSize, Reason
 from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from ...web.api.text_mask import shown_job
 from ...web.api.versions import wanted_version
-from ..findings import Validation
 from ..report.heat_map import HeatMap, heat_map
 from ..report.model import BatchReport, advice_for
 from ..spec import Tallied
-from .desks import desk_of
+from ..validation_result import Validation
 from .masks import masked_output, masked_unit, masked_validation, shown_report
 from .responses import BatchStatusView, OutputPage, ResumeResult
+from .services import desk_of
 
 #: units that a dry run of a resume names
 _NAMED = 100

@@ -18,8 +18,8 @@ from ...web.dashboard.page import PageView
 from ..report.html import map_html
 from ..report.model import advice_for
 from ..spec import KIND
-from .desks import desk_at
 from .masks import shown_report
+from .services import desk_at
 
 #: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
 _POLL_S, _SHARE = 3, 20

@@ -11,9 +11,9 @@ from ...lifecycle import State
 from ...model import Job
 from ...web.dashboard.job import AllowedActions, OwnAction, Panel
 from ...web.dashboard.page import PageView
-from ..desk import RESUMABLE, Output
-from .desks import desk_at
+from ..service import RESUMABLE, Output
 from .masks import masked_output
+from .services import desk_at
 
 #: outputs that are shown: of the first units
 _OUTPUTS = 60

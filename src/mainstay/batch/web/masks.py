@@ -12,8 +12,8 @@ from ...web.api.secret_cache import Secrets
 from ...web.api.secret_search import secrets_of
 from ...web.api.text_mask import with_masked_texts
 from ...web.threads import SMALL
-from ..desk import Desk, Output, ToRun
 from ..report.model import BatchReport, batch_report
+from ..service import Desk, Output, ToRun
 
 
 def masked_value(name: str, value: Any, masker: Masker) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from ...web.api.job_responses import AdviceView
-from ..desk import Output, Resumed, ToRun
-from ..findings import Validation
+from ..service import Output, Resumed, ToRun
 from ..spec import Tallied
+from ..validation_result import Validation
 
 
 class TallyView(Tallied, frozen=True, kw_only=True):

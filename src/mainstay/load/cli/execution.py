@@ -29,7 +29,7 @@ from ..outputs import Output
 from ..plan import LoadOptions
 from ..report.files import OF_STEPS, FileOutput, Kind, report_content
 from ..report.text import show_summary
-from ..running import Planned
+from ..run import Planned
 from ..sources import LoadTest, load_file
 from ..stats.model import Summary
 from ..stream import StreamOutput

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidInput
+from ..amounts import duration_of
 from ..clients.all import Clients
 from ..clients.network import Network, Timeouts, Tls
 from ..prepared import split
-from ..reading import duration_of
 from ..results import Opening, Result
 
 _HTTP = ("http", "https", "http+unix")

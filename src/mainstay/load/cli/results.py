@@ -14,11 +14,11 @@ from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...errors import InvalidInput, JobNotFound, StoreError
 from ...task.codec import Sealer
+from ..handler import as_job_stands, summary_of
 from ..local_run import FOLDER, STORE
 from ..report.compare import Run, as_run
 from ..report.recorded import read_result
 from ..stream import StreamOutput
-from ..works import as_job_stands, summary_of
 
 _ID = re.compile(r"[0-9a-fA-F]{8}[0-9a-fA-F-]*|[0-9a-fA-F-]*[0-9a-fA-F]{8}")
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from ...errors import CallFailed
 from ..prepared import Parts
 from ..results import Opening
-from .http.opening import open_socket
+from .call_limits import too_long
+from .http.connect import open_socket
 from .http.shared import Shared
 from .network import Network, Timeouts
-from .waiting import too_long
 
 #: making room for more than usually comes takes a fifth of a small call
 _READ = 16 * 1024

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from ...errors import CallFailed, InvalidInput
 from ..prepared import URL, Parts
 from ..results import Opening
+from .call_limits import Waiting, Watch, bytes_of, in_time
 from .http.options import Timeout, limits_of
 from .kept import Kept, parts_of
 from .line import Line, open_line
 from .network import Network, Timeouts
 from .responses import TCPResponse
-from .waiting import Waiting, Watch, bytes_of, in_time
 
 __all__ = ["TCPClient", "TCPConnection", "TCPResponse"]
 

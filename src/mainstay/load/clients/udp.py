@@ -18,11 +18,11 @@ from typing import Any
 from ...errors import CallFailed, InvalidInput
 from ..prepared import URL, Parts
 from ..results import Opening
+from .call_limits import Waiting, Watch, bytes_of, in_time
 from .http.options import Timeout, limits_of
 from .kept import Kept, parts_of
 from .network import Network, Timeouts, is_address
 from .responses import UDPResponse
-from .waiting import Waiting, Watch, bytes_of, in_time
 
 __all__ = ["UDPClient", "UDPResponse"]
 

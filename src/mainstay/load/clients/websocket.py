@@ -18,12 +18,12 @@ from ...errors import CallFailed, InvalidInput
 from ..extra import extra_needed
 from ..prepared import URL, Data, Headers, Parts, joined
 from ..results import Opening
+from .call_limits import Waiting, Watch, bytes_of, in_time
 from .http.options import Timeout, headers_of, limits_of
 from .kept import Kept, parts_of
 from .line import Line, open_line
 from .network import Network, Timeouts
 from .responses import WebsocketResponse
-from .waiting import Waiting, Watch, bytes_of, in_time
 
 with extra_needed("WebSocket"):
     from websockets.client import ClientProtocol

@@ -13,8 +13,8 @@ from ..blueprint import Blueprint
 from ..clients.all import Clients
 from ..clients.network import Network
 from ..feeders import Feed, NoMoreRows
-from ..fixed import fixed
 from ..plan import WorkflowPlan
+from ..shared_data import fixed
 from ..stats.accounts import Account
 from .guard import guarded, told_of
 from .recorder import MetricRecorder

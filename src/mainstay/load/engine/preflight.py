@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint
-from ..clients.http.opening import open_socket
+from ..clients.http.connect import open_socket
 from ..clients.network import Network
 from ..plan import RunPlan, WorkflowPlan
 from ..prepared import URL, Parts, joined, split

@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from ..feeders import NoMoreRows
-from ..pacing import Arrivals, Ramp, shares, weighted
+from ..pace import Arrivals, Ramp, shares, weighted
 from .crowd import Crowd, Visitor
 from .timer import Timer
 from .user import Stop

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import InvalidInput, UnknownOption
-from ..aside import Aside
+from ..blocking_work import Aside
 from ..outputs import Output
-from ..stats.folding import to_json
 from ..stats.model import Header, Moment, StepStats, Summary
+from ..stats.tally import to_json
 from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
 from .junit import junit_xml
 from .page import load_html

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import InvalidInput
-from ..stats.folding import from_json
 from ..stats.histogram import Histogram
 from ..stats.model import Sketch
 from ..stats.sums import Fold
+from ..stats.tally import from_json
 from ..stream import read_stream, remade
 from .compare import Histograms, Run, as_run
 

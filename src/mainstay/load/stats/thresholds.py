@@ -27,11 +27,11 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import InvalidInput
-from .folding import SECOND
 from .grammar import Meaning, Threshold, meaning_of, parse, pointed_at
 from .measures import Of, Piece, collect, value_text
 from .model import Header, StopVerdict, ThresholdOutcome, Verdict, Window
 from .tags import groups_of, tagged, tags_text
+from .tally import SECOND
 from .terms import term_of
 
 __all__ = [

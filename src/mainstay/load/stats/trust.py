@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...words import counted
-from .folding import SECOND
 from .model import Health, Trust, Window
 from .shown import digits, share_text, time_text
+from .tally import SECOND
 
 #: A loop that is later than this is noticed: below, the garbage collector and a busy machine show, and no percentile
 #: that people look at

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from .counts import Tally
+from .due_responses import at_once
 from .site import Site
-from .writing import at_once
 
 _now = time.perf_counter
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from ..extra import extra_needed
 from .counts import BROKEN, Tally
+from .due_responses import at_once
 from .message import Answer, Request
 from .site import Site
-from .writing import at_once
 
 with extra_needed("the target of load tests"):
     import httptools

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..extra import extra_needed
 from .counts import BROKEN, Tally
+from .due_responses import at_once
 from .message import Answer, Request
 from .site import Site
-from .writing import at_once
 
 with extra_needed("HTTP/2"):
     import h2.config

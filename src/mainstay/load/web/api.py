@@ -19,7 +19,7 @@ from .texts import shown_summary
 
 async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
     with extra_needed("the summary of a load test"):
-        from ..works import summary_of  # noqa: PLC0415 - an extra that most servers do without
+        from ..handler import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
     job = await ask.place.control.jobs.get(ask.path("id"))
     summary = await in_thread(lambda: summary_of(job, _unpacked), size_of(job))

@@ -141,7 +141,7 @@ def _recording(job: Job, summary: Summary) -> Path | None:
 
 def _summary(job: Job) -> Summary | None:
     with extra_needed("the numbers of a load test"):
-        from ..works import summary_of  # noqa: PLC0415 - an extra that most servers do without
+        from ..handler import summary_of  # noqa: PLC0415 - an extra that most servers do without
     if size_left_out(job.result if job.result is not None else job.checkpoint) is not None:
         return None
     try:

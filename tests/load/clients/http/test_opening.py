@@ -16,7 +16,7 @@ import pytest
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.http import HTTPClient
-from mainstay.load.clients.http.opening import _bad_tls
+from mainstay.load.clients.http.connect import _bad_tls
 from mainstay.load.clients.network import Address, Network, Timeouts, Tls
 from mainstay.load.prepared import URL, split
 from mainstay.load.target.certificate import self_signed

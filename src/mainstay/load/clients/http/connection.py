@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 from ....errors import CallFailed
 from ...results import Opening
-from ..waiting import Alarm, Phase, next_due, passed
+from ..call_limits import Alarm, Phase, next_due, passed
 from .calls import Call, Upload
 from .heads import Head, heads
 from .pool import Pool
-from .reading import Reading
 from .response import HTTPResponse
+from .response_reader import Reading
 from .shared import Shared
 from .stream import Stream
 from .turns import LATER

@@ -11,13 +11,13 @@ from typing import Any, Unpack
 from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
+from ..call_limits import in_time, time_left, too_long
 from ..network import Network
-from ..waiting import in_time, time_left, too_long
 from .calls import Call
+from .connect import open_socket
 from .connection import Connection
 from .cookies import Jar
 from .encoder import Encoder
-from .opening import open_socket
 from .options import Options, events_options
 from .pool import LIMIT, Pool
 from .redirects import USED_UP, next_parts

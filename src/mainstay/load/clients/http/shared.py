@@ -10,7 +10,7 @@ from ....storage.urls import shown_url
 from ...prepared import Parts, split
 from ..network import Network
 from .calls import Call
-from .opening import proxy_line
+from .connect import proxy_line
 from .turns import Turns
 
 if TYPE_CHECKING:

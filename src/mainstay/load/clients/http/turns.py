@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..network import Network
-from .opening import OUT_OF_FILES, out_of_files
+from .connect import OUT_OF_FILES, out_of_files
 
 if TYPE_CHECKING:
     from .connection import Connection

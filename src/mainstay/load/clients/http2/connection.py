@@ -11,16 +11,16 @@ from typing import Any, cast
 from ....errors import CallFailed
 from ...prepared import Parts
 from ...results import Opening
+from ..call_limits import Waiting, Watch
 from ..http.calls import Call, Upload
 from ..http.stream import Stream
 from ..line import Line, open_line
 from ..network import Network, Timeouts
-from ..waiting import Waiting, Watch
 from . import frames as f
 from .exchange import Exchange, NotProcessed
 from .fields import block_of, head_of
 from .response import HTTP2Response
-from .sending import HIGH, Sending
+from .send_window import HIGH, Sending
 
 _now = time.perf_counter
 #: what the server may send before it hears that it was taken: of one answer, and of all

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from ....errors import CallFailed
 from ...results import Opening
+from ..call_limits import Waiting
 from ..http.calls import Call
 from ..http.heads import Head
 from ..http.stream import Stream
-from ..waiting import Waiting
 
 if TYPE_CHECKING:
     from .connection import Connection

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
+from ..call_limits import Waiting, in_time
 from ..http.calls import Call
 from ..http.cookies import Jar
 from ..http.encoder import Encoder
@@ -20,7 +21,6 @@ from ..http.session import method_name
 from ..http.shared import Shared
 from ..http.sse import Events
 from ..network import Network
-from ..waiting import Waiting, in_time
 from .connection import Connection
 from .exchange import NotProcessed
 from .response import HTTP2Response

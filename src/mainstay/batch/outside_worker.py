@@ -15,7 +15,7 @@ from ..task.codec import Sealer
 from ..worker.messages import Hello
 from ..worker.supervisor import STOPPED, UNFIT, Supervisor
 from ..worker.worker_options import Orders
-from .outside import queue_of
+from .outside_job import queue_of
 from .spec import DRIVER, row_name, spec_of
 
 #: units are left open: it was told to stop, or had to

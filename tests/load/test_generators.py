@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.generator import Buckets, as_data
 from mainstay.load.engine.messages import Ear, Go, Over, Seen, ToGenerator, framed
-from mainstay.load.fleet import Fleet, Merger
+from mainstay.load.generators import Fleet, Merger
 from mainstay.load.stats.model import WINDOW_MS, Window
-from tests.load.test_running import alive
+from tests.load.test_run import alive
 
 
 class Sent:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.load.fixed import fixed, own
+from mainstay.load.shared_data import fixed, own
 
 DATA: Any = {"a": [1, {"b": [2]}], "c": "text"}
 

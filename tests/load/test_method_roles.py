@@ -11,7 +11,7 @@ from mainstay.errors import InvalidInput
 from mainstay.load.blueprint import blueprint_of
 from mainstay.load.clients.http import HTTPResponse
 from mainstay.load.hooks import Check, Counter, Gauge, Metric, Rate, Trend, step
-from mainstay.load.kinds import told_by
+from mainstay.load.method_roles import told_by
 from mainstay.load.prepared import URL, Data
 from mainstay.load.results import CustomResult, Result
 from mainstay.load.workflow import Workflow

@@ -12,9 +12,9 @@ from ..errors import MainstayError
 from ..model import Job, Leadership
 from ..outputs import Manifest, OutputStore
 from ..stores import Query
-from .desk import Desk
-from .findings import Lacking
+from .service import Desk
 from .spec import KIND
+from .validation_result import Lacking
 
 log = logging.getLogger("mainstay.batch")
 

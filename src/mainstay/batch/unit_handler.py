@@ -24,12 +24,12 @@ from ..outputs.scratch import Scratch
 from ..task.current_client import begin
 from ..worker import Mode, context
 from .functions import Function
-from .made import Inputs, Made
+from .locations import Places
 from .manifests import code_of_aggregation, digest_of_inputs, inputs_of, seeds_of
-from .places import Places
-from .planning import MADE_OF
 from .spec import UNREACHED, UnitCall, call_of
 from .study import Aggregation, Batch
+from .unit_plan import MADE_OF
+from .unit_results import Inputs, Made
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from ..control import Submitted
 from ..errors import InvalidInput
 from ..task.drafts import Draft, drafted
 from ..task.options import merged
-from .desk import Desk, count_of
+from .locations import outputs_url
 from .manifests import digest_of, groups_of
 from .parameter_grid import seeds_of, sets_of
-from .places import outputs_url
+from .service import Desk, count_of
 from .spec import Aggregated, Spec
 from .study import Batch, check_budget
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, BatchRun, Outputs, grid
-from mainstay.batch.desk import Desk
-from mainstay.batch.rechecking import Rechecker
+from mainstay.batch.recheck import Rechecker
+from mainstay.batch.service import Desk
 from mainstay.outputs import Unit
 from mainstay.testing import Harness
 from tests.batch.studies import outputs_of

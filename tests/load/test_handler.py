@@ -18,14 +18,14 @@ import pytest
 
 from mainstay import App
 from mainstay.errors import InvalidInput
+from mainstay.load.handler import summary_of
 from mainstay.load.local_run import STORE, run_here
 from mainstay.load.plan import LoadOptions
 from mainstay.load.report.files import output_for
-from mainstay.load.stats.folding import from_json
 from mainstay.load.stats.model import Summary
+from mainstay.load.stats.tally import from_json
 from mainstay.load.stream import read_stream, remade
 from mainstay.load.target import Target, TargetOptions
-from mainstay.load.works import summary_of
 from mainstay.model import Job
 from mainstay.stores import Query
 from tests.load.trials import GET, until, written

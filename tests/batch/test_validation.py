@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mainstay import App, BatchRun, Outputs
-from mainstay.batch import validating
+from mainstay.batch import validation
 from mainstay.batch.report.model import batch_report
 from mainstay.testing import Harness
 from tests.batch.studies import UNSEALED
@@ -30,7 +30,7 @@ async def run(app: App, box: Harness) -> BatchRun:
 async def test_the_list_of_one_look_has_nothing_of_another(
     run: BatchRun, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validating, "PAGE", 2)
+    monkeypatch.setattr(validation, "PAGE", 2)
     store = await run._desk().store(run.id)
     files = sorted(root.glob("v1/study/**/result.txt"))
     for file in files:
@@ -40,8 +40,8 @@ async def test_the_list_of_one_look_has_nothing_of_another(
         file.with_suffix(".aside").rename(file)
     one = await run.validate()
 
-    assert [len(await validating.listed(store, many, page=page)) for page in range(4)] == [2, 2, 1, 0]
-    assert [len(await validating.listed(store, one, page=page)) for page in range(2)] == [1, 0]
+    assert [len(await validation.listed(store, many, page=page)) for page in range(4)] == [2, 2, 1, 0]
+    assert [len(await validation.listed(store, one, page=page)) for page in range(2)] == [1, 0]
     assert (many.missing, one.missing, len(many.first)) == (5, 1, 5)
 
 
@@ -56,11 +56,11 @@ async def test_a_look_that_began_before_another_says_nothing_after_it(
     await box.drain()
     assert (await again.status()).job.status == "partial"
 
-    await validating.settle(app.control, again.id, earlier, UNSEALED, actor="slow")
+    await validation.settle(app.control, again.id, earlier, UNSEALED, actor="slow")
     assert (await again.status()).job.status == "partial"
 
     later = msgspec.structs.replace(earlier, at_ms=box.clock.now_ms())
-    await validating.settle(app.control, again.id, later, UNSEALED, actor="quick")
+    await validation.settle(app.control, again.id, later, UNSEALED, actor="quick")
     assert (await again.status()).job.status == "succeeded"
 
 
@@ -71,7 +71,7 @@ def _fails(seed: int, out: Outputs) -> None:
 async def test_a_result_that_is_no_validation_is_told_with_its_job(app: App, box: Harness, run: BatchRun) -> None:
     job = msgspec.structs.replace(await app.control.jobs.get(run.id), result=b"\x01")
     with pytest.raises(ValueError, match=f"{job.id}: what its last validation found cannot be read"):
-        validating.validation_of(job, UNSEALED)
+        validation.validation_of(job, UNSEALED)
 
 
 async def test_every_validation_leaves_a_record_also_when_it_finds_what_the_last_one_found(

@@ -11,9 +11,9 @@ from ..errors import MainstayError
 from ..lifecycle import JOB
 from ..model import Job
 from ..stores import Query
-from .desk import Desk
-from .outside import tell, told
+from .outside_job import tell, told
 from .runners import LOCAL, Runners, shown_runner
+from .service import Desk
 from .spec import KIND
 
 _PAGE = 500

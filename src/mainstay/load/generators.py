@@ -13,11 +13,11 @@ from typing import Any, Self
 
 from ..errors import InvalidInput
 from .engine.messages import Begin, Give, GiveUp, Go, Over, Refused, Seen, SetUp, Stop, TearDown, ToGenerator, Values
-from .member import GeneratorLost, Limits, Member, Said
+from .generator_process import GeneratorLost, Limits, Member, Said
 from .plan import LoadOptions
 from .sources import Source
-from .stats.folding import merge_windows
 from .stats.model import Window
+from .stats.tally import merge_windows
 
 __all__ = ["Fleet", "GeneratorLost", "Limits", "Merger"]
 

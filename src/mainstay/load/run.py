@@ -19,15 +19,15 @@ from ..clock import Clock
 from ..errors import InvalidInput
 from .blueprint import Blueprint, blueprint_of, check_states
 from .engine.messages import Told
-from .fleet import Fleet, GeneratorLost, Limits
-from .member import Said
+from .generator_process import Said
+from .generators import Fleet, GeneratorLost, Limits
 from .outputs import Output, OutputLimits, Outputs
 from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
 from .stats.accounts import Ledger
-from .stats.folding import Tally
 from .stats.grammar import Threshold
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
+from .stats.tally import Tally
 from .stats.thresholds import RUNNING, Judge, check, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
 from .workflow import slips_of

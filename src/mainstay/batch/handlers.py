@@ -16,11 +16,11 @@ from ..worker import Mode, Work, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
 from .driver import Drive, driver_request
-from .outside import Outsides
-from .places import Places
-from .running import UnitWork
+from .locations import Places
+from .outside_job import Outsides
 from .spec import DRIVER, UNIT, State, row_name, spec_of
 from .study import Batch
+from .unit_handler import UnitWork
 
 T = TypeVar("T")
 

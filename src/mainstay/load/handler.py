@@ -20,10 +20,10 @@ from ..task.current_client import begin
 from ..worker import Context, Mode, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
-from .member import Said
+from .generator_process import Said
 from .outputs import Output
 from .plan import SCHEMA, LoadOptions
-from .running import LoadRun, Planned
+from .run import LoadRun, Planned
 from .sources import LoadTest
 from .stats.model import Point, Summary
 from .stats.thresholds import RUNNING, verdict_of

@@ -25,7 +25,7 @@ from .model import (
     Summary,
     Window,
 )
-from .summing import by_number, metric_summary, per, step_summary, tag_summaries
+from .summary import by_number, metric_summary, per, step_summary, tag_summaries
 from .sums import Fold, error_rate
 
 #: buckets of a second: what charts, thresholds and the recorded stream are made of

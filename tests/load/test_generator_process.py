@@ -16,10 +16,10 @@ from collections.abc import Callable
 import pytest
 
 from mainstay.load.engine.messages import Give, Seen, Values, framed
-from mainstay.load.fleet import GeneratorLost, Limits
-from mainstay.load.member import Member
+from mainstay.load.generator_process import Member
+from mainstay.load.generators import GeneratorLost, Limits
 from mainstay.load.stats.model import Window
-from tests.load.test_running import alive
+from tests.load.test_run import alive
 
 #: what only passes when something is amiss
 HASTY = Limits(stopped_s=0.2, leave_s=0.5, tell_s=0.3, last_words_s=0.2, tick_s=0.05)

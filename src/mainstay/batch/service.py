@@ -19,13 +19,13 @@ from ..outputs.layout import manifest_path
 from ..outputs.lookup import State as Found
 from ..stores import Query
 from ..task.codec import Sealer
-from . import validating
-from .findings import Lacking, Validation
-from .outside import kept
-from .places import Places
-from .planning import wanted_in
+from . import validation as validating
+from .locations import Places
+from .outside_job import kept
 from .spec import KIND, UNREACHED, Begun, Spec, State, Tallied, spec_of, tallied
 from .study import Batch
+from .unit_plan import wanted_in
+from .validation_result import Lacking, Validation
 
 #: units of a batch that are asked what they wait for
 _ASKED = 20

@@ -11,9 +11,9 @@ from ..errors import StoreError
 from ..outputs import Manifest, OutputStore, Unit
 from ..outputs.lookup import UnitFindings
 from ..task.codec import Sealer
-from .findings import chunks, seen_in
 from .manifests import digest_of_inputs
 from .spec import UNIT, Spec, UnitCall, row_name
+from .validation_result import chunks, seen_in
 
 #: field of an aggregation's entry: a digest of what it was made of
 MADE_OF = "made_of"

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...web.api.operation import ApiRequest
 from ...web.stores import ServedStore
-from ..desk import Desk
+from ..service import Desk
 
 
 def desk_at(place: ServedStore) -> Desk:

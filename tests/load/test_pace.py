@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainstay.load.pacing import Arrivals, Ramp, flat, ramped, shares, weighted
+from mainstay.load.pace import Arrivals, Ramp, flat, ramped, shares, weighted
 
 lengths = st.floats(0, 100, allow_nan=False).map(lambda value: round(value, 3))
 levels = st.floats(0, 5000, allow_nan=False).map(lambda value: round(value, 2))

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from mainstay.clock import SystemClock
-from mainstay.load.fleet import Limits
+from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.report.files import output_for
-from mainstay.load.running import LoadRun, Planned
-from mainstay.load.stats.folding import from_json
+from mainstay.load.run import LoadRun, Planned
 from mainstay.load.stats.model import StepSummary, Summary
+from mainstay.load.stats.tally import from_json
 from mainstay.load.target import Target, TargetOptions
 from tests.load.trials import GET, ran, run_of, told, until, written
 

@@ -18,9 +18,9 @@ from ..model import Job
 from ..outputs import Manifest, OutputStore
 from ..outputs.layout import CURRENT
 from ..task.codec import Sealer
-from .findings import Lacking, Tally, Validation, seen_in
-from .outside import kept
+from .outside_job import kept
 from .spec import Spec
+from .validation_result import Lacking, Tally, Validation, seen_in
 
 #: entries of a page of a stored list
 PAGE = 1000

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from mainstay.load.aside import Aside
+from mainstay.load.blocking_work import Aside
 
 
 def test_things_are_done_in_the_order_they_were_submitted() -> None:

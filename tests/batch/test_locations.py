@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.batch.places import Places, outputs_url
+from mainstay.batch.locations import Places, outputs_url
 from mainstay.errors import InvalidInput
 from mainstay.outputs import Manifest, ManifestGroup, Unit, save_manifest
 

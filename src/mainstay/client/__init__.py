@@ -28,7 +28,7 @@ from ..web.live.messages import EndMessage, JobMessage, ListMessage, ProgressMes
 from .async_client import AsyncClient
 from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .exchange import Tries
-from .job_request import JobRequest
+from .submit_request import SubmitRequest
 from .sync_client import Client
 from .sync_handle import JobGroup, JobHandle
 
@@ -45,7 +45,6 @@ __all__ = [
     "JobHandle",
     "JobMessage",
     "JobPage",
-    "JobRequest",
     "JobView",
     "ListMessage",
     "ProgressMessage",
@@ -53,6 +52,7 @@ __all__ = [
     "ScheduleInfo",
     "StatsView",
     "StoreInfo",
+    "SubmitRequest",
     "Tries",
     "TroubleMessage",
     "WorkingSession",

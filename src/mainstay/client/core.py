@@ -24,16 +24,16 @@ from ..web.api.job_responses import (
     JobDeleted,
     JobPage,
     Story,
-    SubmittedJob,
-    SubmittedJobGroup,
-    SubmittedJobs,
+    SubmitGroupResponse,
+    SubmitManyResponse,
+    SubmitResponse,
     UnitPage,
 )
 from . import calls
 from .calls import ApiAnswer, ApiCall, duration, get, packed, packed_all, post
 from .exchange import Flow, RetryPause, Tries, carried
-from .job_request import JobRequest, checked, chunked
 from .refusals import error_of
+from .submit_request import SubmitRequest, checked, chunked
 
 T = TypeVar("T")
 Duration = str | timedelta
@@ -110,16 +110,16 @@ class Core:
 
     # submit -----------------------------------------------------------------------------------------
 
-    def submit(self, job: JobRequest) -> Flow[SubmittedJob]:
+    def submit(self, job: SubmitRequest) -> Flow[SubmitResponse]:
         key = None if "key" in job.data else self.key()
         body = packed(job.data)
-        return self.ask(post("/jobs", SubmittedJob, safe=True, query=self.query(), packed=body, Idempotency_Key=key))
+        return self.ask(post("/jobs", SubmitResponse, safe=True, query=self.query(), packed=body, Idempotency_Key=key))
 
     def submit_many(
-        self, jobs: Iterable[JobRequest], *, chunk: int, progress: Progress | None
-    ) -> Flow[list[SubmittedJob]]:
+        self, jobs: Iterable[SubmitRequest], *, chunk: int, progress: Progress | None
+    ) -> Flow[list[SubmitResponse]]:
         """A chunk at a time; an error names the job by its place among all, and says how many are stored."""
-        made: list[SubmittedJob] = []
+        made: list[SubmitResponse] = []
         try:
             for portion in chunked(jobs, most=chunk, key=self.key):
                 made += yield from self._submit_chunk(portion, before=len(made))
@@ -130,10 +130,12 @@ class Core:
             raise
         return made
 
-    def _submit_chunk(self, jobs: list[msgspec.Raw], *, before: int) -> Flow[list[SubmittedJob]]:
+    def _submit_chunk(self, jobs: list[msgspec.Raw], *, before: int) -> Flow[list[SubmitResponse]]:
         body = packed_all({"jobs": jobs})
         try:
-            made = yield from self.ask(post("/jobs/bulk", SubmittedJobs, safe=True, query=self.query(), packed=body))
+            made = yield from self.ask(
+                post("/jobs/bulk", SubmitManyResponse, safe=True, query=self.query(), packed=body)
+            )
         except MainstayError as error:
             # the server knows no other list than this chunk
             move_index(error, before)
@@ -141,14 +143,14 @@ class Core:
         return list(made.jobs)
 
     def submit_group(
-        self, members: Iterable[JobRequest], then: JobRequest, *, when: str, failed: str
-    ) -> Flow[SubmittedJobGroup]:
+        self, members: Iterable[SubmitRequest], then: SubmitRequest, *, when: str, failed: str
+    ) -> Flow[SubmitGroupResponse]:
         key = None if "key" in checked(then, "then").data else self.key()
         jobs = [msgspec.Raw(packed(checked(member, "members").data)) for member in members]
         last = msgspec.Raw(packed(then.data))
         body = packed_all({"members": jobs, "then": last, "when": when, "failed": failed})
         return self.ask(
-            post("/groups", SubmittedJobGroup, safe=True, query=self.query(), packed=body, Idempotency_Key=key)
+            post("/groups", SubmitGroupResponse, safe=True, query=self.query(), packed=body, Idempotency_Key=key)
         )
 
     # look -------------------------------------------------------------------------------------------

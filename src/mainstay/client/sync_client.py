@@ -15,7 +15,7 @@ from ..clock import seconds
 from ..control.json_view import SessionView, StatsView
 from ..load.stats.model import Summary
 from ..task.options import SubmitOptions
-from ..web.api.job_responses import SubmittedJob, WorkingSession
+from ..web.api.job_responses import SubmitResponse, WorkingSession
 from ..web.api.store_responses import QuickCheckResult, StoreInfo
 from ..web.live.history import Sample
 from ..web.live.snapshot import Snapshot
@@ -23,8 +23,8 @@ from .calls import ApiCall
 from .core import Core
 from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
 from .exchange import Flow, Lost, RetryPause, Tries
-from .job_request import JobRequest, job_request
 from .resumable_stream import ResumableStream, store_stream
+from .submit_request import SubmitRequest, submit_request
 from .sync_handle import JobGroup, JobHandle
 from .sync_resources import BatchesResource, JobsResource, QueuesResource, SchedulesResource
 from .transport import BROKEN, Verify, answer_of, check_open, httpx, lost, server_address
@@ -74,15 +74,15 @@ class Client:
     def submit(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> JobHandle:
         """Submit one job of the task `name`; `payload` holds its arguments by name. Options are those of the library.
         Returns when the job is stored."""
-        made = self.run(self._core.submit(job_request(name, payload, options)))
+        made = self.run(self._core.submit(submit_request(name, payload, options)))
         return self._made(made)
 
-    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> JobRequest:
+    def job(self, name: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> SubmitRequest:
         """A job for `submit_many` and `group`."""
-        return job_request(name, payload, options)
+        return submit_request(name, payload, options)
 
     def submit_many(
-        self, jobs: Iterable[JobRequest], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
+        self, jobs: Iterable[SubmitRequest], *, chunk: int = 1000, progress: Callable[[int], object] | None = None
     ) -> list[JobHandle]:
         """Submit many jobs (`client.job(...)`). Each chunk is stored whole or not at all; after each chunk `progress`
         is called with the number of jobs stored so far. An error names the job by its position in `jobs`, and its notes
@@ -92,9 +92,9 @@ class Client:
 
     def group(
         self,
-        members: Iterable[JobRequest],
+        members: Iterable[SubmitRequest],
         *,
-        then: JobRequest,
+        then: SubmitRequest,
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
     ) -> JobGroup:
@@ -209,7 +209,7 @@ class Client:
             raise lost(error) from error
         return answer_of(response, response.content)
 
-    def _made(self, made: SubmittedJob) -> JobHandle:
+    def _made(self, made: SubmitResponse) -> JobHandle:
         return JobHandle(self._core, self.run, self.follow, made.id, created=made.created, durability=made.durability)
 
 

@@ -173,7 +173,7 @@ class StatsView(msgspec.Struct, frozen=True, kw_only=True):
     """jobs that no live worker takes"""
 
 
-class Extension:
+class ExtensionValue:
     """An extension type of MessagePack within stored data. Its meaning is unknown, so its text names only its code and
     its size."""
 
@@ -185,7 +185,7 @@ class Extension:
         return self._text
 
 
-_decode = msgspec.msgpack.Decoder(ext_hook=Extension).decode
+_decode = msgspec.msgpack.Decoder(ext_hook=ExtensionValue).decode
 
 #: what belongs to the user and may be secret; shown only when asked for
 PRIVATE = ("payload", "result", "checkpoint")
@@ -253,7 +253,7 @@ def readable_value(stored: bytes) -> Any:
         msgspec.json.encode(value, enc_hook=str)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if isinstance(value, Extension):
+    if isinstance(value, ExtensionValue):
         raise ValueError("it is sealed by a codec")
     return value
 

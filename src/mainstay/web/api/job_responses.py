@@ -24,7 +24,7 @@ class ProblemView(msgspec.Struct, kw_only=True):
     """what was wrong with the request"""
 
 
-class SubmittedJob(msgspec.Struct, kw_only=True):
+class SubmitResponse(msgspec.Struct, kw_only=True):
     """The job that stands for a submit."""
 
     id: str
@@ -34,19 +34,19 @@ class SubmittedJob(msgspec.Struct, kw_only=True):
     """what this answer survives, in words"""
 
 
-class SubmittedJobs(msgspec.Struct, kw_only=True):
+class SubmitManyResponse(msgspec.Struct, kw_only=True):
     """One for each job that was sent, in the same order."""
 
-    jobs: list[SubmittedJob]
+    jobs: list[SubmitResponse]
     created: int
 
 
-class SubmittedJobGroup(msgspec.Struct, kw_only=True):
+class SubmitGroupResponse(msgspec.Struct, kw_only=True):
     """Jobs, and the one that waits for them."""
 
-    then: SubmittedJob
+    then: SubmitResponse
     """`created` is false if it was there before: then nothing was stored now"""
-    members: list[SubmittedJob]
+    members: list[SubmitResponse]
     """in the order that they were sent; if `then` was there before, those that it waits or waited for"""
 
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...control import Control
-from ...control.json_view import Extension
+from ...control.json_view import ExtensionValue
 from ..audit import AuditEntry
 from ..caller import Caller, Scope
 from ..services import WebServices
@@ -27,7 +27,7 @@ PACKED = "With `Accept: application/msgpack` values keep their types; JSON has b
 
 def _kept(value: object) -> object:
     """What MessagePack can say as it was, and else as text."""
-    return value.value if isinstance(value, Extension) else str(value)
+    return value.value if isinstance(value, ExtensionValue) else str(value)
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode

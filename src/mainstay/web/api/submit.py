@@ -25,7 +25,7 @@ from ...stores import Durability
 from ..audit import AuditEntry
 from ..problems import Problem, problem_of
 from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
-from .job_responses import SubmittedJob, SubmittedJobGroup, SubmittedJobs
+from .job_responses import SubmitGroupResponse, SubmitManyResponse, SubmitResponse
 from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from .views import etag_of
 
@@ -295,8 +295,8 @@ OPERATIONS = (
         body=JobSubmission,
         packs=True,
         answers={
-            201: ApiResponse(description="It was submitted.", type=SubmittedJob, headers=_LOCATED),
-            200: ApiResponse(description="It was there before.", type=SubmittedJob, headers=_LOCATED),
+            201: ApiResponse(description="It was submitted.", type=SubmitResponse, headers=_LOCATED),
+            200: ApiResponse(description="It was there before.", type=SubmitResponse, headers=_LOCATED),
         },
         refusals=(409, 413),
         idempotency_key=True,
@@ -314,8 +314,8 @@ OPERATIONS = (
         body=JobSubmissions,
         packs=True,
         answers={
-            201: ApiResponse(description="They were submitted.", type=SubmittedJobs),
-            200: ApiResponse(description="All of them were there before, or none was sent.", type=SubmittedJobs),
+            201: ApiResponse(description="They were submitted.", type=SubmitManyResponse),
+            200: ApiResponse(description="All of them were there before, or none was sent.", type=SubmitManyResponse),
         },
         refusals=(409, 413),
         idempotency_key=True,
@@ -333,9 +333,9 @@ OPERATIONS = (
         body=GroupSubmission,
         packs=True,
         answers={
-            201: ApiResponse(description="They were submitted.", type=SubmittedJobGroup),
+            201: ApiResponse(description="They were submitted.", type=SubmitGroupResponse),
             200: ApiResponse(
-                description="The one that waits was there before; nothing was submitted.", type=SubmittedJobGroup
+                description="The one that waits was there before; nothing was submitted.", type=SubmitGroupResponse
             ),
         },
         refusals=(409, 413),

@@ -18,7 +18,7 @@ _LARGE = 1024 * 1024
 _SAY_OFF = ("timeout", "stall_timeout")
 
 
-class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A job for `submit_many` and `group`; made by `client.job(...)`."""
 
     name: str
@@ -28,10 +28,10 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
         return f"<new job of {self.name}>"
 
 
-def job_request(name: str, payload: Any, options: Mapping[str, Any]) -> JobRequest:
+def submit_request(name: str, payload: Any, options: Mapping[str, Any]) -> SubmitRequest:
     """Options as the library takes them, as they are sent; raises `InvalidInput`.
 
-    >>> job_request("mail.send", {"to": "a@b.c"}, {"delay": timedelta(minutes=5), "queue": None}).data
+    >>> submit_request("mail.send", {"to": "a@b.c"}, {"delay": timedelta(minutes=5), "queue": None}).data
     {'name': 'mail.send', 'payload': {'to': 'a@b.c'}, 'delay': '300000ms'}
     """
     data: dict[str, Any] = {"name": name, "payload": payload}
@@ -43,17 +43,17 @@ def job_request(name: str, payload: Any, options: Mapping[str, Any]) -> JobReque
                 raise InvalidInput(option, "None could mean two things; leave it out, or write 'off' for no limit")
             continue
         data[option] = _sent(option, value)
-    return JobRequest(name=name, data=data)
+    return SubmitRequest(name=name, data=data)
 
 
-def checked(job: JobRequest, field: str) -> JobRequest:
+def checked(job: SubmitRequest, field: str) -> SubmitRequest:
     """The job, if it is one; raises `InvalidInput`."""
-    if not isinstance(job, JobRequest):
+    if not isinstance(job, SubmitRequest):
         raise InvalidInput(field, f"{job!r} is not a job to submit; write client.job(name, payload, ...)")
     return job
 
 
-def chunked(jobs: Iterable[JobRequest], *, most: int, key: Any) -> Iterator[list[msgspec.Raw]]:
+def chunked(jobs: Iterable[SubmitRequest], *, most: int, key: Any) -> Iterator[list[msgspec.Raw]]:
     """Jobs in portions that one request takes. Each has a key, so that a portion can be sent again."""
     if not isinstance(most, int) or most < 1:
         raise InvalidInput("chunk", f"{most!r} is not a whole number of jobs, 1 or more")
@@ -86,4 +86,4 @@ def _sent(option: str, value: Any) -> Any:
     return value
 
 
-__all__ = ["JobRequest", "checked", "chunked", "job_request"]
+__all__ = ["SubmitRequest", "checked", "chunked", "submit_request"]

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mainstay.web.api.routes import OPERATIONS, PREFIX
+from mainstay.web.api.routes import PREFIX, operations
 from tests.web.conftest import Server, serving
+
+#: of the web package itself and of every kind of job
+OPERATIONS = operations()
 
 NOBODY = "018bcfe5-6800-7000-8000-0123456789ab"
 JSON = {"Content-Type": "application/json"}
@@ -83,7 +86,7 @@ async def test_of_text_that_is_no_unicode_it_is_said_what_is_wrong(server: Serve
         answer = await server.client.post(f"{PREFIX}/jobs", content=body, headers=JSON)
         assert_refused(answer)
         assert (answer.status_code, answer.json()["type"]) == (400, "malformed_json")
-        assert "text that is no Unicode: \\ud" in answer.json()["detail"]
+        assert "text that is not Unicode: \\ud" in answer.json()["detail"]
 
 
 async def test_a_body_that_was_cut_within_a_character_was_cut(server: Server) -> None:

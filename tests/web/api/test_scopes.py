@@ -8,11 +8,14 @@ import httpx
 import pytest
 
 from mainstay.web.api.operation import ApiOperation
-from mainstay.web.api.routes import OPERATIONS, PREFIX
+from mainstay.web.api.routes import PREFIX, operations
 from mainstay.web.caller import SCOPES
 from mainstay.web.live.streams import OPERATIONS as STREAMS
 from mainstay.web.security.tokens import Tokens
 from tests.web.conftest import serving
+
+#: of the web package itself and of every kind of job
+OPERATIONS = operations()
 
 NOBODY = "018bcfe5-6800-7000-8000-0123456789ab"
 #: streams do not end, so of those only the refusals are looked at

@@ -20,8 +20,11 @@ from mainstay.lifecycle import Event
 from mainstay.model import Job, Options, RetryPolicy, Session
 from mainstay.stores import Stats
 from mainstay.web.api import job_responses, openapi
-from mainstay.web.api.routes import OPERATIONS
+from mainstay.web.api.routes import operations
 from tools import unasync
+
+#: of the web package itself and of every kind of job
+OPERATIONS = operations()
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ async def test_of_text_that_is_no_unicode_it_is_said_what_is_wrong() -> None:
         answer = await http.post("/reports", content=body, headers={"Content-Type": "application/json"})
 
         assert answer.status_code == 400
-        assert "text that is no Unicode: \\ud800" in answer.json()["detail"]
+        assert "text that is not Unicode: \\ud800" in answer.json()["detail"]
         assert box.submitted() == []
 
 

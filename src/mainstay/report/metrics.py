@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from ..app import App
 from ..errors import InvalidInput, MainstayError
 from ..lifecycle import JOB
 from ..model import is_private
 from ..stores import JobStore, Stats, open_store
 from ..stores.metrics import COUNTED, VARIABLE, MeteredStore, StoreMetric, check_installed
+from ..worker import Program
 from .scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ class QueueCollector:
     collector's own.
     """
 
-    def __init__(self, source: App | str | None = None) -> None:
+    def __init__(self, source: Program | str | None = None) -> None:
         check_installed()
         self._source = source
         self._store: JobStore | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-metrics")
 
-    def watch(self, source: App | str) -> None:
+    def watch(self, source: Program | str) -> None:
         """Say what to ask, once it is known."""
         self._source = source
 
@@ -108,11 +108,12 @@ class QueueCollector:
         return None
 
     async def _stats(self) -> Stats:
-        if isinstance(self._source, App):
-            return await (await self._source.open()).store.stats()
+        source = self._source
+        if source is not None and not isinstance(source, str):
+            return await (await source.open()).store.stats()
         if self._store is None:
-            assert self._source is not None
-            self._store = await open_store(self._source)
+            assert source is not None
+            self._store = await open_store(source)
         return await self._store.stats()
 
     async def _close(self) -> None:
@@ -121,7 +122,7 @@ class QueueCollector:
             await store.close()
 
 
-def expose(app: App, registry: CollectorRegistry | None = None) -> QueueCollector:
+def expose(app: Program, registry: CollectorRegistry | None = None) -> QueueCollector:
     """Add the queues of an app to a registry (Prometheus' own if none is given), for a program with a `/metrics` of its
     own. What the program itself submits is counted there as well when MAINSTAY_METRICS=on."""
     collector = QueueCollector(app)

@@ -28,7 +28,7 @@ from ..connection.address import PostgresAddress, parse
 from ..connection.durability import COMMITS, SETTINGS, promised
 from ..schema.definition import function_text, placed
 from ..schema.versions import FACTS, SchemaFacts
-from ..write.insert_plan import INSERT_JOBS, InsertFacts, InsertPlan, clash_steps, insert_steps
+from ..write.insert_plan import INSERT_JOBS, InsertFacts, PostgresInsertPlan, clash_steps, insert_steps
 from ..write.steps import InsertClash, Statement, Steps
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class TransactionalEnqueue:
 
     def _insert_guarded(
         self, jobs: Sequence[NewJob], chain: Chain, durability: Durability | None
-    ) -> Steps[tuple[InsertPlan, str]]:
+    ) -> Steps[tuple[PostgresInsertPlan, str]]:
         facts = InsertFacts()
         known = False
         """what stands in the way, as far as this transaction can see it"""
@@ -164,7 +164,7 @@ class TransactionalEnqueue:
             "again"
         )
 
-    def _enter(self, jobs: Sequence[NewJob], facts: InsertFacts, chain: Chain) -> Steps[InsertPlan]:
+    def _enter(self, jobs: Sequence[NewJob], facts: InsertFacts, chain: Chain) -> Steps[PostgresInsertPlan]:
         given_ms = self._given_ms(jobs)
         entry = yield from insert_steps(jobs, facts, given_ms=given_ms)
         if not facts.over:
@@ -181,7 +181,7 @@ class TransactionalEnqueue:
         yield Statement(_DONE, ([job_id for job_id, _ in done], [on for _, on in done]))
         return entry
 
-    def _finish(self, entry: InsertPlan, durability: Durability | None) -> Steps[str]:
+    def _finish(self, entry: PostgresInsertPlan, durability: Durability | None) -> Steps[str]:
         due = [new.job.queue for new in entry.fresh if new.job.lane and new.job.due_ms != AWAITS_MS]
         least = "off" if durability is None else COMMITS[durability]
         rows = yield Statement(_FINISH, (list(dict.fromkeys(due)), self._arrived.lock_timeout, least))
@@ -200,7 +200,9 @@ class TransactionalEnqueue:
         return f"schema {self._address.schema!r} of {self._address.shown}"
 
 
-def _judged(entry: InsertPlan, statuses: dict[str, str], chain: Chain) -> tuple[list[NewJob], list[tuple[str, str]]]:
+def _judged(
+    entry: PostgresInsertPlan, statuses: dict[str, str], chain: Chain
+) -> tuple[list[NewJob], list[tuple[str, str]]]:
     """The jobs as they stand once those they wait for are looked at, in their order, and the waits that are over:
     (who, for whom)."""
     over = dict(statuses)

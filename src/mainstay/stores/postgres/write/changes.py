@@ -36,7 +36,7 @@ from ..rows.codec import (
 from . import waits
 from .completions import COMPLETE, completion_arguments
 from .fence import fence, not_leader
-from .insert_plan import INSERT_AND_RING, InsertFacts, InsertPlan, clash_steps, counts, insert_steps
+from .insert_plan import INSERT_AND_RING, InsertFacts, PostgresInsertPlan, clash_steps, counts, insert_steps
 from .selection import free_slots
 from .statements import APPLY, change_arguments, savepoint, take_steps, write_changes
 
@@ -106,7 +106,7 @@ async def _insert_at_once(
                 rung[topic] -= sum(row[0] == "rung" for row in rows)
             asked = steps.send([row for row in rows if row[0] != "rung"])
     except StopIteration as done:
-        entry: InsertPlan = done.value
+        entry: PostgresInsertPlan = done.value
         if not facts.over:
             await tell(engine, entry.written, rung)
         return entry.answers

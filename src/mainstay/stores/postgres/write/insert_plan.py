@@ -48,7 +48,7 @@ class InsertFacts:
         self.there: dict[str, bytes | None] = {}
         """new ids that are taken, with the digest of what was written first"""
 
-    def learn(self, rows: Rows, entry: InsertPlan) -> None:
+    def learn(self, rows: Rows, entry: PostgresInsertPlan) -> None:
         for what, at, job_id, content in rows:
             if what == "key":
                 key = entry.keyed[at - 1].key
@@ -62,7 +62,7 @@ class InsertFacts:
                 self.missing.add(job_id)
 
 
-class InsertPlan:
+class PostgresInsertPlan:
     """A batch as judged: an answer for each, and what is to be stored."""
 
     def __init__(self, jobs: Sequence[NewJob], facts: InsertFacts) -> None:
@@ -188,14 +188,14 @@ class InsertPlan:
 
 def insert_steps(
     jobs: Sequence[NewJob], facts: InsertFacts, *, given_ms: int | None, judged: bool = False, counted: bool = True
-) -> Steps[InsertPlan]:
+) -> Steps[PostgresInsertPlan]:
     """Store a batch, in one statement unless something stands in the way. Nothing was written if this raises.
 
     Without `judged` it stops, with nothing written, at the first that waits for what is settled: the entry has facts
     then that are `over`, and this must be taken again in a transaction of several statements, as `judged`.
     """
     while True:
-        entry = InsertPlan(jobs, facts)
+        entry = PostgresInsertPlan(jobs, facts)
         if not entry.fresh:
             return entry
         rows = yield Statement(INSERT_JOBS, entry.arguments(judged=judged, given_ms=given_ms, counted=counted))
@@ -252,7 +252,7 @@ __all__ = [
     "INSERT_JOBS",
     "NO_COUNTS",
     "InsertFacts",
-    "InsertPlan",
+    "PostgresInsertPlan",
     "clash_steps",
     "counts",
     "insert_steps",

@@ -87,7 +87,7 @@ async def test_what_cannot_be_moved_is_left_and_told(memory: OutputStore, unit: 
 
     assert done.moved == 1
     assert {folder: why.partition(" (")[0][:38] for folder, why in done.left.items()} == {
-        legacy_folder(nobodys): "it has no unit.json: nobody knows whos",
+        legacy_folder(nobodys): "it has no unit.json: the unit of these",
         legacy_folder(other): "its unit.json is that of another unit",
         legacy_folder(recomputed): "result differs from what v1/sir/" + recomputed.address[:2] + "/n=2",
         legacy_folder(named): "output: '_odd' begins with _, which is",

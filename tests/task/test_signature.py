@@ -255,7 +255,7 @@ def test_a_type_that_cannot_be_stored_is_refused_when_the_task_is_made(kind: Any
 def test_a_union_that_cannot_be_told_apart_is_refused_when_the_task_is_made() -> None:
     def take(value: Order | Point) -> None: ...
 
-    with pytest.raises(InvalidInput, match="take.value: .* cannot be told apart"):
+    with pytest.raises(InvalidInput, match="take.value: .* cannot be distinguished"):
         Signature(take, "take")
 
 

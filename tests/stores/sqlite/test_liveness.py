@@ -206,7 +206,7 @@ async def test_a_sweep_that_is_undone_leaves_the_dead_to_the_next_one(shared: Wo
     "name", ["", ".", "..", ".hidden", "../jobs.db", "a/b", "/nowhere/x", "a\0b", "a b", "é", "x" * 129]
 )
 async def test_an_id_that_is_no_name_for_a_file_of_its_own_is_refused(shared: World, path: Path, name: str) -> None:
-    with pytest.raises(InvalidInput, match="session: .* is no session id"):
+    with pytest.raises(InvalidInput, match="session: .* is not a session id"):
         await shared.store.open_session(Session(id=name, pid=os.getpid()))
     with pytest.raises(InvalidInput):
         await shared.store.open_session(Session(id=name, pid=1))

@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_any_call(
 
 @pytest.mark.parametrize("limit", ["5s", 0, -1.0, float("nan")])
 def test_a_limit_of_a_phase_that_is_no_time_is_refused(limit: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"timeout\.connect: .* is no number of seconds above 0"):
+    with pytest.raises(InvalidInput, match=r"timeout\.connect: .* is not a number of seconds above 0"):
         Timeouts(connect=limit)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from mainstay import App
 from mainstay.kinds import Kind, register_kind
-from mainstay.worker.declarations import Declarations, Host
+from mainstay.worker import Declarations, Host
 
 register_kind(Kind(name="survey", declarations="custom_kind:Surveys"))
 

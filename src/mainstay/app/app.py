@@ -11,22 +11,20 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 from zoneinfo import ZoneInfo
 
-from ..batch.app_methods import BatchMethods
+from ..batch import BatchMethods
 from ..clock import Clock
 from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
 from ..errors import InvalidInput, MainstayError, UnknownTask
-from ..load.app_methods import LoadMethods
+from ..load import LoadMethods
 from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
-from ..task import BeforeSubmit, Call, Client, Codec, Handle, Task
-from ..task.app_methods import TaskMethods
+from ..task import BeforeSubmit, Call, Client, Codec, Handle, Task, TaskMethods
 from ..task.drafts import check_hook
 from ..task.returns import Returns
 from ..task.storable import canonical
-from ..worker import Context, Hook, Work
+from ..worker import Context, Hook, Host, Work
 from ..worker.app_import import loaded
-from ..worker.declarations import Host
 from . import bulk, hooks
 from .group import Group, submit_group, submit_group_within
 from .kind_parts import KindParts

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..kinds import kind_named, kind_names, own_kind_names, part
-from ..worker import Work
-from ..worker.declarations import Declarations, Host
+from ..worker import Declarations, Host, Work
 
 
 class KindParts(Mapping[str, Declarations]):

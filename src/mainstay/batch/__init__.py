@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from .app_methods import BatchMethods
     from .handle import BatchRun
     from .parameter_grid import grid
     from .service import Desk, Output, Resumed, Status, ToRun
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aggregate",
     "Batch",
+    "BatchMethods",
     "BatchOptions",
     "BatchRun",
     "Desk",
@@ -41,6 +43,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        ".app_methods": ("BatchMethods",),
         ".service": ("Desk", "Output", "Resumed", "Status", "ToRun"),
         ".validation_result": ("Lacking", "Validation"),
         ".handle": ("BatchRun",),

@@ -8,7 +8,7 @@ from ..control import Control, Duty
 from ..errors import InvalidInput
 from ..task import Client
 from ..task.task_name import place_of
-from ..worker.declarations import Declarations, Host
+from ..worker import Declarations, Host
 from .handle import BatchRun
 from .handlers import works_of
 from .locations import Places

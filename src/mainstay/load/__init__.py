@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from .extra import extra_needed
 
 if TYPE_CHECKING:
+    from .app_methods import LoadMethods
     from .clients.http import HTTPResponse
     from .clients.http2 import HTTP2Response
     from .clients.network import Timeouts
@@ -71,6 +72,7 @@ __all__ = [
     "HTTP2Response",
     "HTTPResponse",
     "Headers",
+    "LoadMethods",
     "LoadOptions",
     "LoadTest",
     "Metric",
@@ -99,6 +101,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    ".app_methods": ("LoadMethods",),
     ".clients.http": ("HTTPResponse",),
     ".clients.http2": ("HTTP2Response",),
     ".clients.network": ("Timeouts",),

@@ -17,7 +17,7 @@ from ..errors import InvalidInput
 from ..task import Client, Handle
 from ..task.drafts import Draft, drafted
 from ..task.returns import Returns
-from ..worker.declarations import Declarations, Host
+from ..worker import Declarations, Host
 from ..worker.state_folder import state_folder
 
 if TYPE_CHECKING:

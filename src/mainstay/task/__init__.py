@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from .app_methods import TaskMethods
     from .call import Call
     from .client import Client
     from .codec import Codec
@@ -32,12 +33,14 @@ __all__ = [
     "SubmitOptions",
     "Submits",
     "Task",
+    "TaskMethods",
     "TaskOptions",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        ".app_methods": ("TaskMethods",),
         ".call": ("Call",),
         ".client": ("Client",),
         ".drafts": ("BeforeSubmit", "Draft"),

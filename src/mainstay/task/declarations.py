@@ -7,7 +7,7 @@ from typing import Any
 
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..worker.declarations import Declarations, Host
+from ..worker import Declarations, Host
 from .call import Call
 from .client import Client
 from .options import TaskOptions

@@ -8,7 +8,7 @@ import msgspec
 
 from mainstay.control.explain import Advice
 from mainstay.model import Job
-from mainstay.worker.declarations import Declarations, Host
+from mainstay.worker import Declarations, Host
 
 
 class Surveys(Declarations):

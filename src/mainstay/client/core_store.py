@@ -36,7 +36,7 @@ class _Samples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueCore:
-    """QueuesOverview, and the limits of concurrency keys."""
+    """Queues, and the limits of concurrency keys."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

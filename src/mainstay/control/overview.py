@@ -103,7 +103,7 @@ async def queues(store: JobStore) -> QueuesOverview:
 
 
 async def known_queues(store: JobStore) -> set[str]:
-    """QueuesOverview that have jobs or settings."""
+    """Queues that have jobs or settings."""
     return (await store.stats()).queues.keys() | {queue.name for queue in await store.queues()}
 
 

@@ -1,4 +1,4 @@
-"""WebServices: what all handlers of the server share. It knows no routes: each module of routes can import it."""
+"""What all handlers of the server share: `WebServices`. It knows no routes: each module of routes can import it."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class ChildHandle:
         self._pipe.send(RunJob(run.job))
 
     def stop(self, run: ChildRun, why: str) -> None:
-        """ChildRequest its job to stop."""
+        """Ask its job to stop."""
         if self.state == "starting":
             # whether it is slow or hangs cannot be known; nothing is lost with it
             self._run = None

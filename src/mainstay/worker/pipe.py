@@ -58,7 +58,7 @@ class RunJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopJob(msgspec.Struct, frozen=True, tag=True):
-    """StopJob the job that runs."""
+    """Stop the job that runs."""
 
     why: str
 

@@ -79,7 +79,7 @@ class LeadershipTable:
 
 
 class ScheduleTable:
-    """ScheduleTable, and every tick that was turned into jobs."""
+    """Schedules, and every tick that was turned into jobs."""
 
     def __init__(self, schedules: dict[str, Schedule], ticks: dict[tuple[str, int], None]) -> None:
         self._all = schedules

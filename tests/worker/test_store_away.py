@@ -61,7 +61,7 @@ def _saves_in_a_thread() -> str:
 async def test_a_checkpoint_waits_until_the_store_is_back(shift: Shift, error: Exception) -> None:
     shift.act(_saves)
     await shift.begin()
-    switch = Switch(shift.control, "report", error)
+    switch = Switch(shift.control.claims, "report", error)
     job_id = await shift.submit("_saves", retries=0)
     await switch.tried.wait()
     switch.tried.clear()
@@ -77,7 +77,7 @@ async def test_a_checkpoint_waits_until_the_store_is_back(shift: Shift, error: E
 async def test_a_plain_function_waits_as_well(shift: Shift) -> None:
     shift.act(_saves_in_a_thread, "thread")
     await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     job_id = await shift.submit("_saves_in_a_thread", retries=0)
     await switch.tried.wait()
     switch.on()
@@ -97,7 +97,7 @@ async def test_a_question_waits_as_well(shift: Shift) -> None:
     shift.act(asks)
     shift.act(first)
     await shift.begin()
-    switch = Switch(shift.control, "awaited")
+    switch = Switch(shift.control.jobs, "awaited")
     job_id = await shift.submit("asks", retries=0, after=[await shift.submit("first")])
     await switch.tried.wait()
     switch.on()
@@ -111,7 +111,7 @@ async def test_a_question_waits_as_well(shift: Shift) -> None:
 async def test_an_error_that_waiting_does_not_cure_is_raised_in_the_job(shift: Shift) -> None:
     shift.act(_saves)
     await shift.begin()
-    Switch(shift.control, "report", RowDamaged("the row cannot be read"))
+    Switch(shift.control.claims, "report", RowDamaged("the row cannot be read"))
 
     job = await shift.settled(await shift.submit("_saves", retries=0))
 
@@ -154,7 +154,7 @@ async def test_progress_that_was_to_go_with_a_checkpoint_is_stored_when_the_stor
 
     shift.act(climbs)
     await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     job_id = await shift.submit("climbs")
     await switch.tried.wait()
     switch.on()
@@ -171,7 +171,7 @@ async def test_checkpoints_are_stored_in_the_order_in_which_they_were_saved(shif
 
     shift.act(climbs)
     await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     job_id = await shift.submit("climbs")
     await switch.tried.wait()
     switch.on()
@@ -185,7 +185,7 @@ async def test_checkpoints_are_stored_in_the_order_in_which_they_were_saved(shif
 async def test_a_cancel_ends_the_wait(shift: Shift, mode: Any) -> None:
     shift.act(_saves if mode == "loop" else _saves_in_a_thread, mode)
     engine = await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     job_id = await shift.submit("_saves" if mode == "loop" else "_saves_in_a_thread", grace="1s")
     await switch.tried.wait()
 
@@ -201,7 +201,7 @@ async def test_a_cancel_ends_the_wait(shift: Shift, mode: Any) -> None:
 async def test_its_run_timeout_ends_the_wait(shift: Shift, mode: Any) -> None:
     shift.act(_saves if mode == "loop" else _saves_in_a_thread, mode)
     engine = await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     name = "_saves" if mode == "loop" else "_saves_in_a_thread"
     job_id = await shift.submit(name, timeout="30s", grace="1s", retries=0)
     await switch.tried.wait()
@@ -217,7 +217,7 @@ async def test_its_run_timeout_ends_the_wait(shift: Shift, mode: Any) -> None:
 async def test_a_drain_gives_a_waiting_job_back_at_no_cost(shift: Shift) -> None:
     shift.act(_saves_in_a_thread, "thread")
     engine = await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     job_id = await shift.submit("_saves_in_a_thread", retries=0)
     await switch.tried.wait()
 
@@ -232,7 +232,7 @@ async def test_a_drain_gives_a_waiting_job_back_at_no_cost(shift: Shift) -> None
 async def test_a_job_that_waits_for_the_store_has_not_stalled(shift: Shift) -> None:
     shift.act(_saves)
     await shift.begin()
-    switch = Switch(shift.control, "report")
+    switch = Switch(shift.control.claims, "report")
     job_id = await shift.submit("_saves", stall_timeout="60s", timeout="off", retries=0)
     await switch.tried.wait()
     for _ in range(3):

@@ -369,7 +369,7 @@ async def test_a_unit_of_a_job_that_is_not_there_is_refused_by_name(bench: Bench
 
 
 async def test_a_kind_that_does_not_exist_is_refused(bench: Bench) -> None:
-    with pytest.raises(InvalidInput, match="kind: 'banana' is not one of task, batch, load"$"):
+    with pytest.raises(InvalidInput, match="kind: 'banana' is not one of task, batch, load"):
         await bench.control.jobs.submit("t", kind="banana")
 
 

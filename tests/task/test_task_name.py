@@ -63,7 +63,7 @@ def test_a_partial_needs_a_name(app: App) -> None:
 def test_two_tasks_of_one_name_are_refused_with_the_place_of_the_first(app: App) -> None:
     app.task(name="send")(at_the_top)
 
-    with pytest.raises(InvalidInput, match=r"send: is the name of another task \(at .*test_naming.py:\d+\)"):
+    with pytest.raises(InvalidInput, match=r"send: is the name of another task \(at .*test_task_name.py:\d+\)"):
         app.task(name="send")(lambda: 1)
 
 

@@ -119,7 +119,7 @@ async def test_a_server_that_is_away_is_an_outage_for_every_call(kind: str, tmp_
             lambda: store.delete("a", "1"),
             store.list_keys,
         ):
-            with pytest.raises(StoreUnavailable, match="nothing is known"):
+            with pytest.raises(StoreUnavailable, match="the outcome of the request is unknown"):
                 await call()
         await store.close()
 

@@ -554,16 +554,20 @@ def test_a_file_that_is_not_there_is_told(shop: Shell) -> None:
     assert "jsonl: 'nowhere.jsonl' cannot be read: No such file" in refused(shop, "x", "--jsonl", "nowhere.jsonl")
 
 
-async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(shop: Shell) -> None:
+async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(
+    shop: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = await open_store(shop.url)
     under_way, stored = asyncio.Event(), submission.Stored()
 
-    class Slow(Control):
-        async def submit_many(self, requests: Any) -> Any:
-            under_way.set()
-            return await super().submit_many(requests)
+    control = Control(store)
+    submit_many = control.jobs.submit_many
 
-    control = Slow(store)
+    async def announced(requests: Any) -> Any:
+        under_way.set()
+        return await submit_many(requests)
+
+    monkeypatch.setattr(control.jobs, "submit_many", announced)
     maker = submission.Unchecked(control, "x", {})
     lines = submission.lines_of([b"{}\n", b"{}\n"], start=1, seen=lambda n: None)
     running = asyncio.ensure_future(submission.submit_lines(control, maker, lines, Given(), stored, key=None))
@@ -595,20 +599,24 @@ def test_ctrl_c_says_what_is_stored_and_how_to_go_on(shop: Shell) -> None:
     assert f"--from-line {n + 1}" in said
 
 
-async def test_a_store_that_fails_in_between_says_how_far_it_got(shop: Shell, small_chunks: None) -> None:
+async def test_a_store_that_fails_in_between_says_how_far_it_got(
+    shop: Shell, small_chunks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = await open_store(shop.url)
     stored = submission.Stored()
 
-    class Locked(Control):
-        async def submit_many(self, requests: Any) -> Any:
-            if stored.jobs:
-                raise StoreLocked("somebody else keeps it locked")
-            return await super().submit_many(requests)
+    control = Control(store)
+    submit_many = control.jobs.submit_many
 
-    control = Locked(store)
+    async def locked_after_one(requests: Any) -> Any:
+        if stored.jobs:
+            raise StoreLocked("another process keeps it locked")
+        return await submit_many(requests)
+
+    monkeypatch.setattr(control.jobs, "submit_many", locked_after_one)
     maker = submission.Unchecked(control, "x", {})
     lines = submission.lines_of([b"{}\n"] * 7, start=1, seen=lambda n: None)
 
-    with pytest.raises(StoreLocked, match="(?s)somebody else keeps it locked.+go on with --from-line 4"):
+    with pytest.raises(StoreLocked, match="(?s)another process keeps it locked.+go on with --from-line 4"):
         await submission.submit_lines(control, maker, lines, Given(), stored, key=None)
     await store.close()

@@ -193,7 +193,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
     ) -> list[Handle[R]]:
         """Submit many jobs (`task.job(...)`), from any iterable, plain or async. Each chunk is stored whole or not at
         all; `progress` is called with the number stored so far after each. With a `connection` of yours, all of them
-        are part of its transaction; see `task.within`."""
+        are part of its transaction; see `task.transactional`."""
         return await bulk.submit_many(self.client, jobs, chunk=chunk, progress=progress, connection=connection)
 
     def submit_many_sync(
@@ -220,7 +220,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
     ) -> Group[G, R]:
         """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. It
         reads what became of them with `context().inputs()`. When one fails, it is skipped, or fails if so told. With a
-        `connection` of yours, it is part of its transaction; see `task.within`."""
+        `connection` of yours, it is part of its transaction; see `task.transactional`."""
         return await submit_group(self.client, members, then, when=when, failed=failed, connection=connection)
 
     def group_sync(

@@ -7,6 +7,8 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from ..worker import AppMethods
+
 if TYPE_CHECKING:
     from ..task import Client
     from ..task.options import SubmitOptions
@@ -16,14 +18,10 @@ if TYPE_CHECKING:
     from .study import Batch, BatchOptions
 
 
-class BatchMethods:
+class BatchMethods(AppMethods):
     """The methods of an app that concern batches."""
 
     client: Client
-
-    def part(self, kind: str) -> Any:
-        """What the app declares of a kind."""
-        raise NotImplementedError
 
     @property
     def _batches(self) -> Batches:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
+from ..worker import AppMethods
 from .declarations import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
@@ -16,14 +17,10 @@ if TYPE_CHECKING:
     from .workflow import Workflow
 
 
-class LoadMethods:
+class LoadMethods(AppMethods):
     """The methods of an app that concern load tests."""
 
     client: Client
-
-    def part(self, kind: str) -> Any:
-        """What the app declares of a kind."""
-        raise NotImplementedError
 
     @property
     def loads(self) -> Loads:

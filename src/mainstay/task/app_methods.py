@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from ..worker import AppMethods
 from .declarations import Tasks
 from .options import TaskOptions
 from .task import AsyncTask, PlainTask, Task
@@ -26,12 +27,8 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-class TaskMethods:
+class TaskMethods(AppMethods):
     """The methods of an app that concern tasks."""
-
-    def part(self, kind: str) -> Any:
-        """What the app declares of a kind."""
-        raise NotImplementedError
 
     @property
     def _tasks(self) -> Tasks:

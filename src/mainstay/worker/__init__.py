@@ -5,7 +5,19 @@ process's loop: claim, run, acknowledge) and `Supervisor` (spawns engines, beats
 """
 
 from .context import Context, Input, context
-from .declarations import Declarations, Host
+from .declarations import AppMethods, Declarations, Host
 from .program import Hook, Mode, Program, Work, load
 
-__all__ = ["Context", "Declarations", "Hook", "Host", "Input", "Mode", "Program", "Work", "context", "load"]
+__all__ = [
+    "AppMethods",
+    "Context",
+    "Declarations",
+    "Hook",
+    "Host",
+    "Input",
+    "Mode",
+    "Program",
+    "Work",
+    "context",
+    "load",
+]

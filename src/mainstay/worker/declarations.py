@@ -6,6 +6,7 @@ use; `App` asks every part for the handlers of jobs, their queues, and the dutie
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,14 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """arguments of the app that belong to a kind"""
     target: Callable[[], str] = lambda: ""
     """the `module:app` that the app was loaded by; empty if it was not loaded but made in this process"""
+
+
+class AppMethods(ABC):
+    """The methods that a kind adds to an app are in a subclass; `App` inherits from those of our own kinds."""
+
+    @abstractmethod
+    def part(self, kind: str) -> Any:
+        """What the app declares of a kind."""
 
 
 class Declarations:

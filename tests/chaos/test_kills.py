@@ -157,7 +157,7 @@ async def test_a_job_that_kills_its_whole_worker_ends_in_quarantine_and_its_neig
 
     given_up, *others = jobs
     assert (given_up.status, given_up.crashes) == ("quarantined", 3), await fleet.story(poison)
-    assert len(fleet.traces(poison, "start")) <= ALONE_LOSSES + 3
+    assert len(fleet.traces(poison, "start")) <= ALONE_LOSSES + 3, await fleet.story(poison)
     for job in others:
         assert (job.status, job.crashes) == ("succeeded", 0), await fleet.story(job.id)
 

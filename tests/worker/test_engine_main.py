@@ -15,6 +15,7 @@ import pytest
 
 from mainstay.control import Control
 from mainstay.errors import StoreLocked
+from mainstay.stores import open_store
 from mainstay.worker.engine_main import EngineHost, children_at_most
 from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Hello, Pulsed, StartClaiming, ToEngine, line
 from mainstay.worker.recorder import Recorder
@@ -162,6 +163,36 @@ async def test_an_engine_whose_supervisor_is_gone_ends(stage: Stage) -> None:
         engine.hang_up()
 
         assert await engine.running == 0
+
+
+async def test_an_engine_whose_supervisor_is_gone_leaves_its_jobs_to_the_sweep_which_counts_the_loss(
+    stage: Stage,
+) -> None:
+    begun = asyncio.Event()
+
+    async def waits() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    stage.act(waits, "loop")
+    async with supervised(stage) as engine:
+        session = (await engine.hellos.get()).session
+        job_id = (await (await engine.control()).jobs.submit("waits", {})).id
+        engine.say(StartClaiming())
+        await begun.wait()
+
+        engine.hang_up()
+
+        assert await engine.running == 0
+    control = Control(await open_store(stage.store_url))
+    try:
+        left = await control.jobs.get(job_id)
+        assert (left.status, left.session, left.releases) == ("running", session, 0)
+        await control.sweeper.sweep()
+        found = await control.jobs.get(job_id)
+        assert (found.status, found.losses, found.crashes) == ("pending", 1, 0)
+    finally:
+        await control.store.close()
 
 
 async def test_a_program_is_prepared_once_its_store_is_open(stage: Stage) -> None:

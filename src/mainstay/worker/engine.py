@@ -21,9 +21,9 @@ import contextlib
 import contextvars
 import logging
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -152,18 +152,31 @@ class Engine:
 
     def drain(self, grace_s: float) -> None:
         """Take no more jobs and come to an end within the grace. Told again, the new grace counts from then."""
+        self._drain_by(self._drain(grace_s, DRAINED))
+
+    def abandon(self) -> None:
+        """The supervisor is dead: end at once, and write nothing about jobs that have not ended. The sweep finds them,
+        and counts the loss; a job that kills its supervisor must not get away because its engine lived a moment
+        longer."""
+        self._drain_by(self._drain(0.0, LOST))
+
+    def _drain_by(self, drain: Coroutine[Any, Any, None]) -> None:
         before, self._draining = self._draining, None
         if before is not None:
             before.cancel()
-        self._draining = asyncio.create_task(self._drain(grace_s), name="mainstay drain")
+        self._draining = asyncio.create_task(drain, name="mainstay drain")
 
-    async def _drain(self, grace_s: float) -> None:
+    async def _drain(self, grace_s: float, cause: str) -> None:
         ends_s = self.loop.time() + grace_s
         await self._stop_claiming()
-        self._give_back(self._held.everything())
+        if cause == LOST:
+            self._held.everything()
+            self._made_room()
+        else:
+            self._give_back(self._held.everything())
         if not await self._quiet_within(grace_s):
             for run in list(self._running.values()):
-                self._halt(run, DRAINED, "its worker stops", grace_s=0.0 if run.child is not None else _LAST_WORD_S)
+                self._halt(run, cause, "its worker stops", grace_s=0.0 if run.child is not None else _LAST_WORD_S)
             await self._quiet_within(_LAST_WORD_S)
             for run in list(self._running.values()):
                 self._leave_behind(run)

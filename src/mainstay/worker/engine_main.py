@@ -13,7 +13,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -56,7 +56,8 @@ class EngineHost:
         self._program = program
         self._writer: asyncio.StreamWriter
         self._go = asyncio.Event()
-        self._drain: Drain | None = None
+        self._stop: Callable[[Engine], None] | None = None
+        """how the engine is to come to its end, once it was told to"""
         self._drained = asyncio.Event()
         self._engine: Engine | None = None
         self._control: Control
@@ -106,11 +107,11 @@ class EngineHost:
         await first(self._go.wait(), self._drained.wait())
         duties = control.duties(session.id, check=watching(control.store), extra=list(self._program.duties(control)))
         try:
-            if self._drain is None:
+            if self._stop is None:
                 engine.start()
                 duties.start()
             else:
-                engine.drain(self._drain.grace_s)
+                self._stop(engine)
             await engine.stopped.wait()
         finally:
             # the session is closed by the supervisor, which beats for it until we are gone
@@ -194,7 +195,7 @@ class EngineHost:
 
     def _retire(self, reason: str) -> None:
         self._say(Retiring(reason))
-        self._told(Drain(self._grace_s))
+        self._drain(self._grace_s)
 
     def _say(self, message: FromEngine) -> None:
         self._writer.write(line(message))
@@ -206,10 +207,10 @@ class EngineHost:
                 self._heard(text)
         except Exception:
             log.exception("engine cannot hear its supervisor any more, draining")
-            self._told(Drain(self._grace_s))
+            self._drain(self._grace_s)
         else:
             # the supervisor is gone: nobody beats for us any more
-            self._told(Drain(0.0))
+            self._end(Engine.abandon)
 
     def _heard(self, text: bytes) -> None:
         try:
@@ -220,7 +221,7 @@ class EngineHost:
         if isinstance(message, StartClaiming):
             self._go.set()
         elif isinstance(message, Drain):
-            self._told(message)
+            self._drain(message.grace_s)
         elif self._engine is not None:
             pulsed = self._engine.pulsed(message.session, known=message.known, cancelling=message.cancelling)
             self._aside(pulsed)
@@ -235,11 +236,14 @@ class EngineHost:
         if not task.cancelled() and (error := task.exception()) is not None and not self._drained.is_set():
             log.error("what the supervisor said could not be followed; its next word may", exc_info=error)
 
-    def _told(self, drain: Drain) -> None:
-        self._drain = drain
+    def _drain(self, grace_s: float) -> None:
+        self._end(lambda engine: engine.drain(grace_s))
+
+    def _end(self, stop: Callable[[Engine], None]) -> None:
+        self._stop = stop
         self._drained.set()
         if self._engine is not None and self._go.is_set():
-            self._engine.drain(drain.grace_s)
+            stop(self._engine)
 
 
 def children_at_most(concurrency: int, *, processors: int) -> int:

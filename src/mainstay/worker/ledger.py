@@ -191,11 +191,11 @@ class Ledger:
         if failed:
             writes.append(self._fail(failed))
         writes += [self._alone(entry) for entry in entries if isinstance(entry.ending, PutOff | NotNeeded | Parked)]
-        halted: dict[str, list[LedgerEntry]] = {}
+        halted: dict[tuple[str, bool], list[LedgerEntry]] = {}
         for entry in entries:
             if isinstance(entry.ending, Halted):
-                halted.setdefault(entry.cause, []).append(entry)
-        writes += [self._halt(cause, these) for cause, these in halted.items()]
+                halted.setdefault((entry.cause, entry.started_ms is not None), []).append(entry)
+        writes += [self._halt(cause, these, begun=begun) for (cause, begun), these in halted.items()]
         results = await asyncio.gather(*writes, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -224,13 +224,14 @@ class Ledger:
             log_end(outcome)
             self._look_at(entry, outcome)
 
-    async def _halt(self, cause: str, entries: Sequence[LedgerEntry]) -> None:
+    async def _halt(self, cause: str, entries: Sequence[LedgerEntry], *, begun: bool) -> None:
         jobs = [entry.job for entry in entries]
         if cause == CANCELLED:
             outcomes = await self._control.attempts.confirm_cancelled(jobs)
         elif cause not in (OVERRAN, STALLED):
             # also what stopped although nobody asked: it goes back rather than nowhere
-            outcomes = await self._control.attempts.release(jobs, reason="its worker stopped")
+            reason = "its worker stopped" if begun else "its worker gave it back before it began"
+            outcomes = await self._control.attempts.release(jobs, reason=reason)
         else:
             limit: Literal["run", "stall"] = "stall" if cause == STALLED else "run"
             outcomes = await self._control.attempts.time_out(

@@ -162,8 +162,7 @@ class Process:
         self._process.wait()
         self._process = None
         for child in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+            _signal(child, signal.SIGKILL)
         while any(_alive(child) for child in children):
             time.sleep(0.005)
 
@@ -171,14 +170,22 @@ class Process:
     def frozen(self) -> Iterator[None]:
         """SIGSTOP to it and to all its children; they go on afterwards."""
         assert self._process is not None, "it does not run"
-        everyone = [self._process.pid, *_descendants(self._process.pid)]
-        for pid in everyone:
-            os.kill(pid, signal.SIGSTOP)
+        # the server first: then it starts no children while they are listed
+        _signal(self._process.pid, signal.SIGSTOP)
+        children = _descendants(self._process.pid)
+        for pid in children:
+            _signal(pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            for pid in everyone:
-                os.kill(pid, signal.SIGCONT)
+            for pid in (*children, self._process.pid):
+                _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """A child that had ended already is gone as soon as its server goes on and looks after it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _descendants(pid: int) -> list[int]:

@@ -10,7 +10,6 @@ from ..errors import MissingExtra
 #: top-level packages, and the extra that brings each
 PACKAGES = {
     "httptools": "web",
-    "jinja2": "web",
     "starlette": "web",
     "uvicorn": "web",
     "httpx": "client",

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ...kinds import kind_named, kinds
+from ...report.templates import template_environment
 from ...words import short_session, span
 from ..api.masker import Masker
 from ..api.routes import as_problem
@@ -163,20 +164,9 @@ def navigation() -> tuple[tuple[str, str, str], ...]:
 
 @cache
 def _environment() -> jinja2.Environment:
-    found = jinja2.Environment(
-        # templates of a kind have its name before theirs: batch/batches.html
-        loader=jinja2.ChoiceLoader(
-            [
-                jinja2.PackageLoader(__package__, "templates"),
-                jinja2.PrefixLoader(
-                    {kind.name: jinja2.PackageLoader(kind.templates, "templates") for kind in kinds() if kind.templates}
-                ),
-            ]
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    # templates of a kind have its name before theirs: batch/batches.html
+    found = template_environment(
+        __package__, prefixes={kind.name: kind.templates for kind in kinds() if kind.templates}
     )
     found.filters.update(
         clock=words.clock,

@@ -22,7 +22,7 @@ PYTEST_ARGS ?= -q -n 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check house fmt docs generate bench soak lock clean
+.PHONY: help demo test quick check house fmt docs generate bench compare soak lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ generate: $(STAMP) ## write the synchronous client from the asynchronous one
 
 bench: $(STAMP) ## measure, beside other job queues, ways to run a study and load generators; over an hour
 	$(PY) -m bench
+
+compare: $(STAMP) ## measure this tree beside another revision, in turns: make compare REV=HEAD~10
+	@test -n "$(REV)" || { echo "say which revision: make compare REV=HEAD~10"; exit 2; }
+	$(PY) -m bench.revisions $(REV) --json bench/results/revisions.json
 
 soak: $(STAMP) ## a million jobs, ten engines and random kills, on PostgreSQL and on Redis; an hour
 	$(PY) -m soak

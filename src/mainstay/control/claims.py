@@ -19,7 +19,7 @@ from .progress import checked_checkpoint, checked_progress, checked_report
 from .rules import extension
 from .rules.extension import Extension
 from .rules.guard import SweepGuard
-from .writer import Moves, Wish, Writer, refused
+from .writer import MoveRequest, Moves, Writer, refused
 
 log = logging.getLogger("mainstay.control")
 
@@ -205,7 +205,7 @@ class Claims:
         def decide(now: Job, _: int) -> Moves:
             return (note,) if now.version == row.version else ()
 
-        outcome = (await self._writer.write([Wish(row, decide, row.session or "", row.session)]))[0]
+        outcome = (await self._writer.write([MoveRequest(row, decide, row.session or "", row.session)]))[0]
         if outcome.outcome == "stale":
             raise refused(outcome)
         return outcome.outcome == "applied"

@@ -31,7 +31,7 @@ Decision = Callable[[Job, int], Moves | Moved]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one wish.
+    """What became of one request.
 
     - applied: written, with its events
     - already_applied: it was so already (a repeat, or a lost acknowledgement); nothing was written
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.outcome in ("applied", "already_applied")
 
 
-class Wish(msgspec.Struct, frozen=True, gc=False):
+class MoveRequest(msgspec.Struct, frozen=True, gc=False):
     """One job to be moved."""
 
     job: Job
@@ -66,29 +66,29 @@ class Wish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Writer:
-    """Turns wishes into outcomes, in batches."""
+    """Turns requests into outcomes, in batches."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._clock = store.clock
         self.chain = store.chain
 
-    async def write(self, wishes: Sequence[Wish], *, lead: Leadership | None = None) -> list[Outcome]:
-        """Carry out each wish on its own merits; the answers are in the order of the wishes."""
-        outcomes: list[Outcome | None] = [None] * len(wishes)
-        rows: list[Job] = [wish.job for wish in wishes]
-        todo: Sequence[int] = range(len(wishes))
+    async def write(self, requests: Sequence[MoveRequest], *, lead: Leadership | None = None) -> list[Outcome]:
+        """Carry out each request on its own merits; the answers are in the order of the requests."""
+        outcomes: list[Outcome | None] = [None] * len(requests)
+        rows: list[Job] = [request.job for request in requests]
+        todo: Sequence[int] = range(len(requests))
         for _ in range(_ROUNDS):
-            changes, places = self._changes(wishes, rows, todo, outcomes)
+            changes, places = self._changes(requests, rows, todo, outcomes)
             if not changes:
                 break
             again = []
             for place, answer in zip(places, await self._store.apply(changes, lead=lead), strict=True):
                 if answer.outcome != "conflict" or answer.job is None:
-                    outcomes[place] = _outcome(wishes[place], answer)
+                    outcomes[place] = _outcome(requests[place], answer)
                 elif answer.job == rows[place]:
                     # nobody moved it: something hung on the change clashes, and will again
-                    outcomes[place] = Outcome("invalid", answer.job, _clash(wishes[place], answer.job))
+                    outcomes[place] = Outcome("invalid", answer.job, _clash(requests[place], answer.job))
                 else:
                     rows[place] = answer.job
                     again.append(place)
@@ -107,7 +107,7 @@ class Writer:
         found = await self._store.get([job_id])
         if found[0] is None:
             raise JobNotFound(job_id)
-        outcome = (await self.write([Wish(found[0], decide, actor)]))[0]
+        outcome = (await self.write([MoveRequest(found[0], decide, actor)]))[0]
         if outcome.error is not None:
             raise outcome.error
         if outcome.job is None:
@@ -117,7 +117,7 @@ class Writer:
         return outcome.job
 
     def _changes(
-        self, wishes: Sequence[Wish], rows: list[Job], todo: Sequence[int], outcomes: list[Outcome | None]
+        self, requests: Sequence[MoveRequest], rows: list[Job], todo: Sequence[int], outcomes: list[Outcome | None]
     ) -> tuple[list[Change], list[int]]:
         """The changes to send; what needs none gets its outcome here."""
         now_ms = self._clock.now_ms()
@@ -125,16 +125,16 @@ class Writer:
         changes = []
         places = []
         for place in todo:
-            wish, row = wishes[place], rows[place]
+            request, row = requests[place], rows[place]
             try:
-                decided = wish.decide(row, now_ms)
+                decided = request.decide(row, now_ms)
                 if isinstance(decided, Moved):
                     moved = decided
                 else:
-                    moved = apply(row, *decided, now_ms=now_ms, actor=wish.actor, chain=chain)
-                if wish.on_last is not None:
+                    moved = apply(row, *decided, now_ms=now_ms, actor=request.actor, chain=chain)
+                if request.on_last is not None:
                     # made by the store, where what cannot be stored would spoil the whole batch
-                    msgspec.json.encode((wish.on_last.reason, wish.on_last.details))
+                    msgspec.json.encode((request.on_last.reason, request.on_last.details))
             except MainstayError as error:
                 outcomes[place] = Outcome("invalid", row, error)
                 continue
@@ -146,10 +146,10 @@ class Writer:
             if not moved.events:
                 outcomes[place] = Outcome("already_applied", row)
                 continue
-            on_last = wish.on_last
+            on_last = request.on_last
             if on_last is None and row.parent is not None:
                 on_last = ABANDONED
-            changes.append(Change.of(row, moved, holder=wish.holder, spawn=wish.spawn, on_last=on_last))
+            changes.append(Change.of(row, moved, holder=request.holder, spawn=request.spawn, on_last=on_last))
             places.append(place)
         return changes, places
 
@@ -200,8 +200,8 @@ def _broken(row: Job, error: Exception) -> MainstayError:
     return told
 
 
-def _clash(wish: Wish, row: Job) -> MainstayError:
-    if wish.spawn:
+def _clash(request: MoveRequest, row: Job) -> MainstayError:
+    if request.spawn:
         return Conflict(
             f"job {row.id}: a job it submits clashes with one that is there already (its key was used with other "
             "arguments, or its unique key is held), or is a unit of a job, or waits for one, that is gone; nothing was "
@@ -212,9 +212,9 @@ def _clash(wish: Wish, row: Job) -> MainstayError:
     )
 
 
-def _outcome(wish: Wish, answer: ChangeResult) -> Outcome:
+def _outcome(request: MoveRequest, answer: ChangeResult) -> Outcome:
     if answer.outcome == "stale":
-        log.warning("ghost refused job_id=%s token=%d session=%s", wish.job.id, wish.job.token, wish.holder)
-    if answer.last and wish.on_last is None:
-        log.info("last unit settled job_id=%s parent=%s", wish.job.id, wish.job.parent)
+        log.warning("ghost refused job_id=%s token=%d session=%s", request.job.id, request.job.token, request.holder)
+    if answer.last and request.on_last is None:
+        log.info("last unit settled job_id=%s parent=%s", request.job.id, request.job.parent)
     return Outcome(answer.outcome, answer.job, None, answer.last)

@@ -205,7 +205,7 @@ BAD = [
     ({"timeout": None}, "timeout", "'off'"),
     ({"timeout": "soon"}, "timeout", "duration"),
     ({"queue_deadline": datetime(2030, 1, 1)}, "queue_deadline", "time zone"),  # noqa: DTZ001 - naive on purpose
-    ({"queue_deadline": datetime(2001, 1, 1, tzinfo=UTC)}, "queue_deadline", "before the job is even due"),
+    ({"queue_deadline": datetime(2001, 1, 1, tzinfo=UTC)}, "queue_deadline", "before the job is due"),
     ({"queue_deadline": 5}, "queue_deadline", "duration"),
     ({"on_stall": "panic"}, "on_stall", "hold"),
     ({"on_clash": "ignore"}, "on_clash", "replace"),
@@ -294,7 +294,7 @@ async def test_a_payload_within_itself_is_refused(bench: Bench) -> None:
 
 @pytest.mark.parametrize("request_", [("t", {}), "t", None, {"name": "t"}])
 async def test_what_is_not_a_request_is_refused_with_what_is_wanted(bench: Bench, request_: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^requests\[1\]: .* is not a request; write Request\(name, payload"):
+    with pytest.raises(InvalidInput, match=r"^requests\[1\]: .* is not a request; write JobRequest\(name, payload"):
         await bench.control.jobs.submit_many([JobRequest("t"), request_])
     assert await bench.everything() == []
 

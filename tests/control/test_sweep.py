@@ -258,7 +258,7 @@ async def test_a_phase_whose_owner_died_is_taken_over_in_place_under_a_new_token
     taken = await bench.worker.claims.take_over(orphan, heir.id)
 
     assert (taken.status, taken.session, taken.token) == (phase, heir.id, job.token + 1)
-    with pytest.raises(Conflict, match="not without an owner"):
+    with pytest.raises(Conflict, match="cannot be taken over"):
         await bench.worker.claims.take_over(orphan, "another")
     assert (await bench.worker.attempts.complete([Completion(job)]))[0].outcome == "stale"
     assert (await bench.worker.attempts.complete([Completion(taken)]))[0].outcome == "applied"

@@ -113,8 +113,8 @@ async def test_one_job_runs_alone_in_a_worker_at_a_time(shift: Shift) -> None:
     """The other is put off, and runs when the lock is free."""
     lock = SoloTurn.create()
     hall = Hall(shift)
+    shift.solo_turn = SoloTurn(os.dup(lock.fd))
     engine = await shift.begin(concurrency=4, start=False)
-    engine._solitude = SoloTurn(os.dup(lock.fd))
     with _held_elsewhere(lock):
         engine.start()
         suspect = await _suspect(shift)
@@ -127,8 +127,8 @@ async def test_one_job_runs_alone_in_a_worker_at_a_time(shift: Shift) -> None:
     job = await shift.settled(suspect)
 
     assert (job.status, job.crashes) == ("succeeded", 0)
-    assert engine._solitude.take(), "it let go of the lock"
-    engine._solitude.close()
+    assert shift.solo_turn.take(), "it let go of the lock"
+    shift.solo_turn.close()
     lock.close()
 
 

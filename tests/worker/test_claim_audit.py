@@ -72,9 +72,9 @@ async def test_a_unit_that_was_cancelled_is_told_to_stop_at_the_second_look(benc
     cancelled = await bench.client.jobs.get(unit.id)
     assert (cancelled.status, cancelled.session) == ("cancelled", None)
 
-    await engine._reconcile()
+    await engine._session.audit_claims()
     assert bench.causes() == [""], "it may be on its way: not at first sight"
-    await engine._reconcile()
+    await engine._session.audit_claims()
     assert bench.causes() == ["lost"]
 
     assert await asyncio.wait_for(bench.stopped.get(), 60) == unit.id
@@ -89,7 +89,7 @@ async def test_a_job_that_was_taken_away_is_told_to_stop_and_the_others_go_on(be
     await bench.client.store.set_queue(QueueSettings(name="default", paused=True))
     await bench.client.attempts.release([taken], reason="somebody else shall have it")
     for _ in range(2):
-        await engine._reconcile()
+        await engine._session.audit_claims()
 
     assert await asyncio.wait_for(bench.stopped.get(), 60) == taken.id
     await asyncio.wait_for(until_one_runs(engine), 60)
@@ -101,7 +101,7 @@ async def test_what_runs_and_is_listed_is_left_alone(bench: Bench) -> None:
     await bench.silent_unit()
     await bench.silent_job()
     for _ in range(3):
-        await engine._reconcile()
+        await engine._session.audit_claims()
 
     assert bench.causes() == ["", ""]
 
@@ -115,7 +115,7 @@ async def test_a_list_that_goes_on_says_nothing_about_what_is_not_in_it(bench: B
 
     bench.control.store.find = a_full_page  # type: ignore[method-assign,assignment]
     for _ in range(3):
-        await engine._reconcile()
+        await engine._session.audit_claims()
 
     assert bench.causes() == [""]
 
@@ -130,9 +130,9 @@ async def test_what_is_claimed_while_the_store_is_asked_is_not_missing_there(ben
         return page
 
     bench.control.store.find = slow  # type: ignore[method-assign]
-    await engine._reconcile()
-    assert engine._account._absent == set()
-    await engine._reconcile()
+    await engine._session.audit_claims()
+    assert engine._session._audit._absent == set()
+    await engine._session.audit_claims()
 
     assert bench.causes() == ["", ""]
 
@@ -148,20 +148,20 @@ async def test_what_ends_while_the_store_is_asked_is_not_missing_there(bench: Be
         return await find(query, cursor=cursor, limit=limit)
 
     bench.control.store.find = slow  # type: ignore[method-assign]
-    await engine._reconcile()
+    await engine._session.audit_claims()
 
     assert (await bench.job(job.id)).status == "succeeded"
-    assert engine._account._absent == set()
+    assert engine._session._audit._absent == set()
 
 
 async def test_a_job_that_waits_to_begin_and_is_not_ours_any_more_does_not_begin(bench: Bench) -> None:
     engine = await bench.begin(start=False)
     job_id = await bench.submit("silent")
     [job] = await bench.control.claims.claim(["default"], engine.session.id, 1)
-    engine._held.add([job], now_s=engine.loop.time())
+    engine._runs._waiting.add([job], now_s=asyncio.get_running_loop().time())
     await bench.client.attempts.release([job], reason="taken away")
     for _ in range(2):
-        await engine._reconcile()
+        await engine._session.audit_claims()
 
     assert engine.held == 0
     assert await bench.client.store.refusals(job_id) == []

@@ -23,11 +23,13 @@ class Desk:
         self.under_way: list[tuple[int, asyncio.Future[int]]] = []
         self.changed = asyncio.Event()
         self.called_off = 0
+        self.room = asyncio.Event()
         self.claims = ClaimLoop(
             MemoryStore(),
             queues=lambda: ("default",),
             wanted=lambda asked: max(0, min(10, self.most - asked)),
             claim=self.claim,
+            room=self.room,
             poll_s=60.0,
             rng=random.Random(1),
         )
@@ -71,7 +73,7 @@ class Desk:
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
     desk = Desk(most=1000)
-    task = asyncio.create_task(desk.claims.for_ever())
+    task = asyncio.create_task(desk.claims.run())
     yield desk
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -94,7 +96,7 @@ async def test_what_was_asked_for_is_not_asked_for_again(desk: Desk) -> None:
     desk.answer(10)
     await desk.until(5)
     desk.most += 3
-    desk.claims.made_room()
+    desk.room.set()
     await desk.until(5, 3)
 
 
@@ -132,7 +134,7 @@ async def test_a_second_claim_that_fails_is_tried_again_once_the_first_is_answer
 
 async def test_all_are_called_off_when_it_ends() -> None:
     desk = Desk(most=1000)
-    task = asyncio.create_task(desk.claims.for_ever())
+    task = asyncio.create_task(desk.claims.run())
     await desk.until(10)
     desk.answer(10)
     await desk.until(10, 10)

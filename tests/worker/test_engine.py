@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from mainstay.control import Control, JobRequest
+from mainstay.control import AttemptEnd, Control, JobRequest
 from mainstay.errors import MainstayError, StaleClaim, StoreError
 from mainstay.model import Job, Session
 from mainstay.stores import JobStore, Query
 from mainstay.testing import MemoryStore, VirtualClock
 from mainstay.worker import Context, context
-from mainstay.worker.engine import Engine
+from mainstay.worker.engine import Engine, EngineProcess
 from mainstay.worker.program import Mode
 from mainstay.worker.recorder import Recorder
+from mainstay.worker.solo_turn import SoloTurn
 from tests.worker.program import Stage
 
 
@@ -34,6 +35,7 @@ class Shift:
         self.control = Control(store, rng=random.Random(1))
         self.client = Control(store, rng=random.Random(2))
         self.recorder = Recorder.create(64)
+        self.solo_turn: SoloTurn | None = None
         self.retired: list[str] = []
         self.sessions: list[Session] = []
         self.engine: Engine
@@ -46,9 +48,12 @@ class Shift:
             session,
             queues=["default"],
             concurrency=concurrency,
-            recorder=self.recorder,
-            open_session=self._open_session,
-            on_retire=self.retired.append,
+            process=EngineProcess(
+                recorder=self.recorder,
+                solo_turn=self.solo_turn,
+                open_session=self._open_session,
+                on_retire=self.retired.append,
+            ),
             rng=random.Random(3),
         )
         if start:
@@ -679,17 +684,17 @@ async def test_endings_are_kept_while_the_store_is_away_and_written_when_it_is_b
     engine = await shift.begin()
     await begun.wait()
     tried = asyncio.Event()
-    complete = shift.control.attempts.complete
+    write = shift.control.attempts.write
 
     async def away(*_: object) -> Any:
         tried.set()
         raise StoreError("the store is away")
 
-    shift.control.attempts.complete = away  # type: ignore[method-assign]
+    shift.control.attempts.write = away  # type: ignore[method-assign]
     end.set()
     await tried.wait()
     assert (await shift.client.jobs.get(job_id)).status == "running"
-    shift.control.attempts.complete = complete  # type: ignore[method-assign]
+    shift.control.attempts.write = write  # type: ignore[method-assign]
 
     job = await shift.settled(job_id)
 
@@ -710,15 +715,15 @@ async def test_no_more_jobs_have_begun_and_are_not_stored_than_the_concurrency(
 
     shift.act(quick)
     shift.control.settings = shift.control.settings.changed(unstored=unstored)
-    complete = shift.control.attempts.complete
+    write = shift.control.attempts.write
     batches: list[int] = []
 
-    async def slow(done: Sequence[Any]) -> Any:
-        batches.append(len(done))
+    async def slow(ends: Sequence[AttemptEnd]) -> Any:
+        batches.append(sum(end.kind == "success" for end in ends))
         await written.wait()
-        return await complete(done)
+        return await write(ends)
 
-    shift.control.attempts.complete = slow  # type: ignore[method-assign, assignment]
+    shift.control.attempts.write = slow  # type: ignore[method-assign]
     ids = [await shift.submit("quick") for _ in range(40)]
     await shift.begin(concurrency=3)
     await asyncio.wait_for(_tick(lambda: len(begun) >= most), 60)
@@ -974,25 +979,25 @@ async def test_a_step_of_the_wall_clock_times_nothing_out(shift: Shift) -> None:
     await begun.wait()
 
     shift.clock.set_wall(shift.clock.now_ms() + 7_200_000)
-    engine._tick()
+    engine._limits.tick()
     end.set()
 
     assert (await shift.settled(job_id)).status == "succeeded"
 
 
 async def test_an_ending_that_cannot_be_written_fails_its_job_and_no_other(shift: Shift) -> None:
-    complete = shift.control.attempts.complete
+    write = shift.control.attempts.write
 
-    async def breaks(completions: Sequence[Any]) -> Any:
-        if any(item.job.name == "odd" for item in completions):
+    async def breaks(ends: Sequence[AttemptEnd]) -> Any:
+        if any(end.job.name == "odd" and end.kind == "success" for end in ends):
             raise TypeError("nobody has foreseen this")
-        return await complete(completions)
+        return await write(ends)
 
     async def odd() -> None: ...
 
     async def good() -> None: ...
 
-    shift.control.attempts.complete = breaks  # type: ignore[method-assign]
+    shift.control.attempts.write = breaks  # type: ignore[method-assign]
     shift.act(odd)
     shift.act(good)
     strange = await shift.submit("odd")
@@ -1029,9 +1034,9 @@ async def test_what_the_store_says_we_hold_and_we_know_nothing_of_goes_back(shif
     await shift.control.claims.claim(["default"], engine.session.id, 1)  # an answer that never reached the engine
     engine._ledger.start()
 
-    await engine._reconcile()
+    await engine._session.audit_claims()
     assert (await shift.client.jobs.get(job_id)).status == "running", "it may be on its way: not at first sight"
-    await engine._reconcile()
+    await engine._session.audit_claims()
     await engine.idle()
 
     job = await shift.client.jobs.get(job_id)

@@ -113,17 +113,17 @@ async def test_a_loop_that_stands_still_while_it_has_work_is_told_once(
     member: EngineRecord, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):
-        member.notice_silence()  # idle: nothing has to turn
+        member.warn_if_blocked()  # idle: nothing has to turn
     assert caplog.text == ""
     recorder.begin(0, JOB, token=3, started_ms=5, deadline_ms=0)
     for _ in range(10):
         recorder.tick()
-        member.notice_silence()
+        member.warn_if_blocked()
     assert caplog.text == ""
 
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
-            member.notice_silence()
+            member.warn_if_blocked()
 
     assert caplog.text.count("loop is blocked") == 1
     assert JOB in caplog.text

@@ -58,18 +58,18 @@ class World:
     def __init__(self, recorder: Recorder) -> None:
         self.store = Fickle()
         self.control = Control(self.store, settings=FAST)
-        self.member = EngineRecord(0.0)
-        self.member.process = SimpleNamespace(  # type: ignore[assignment]
+        self.engine = EngineRecord(0.0)
+        self.engine.process = SimpleNamespace(  # type: ignore[assignment]
             recorder=recorder, pid=7, send=lambda message: None, ended=asyncio.get_running_loop().create_future()
         )
         self.asked: list[str] = []
         self.keeper = SupervisorLoops(
-            self.control, lambda: [self.member], rng=random.Random(1), on_drain=self.asked.append
+            self.control, lambda: [self.engine], rng=random.Random(1), on_drain=self.asked.append
         )
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self.member.session = (await self.control.claims.open_session()).id
+        self.engine.session = (await self.control.claims.open_session()).id
         self.tasks = [asyncio.create_task(loop) for loop in (self.keeper.beat(), self.keeper.sweep())]
 
     async def stop(self) -> None:
@@ -132,7 +132,7 @@ async def test_a_session_that_took_longer_than_a_lease_to_start_is_not_swept_by_
     recorder: Recorder,
 ) -> None:
     world = World(recorder)
-    world.member.session = (await world.control.claims.open_session()).id
+    world.engine.session = (await world.control.claims.open_session()).id
     before = await world.beaten_ms()
     await asyncio.sleep(2 * FAST.lease_s)  # the silence itself is what is tested
     world.tasks = [asyncio.create_task(world.keeper.sweep())]
@@ -146,9 +146,9 @@ async def test_a_session_that_took_longer_than_a_lease_to_start_is_not_swept_by_
     await world.stop()
 
 
-async def test_a_sweep_lets_a_burial_go_first_once(recorder: Recorder) -> None:
+async def test_a_sweep_lets_a_reap_go_first_once(recorder: Recorder) -> None:
     world = World(recorder)
-    world.member.process.ended.set_result(-9)  # dead and not buried
+    world.engine.process.ended.set_result(-9)  # dead and not reaped
     await world.start()
     await asyncio.sleep(0)
     assert world.store.looks == 0
@@ -164,7 +164,7 @@ async def test_what_lasts_is_stored_as_begun_without_a_beat_and_once(
 ) -> None:
     monkeypatch.setattr(heartbeat, "MARK_S", 0.01)
     world = World(recorder)
-    session = world.member.session = (await world.control.claims.open_session()).id
+    session = world.engine.session = (await world.control.claims.open_session()).id
     for _ in range(3):
         await world.control.jobs.submit("demo")
     jobs = await world.control.claims.claim(["default"], session, 3)
@@ -195,7 +195,7 @@ async def test_who_asked_an_engine_to_drain_is_told_with_the_next_beat(recorder:
         await asyncio.sleep(0.001)
     assert world.asked == []
 
-    await world.control.operations.drain(world.member.session or "", actor="ann")
+    await world.control.operations.drain(world.engine.session or "", actor="ann")
 
     await until(lambda: bool(world.asked))
     assert set(world.asked) == {"ann"}

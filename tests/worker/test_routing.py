@@ -113,7 +113,7 @@ async def test_a_task_that_is_added_while_a_worker_runs_is_offered_from_then_on(
         assert await control.claims.claim(["default"], session.id, 1) == []
 
         app.task(name="late")(_late)
-        await engine._offer_again()
+        await engine._session.renew_offer()
 
         assert [job.name for job in await control.claims.claim(["default"], session.id, 1)] == ["late"]
         engine.drain(0)

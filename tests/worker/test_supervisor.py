@@ -413,7 +413,7 @@ async def test_a_store_that_is_locked_for_much_longer_than_the_lease_costs_nothi
         assert len([text for text in said if text.startswith("works again what=heartbeat")]) == 1
 
 
-async def test_the_dead_are_buried_when_the_store_is_back(path: Path) -> None:
+async def test_the_dead_are_reaped_when_the_store_is_back(path: Path) -> None:
     async with crew_on(path, target=f"sqlite:///{path}?busy_timeout=100ms") as crew:
         (ran,) = await crew.submit("run")
         await crew.until_started([ran])
@@ -430,5 +430,5 @@ async def test_the_dead_are_buried_when_the_store_is_back(path: Path) -> None:
 
         await claimed_again(crew, ran)
         (job,) = await crew.jobs([ran])
-        # a crash if the burial was first; a sweep knows less, and counts a loss
+        # a crash if the reap was first; a sweep knows less, and counts a loss
         assert job.crashes + job.losses == 1

@@ -4,7 +4,7 @@ Layer: above stores, below worker. Start from `Control`; `rules/` holds the deci
 beside it do the reading and writing around them.
 """
 
-from .attempts import Completion, Failure
+from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .claims import Extension
 from .control import Control
 from .duties import Duties, Duty
@@ -21,6 +21,8 @@ from .writer import Outcome
 
 __all__ = [
     "OPTION_NAMES",
+    "AttemptEnd",
+    "AttemptEnds",
     "Completion",
     "Control",
     "Decide",

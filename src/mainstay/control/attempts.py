@@ -1,8 +1,8 @@
-"""How workers hand back what they claimed: complete, fail, time out, release, snooze, park, skip, confirm
-a cancel.
+"""How workers end what they claimed: complete, fail, time out, release, snooze, park, skip, confirm a cancel.
 
-Every write carries the claim: the session and token of the row as it was claimed. The first try is made from that
-row, without reading; only what somebody moved meanwhile (a cancel, a note) is looked at again.
+`AttemptEnds` makes an end ready to be written; `Attempts` writes ends in batches. Every write carries the claim: the
+session and token of the row as it was claimed. The first try is made from that row, without reading; only a row that
+was changed since (a cancel, a note) is read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .options import check_text
 from .payload import as_given, encoded
 from .rules import attempts, cancellation, overdue
 from .rules.retry import Decide, after_crash, after_failure
-from .writer import Decision, Moves, Outcome, Wish, Writer
+from .writer import Decision, MoveRequest, Moves, Outcome, Writer
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -50,9 +50,9 @@ class Failure(msgspec.Struct, frozen=True):
     job: Job
     """the row as claimed"""
     error: ErrorInfo | BaseException
-    """what `error_info` made of the exception, or the exception itself"""
+    """the exception, or its `error_info`"""
     decide: Decide | None = None
-    """a retry policy of its own, instead of the job's"""
+    """a retry policy to use instead of the job's"""
     after_s: float | None = None
     """the wait before the next attempt, if there is one, instead of the backoff"""
     crashed: bool = False
@@ -60,150 +60,218 @@ class Failure(msgspec.Struct, frozen=True):
     on_last: Move | None = None
 
 
-class Attempts:
-    """The worker's side of a job's end."""
+class AttemptEnd(MoveRequest, frozen=True, gc=False):
+    """The end of an attempt, ready to be written: a move of the job by the session that holds it."""
 
-    def __init__(self, writer: Writer, jobs: JobService, settings: Settings, rng: random.Random) -> None:
-        self._writer = writer
-        self._chain = writer.chain
+    started_ms: int | None = None
+    """when the work began; None: not known, or it had not begun"""
+    kind: Literal["success", "failure", "other"] = "other"
+    """a failure may be a crash or a timeout, too; the others count neither way: release, snooze, park, skip, cancel"""
+    policy: Decide | None = None
+    """the retry policy to use instead of the job's, also if a success has to be written as a failure"""
+
+
+class AttemptEnds:
+    """Makes ends of attempts. An end that its job does not allow is refused when it is written, as the outcome of that
+    job. Arguments that no job allows are refused here, with `InvalidInput`."""
+
+    def __init__(self, jobs: JobService, settings: Settings, chain: Chain, rng: random.Random) -> None:
         self._jobs = jobs
         self._limit = settings.payload_limit
+        self._chain = chain
         self._rng = rng
+
+    def success(
+        self,
+        job: Job,
+        result: Any = None,
+        spawn: Sequence[JobRequest] = (),
+        *,
+        on_last: Move | None = None,
+        started_ms: int | None = None,
+        decide: Decide | None = None,
+    ) -> AttemptEnd:
+        """The work is done. If the result cannot be stored, the outcome is `invalid` and the job stays running: fail
+        it with the error of the outcome, and by the policy `decide`."""
+        try:
+            if result is None:
+                data = None
+            elif type(result) is msgspec.Raw:
+                data = as_given(result, field="result", limit=self._limit)
+            else:
+                data = encoded(result, field="result", limit=self._limit)
+            new_jobs = self._jobs.new_jobs(spawn, actor=job.session) if spawn else ()
+            holder = _holder(job)
+        except MainstayError as error:
+            return AttemptEnd(job, _refuse(error), "", None, (), None, started_ms, "success", decide)
+        success = partial(_succeed, data, started_ms, holder, self._chain)
+        return AttemptEnd(job, success, holder, holder, new_jobs, on_last, started_ms, "success", decide)
+
+    def failure(
+        self,
+        job: Job,
+        error: ErrorInfo | BaseException,
+        *,
+        decide: Decide | None = None,
+        after_s: float | None = None,
+        crashed: bool = False,
+        on_last: Move | None = None,
+        started_ms: int | None = None,
+    ) -> AttemptEnd:
+        """The attempt failed; the policy decides what follows, in the same transaction."""
+        given: object = error_info(error) if isinstance(error, BaseException) else error
+        if not isinstance(given, ErrorInfo):
+            rule = f"{shown(given)} is not an error; wrap an exception with error_info()"
+            return _end(job, _refuse(InvalidInput("error", rule)))
+        info = bounded(given)
+
+        def fail(row: Job, now_ms: int) -> Moves:
+            if crashed:
+                return attempts.crash(row, info, after_crash(row), now_ms=now_ms, to="failed")
+            verdict = after_failure(row, info, rng=self._rng, decide=decide, after_s=after_s)
+            return attempts.fail(row, info, verdict, now_ms=now_ms)
+
+        return _end(job, fail, on_last=on_last, started_ms=started_ms, kind="failure", policy=decide)
+
+    def timeout(
+        self,
+        job: Job,
+        cause: Literal["run", "stall"],
+        *,
+        decide: Decide | None = None,
+        started_ms: int | None = None,
+    ) -> AttemptEnd:
+        """Its worker stopped it at its run timeout, or because it stalled."""
+        if cause not in ("run", "stall"):
+            raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
+
+        def time_out(row: Job, now_ms: int) -> Moves:
+            return overdue.time_out(row, stalled=cause == "stall", now_ms=now_ms, rng=self._rng, decide=decide)
+
+        return _end(job, time_out, started_ms=started_ms, kind="failure", policy=decide)
+
+    def release(self, job: Job, reason: str, *, lost: bool = False, started_ms: int | None = None) -> AttemptEnd:
+        """The claim is given back; no failure is counted. `lost`: see `Attempts.release`."""
+        check_text(reason, field="reason", limit=1000)
+        return _end(job, lambda row, _: attempts.release(row, reason, lost=lost), started_ms=started_ms)
+
+    def snooze(
+        self, job: Job, wait: str | timedelta, reason: str | None = None, *, started_ms: int | None = None
+    ) -> AttemptEnd:
+        """The job postponed itself; no failure is counted."""
+        wait_s = _checked_wait(wait, field="snooze")
+        if reason is not None:
+            check_text(reason, field="reason", limit=1000)
+        return _end(job, lambda row, now_ms: attempts.snooze(row, wait_s, reason, now_ms=now_ms), started_ms=started_ms)
+
+    def park(self, job: Job, wait: str | timedelta, reason: str) -> AttemptEnd:
+        """Its worker cannot run it; neither a failure nor a start is counted."""
+        wait_s = _checked_wait(wait, field="wait")
+        check_text(reason, field="reason", limit=1000)
+        return _end(job, lambda row, now_ms: attempts.park(row, wait_s, reason, now_ms=now_ms))
+
+    def skip(self, job: Job, reason: str, *, started_ms: int | None = None) -> AttemptEnd:
+        """The job found that it is not needed."""
+        check_text(reason, field="reason", limit=1000)
+        return _end(job, lambda row, _: attempts.skip(row, reason), started_ms=started_ms)
+
+    def cancellation(self, job: Job, reason: str | None = None, *, started_ms: int | None = None) -> AttemptEnd:
+        """The work has stopped, as a cancel asked."""
+        if reason is not None:
+            check_text(reason, field="reason", limit=1000)
+        return _end(job, lambda row, _: cancellation.confirm(row, reason), started_ms=started_ms)
+
+
+class Attempts:
+    """Ends attempts, in batches: one outcome for each, in the order given."""
+
+    def __init__(self, writer: Writer, ends: AttemptEnds) -> None:
+        self._writer = writer
+        self.ends = ends
+
+    async def write(self, ends: Sequence[AttemptEnd]) -> list[Outcome]:
+        """Write ends of attempts, in one commit."""
+        return await self._writer.write(ends)
 
     async def complete(self, done: Sequence[Completion]) -> list[Outcome]:
         """Settle successes, in one commit. A result that cannot be stored makes that completion `invalid`
         and leaves the job running: fail it with the error of the outcome."""
-        refused: dict[int, Outcome] = {}
-        wishes = []
-        chain = self._chain
-        for index, item in enumerate(done):
-            job = item.job
-            try:
-                result = item.result
-                if result is None:
-                    data = None
-                elif type(result) is msgspec.Raw:
-                    data = as_given(result, field="result", limit=self._limit)
-                else:
-                    data = encoded(result, field="result", limit=self._limit)
-                spawn = self._jobs.new_jobs(item.spawn, actor=job.session) if item.spawn else ()
-                holder = _holder(job)
-            except MainstayError as error:
-                refused[index] = Outcome("invalid", job, error)
-                continue
-            decide = partial(_succeed, data, item.started_ms, holder, chain)
-            wishes.append(Wish(job, decide, holder, holder, spawn, item.on_last))
-        outcomes = await self._writer.write(wishes)
-        return _merged(outcomes, refused) if refused else outcomes
+        success = self.ends.success
+        return await self.write(
+            [
+                success(item.job, item.result, item.spawn, on_last=item.on_last, started_ms=item.started_ms)
+                for item in done
+            ]
+        )
 
     async def fail(self, failures: Sequence[Failure]) -> list[Outcome]:
         """Count failures and let the policy of each job decide what follows, in the same transaction."""
-        return await self._write(
-            [item.job for item in failures],
-            [self._failing(item) for item in failures],
-            [item.on_last for item in failures],
+        return await self.write(
+            [
+                self.ends.failure(
+                    item.job,
+                    item.error,
+                    decide=item.decide,
+                    after_s=item.after_s,
+                    crashed=item.crashed,
+                    on_last=item.on_last,
+                )
+                for item in failures
+            ]
         )
 
     async def time_out(
         self, jobs: Sequence[Job], *, cause: Literal["run", "stall"], decide: Sequence[Decide | None] | None = None
     ) -> list[Outcome]:
         """End runs that their worker stopped at their run timeout, or because they stalled. `decide` has a retry policy
-        for each job, or None for the job's own; a stall that is to be held is held whatever a policy would say."""
-        if cause not in ("run", "stall"):
-            raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
-        policies = [None] * len(jobs) if decide is None else list(decide)
+        for each job, or None for the job's own; a job that is held when it stalls is held under any policy."""
+        policies = [None] * len(jobs) if decide is None else decide
         if len(policies) != len(jobs):
             raise InvalidInput("decide", f"{len(policies)} policies for {len(jobs)} jobs; give one each, or None")
-
-        def timing_out(policy: Decide | None) -> Decision:
-            def decided(job: Job, now_ms: int) -> Moves:
-                return overdue.time_out(job, stalled=cause == "stall", now_ms=now_ms, rng=self._rng, decide=policy)
-
-            return decided
-
-        return await self._write(jobs, [timing_out(policy) for policy in policies])
+        return await self.write(
+            [self.ends.timeout(job, cause, decide=policy) for job, policy in zip(jobs, policies, strict=True)]
+        )
 
     async def release(self, jobs: Sequence[Job], *, reason: str, lost: bool = False) -> list[Outcome]:
-        """Give claims back (a drain): no failure is counted. `lost` says that their session died through no fault of
-        theirs, which is counted in `losses` besides `releases`."""
-        check_text(reason, field="reason", limit=1000)
-
-        def decide(job: Job, _: int) -> Moves:
-            return attempts.release(job, reason, lost=lost)
-
-        return await self._write(jobs, [decide] * len(jobs))
+        """Give claims back (a drain): no failure is counted. `lost`: their session died through no fault of theirs,
+        which is counted in `losses` besides `releases`."""
+        return await self.write([self.ends.release(job, reason, lost=lost) for job in jobs])
 
     async def snooze(self, job: Job, wait: str | timedelta, *, reason: str | None = None) -> Outcome:
-        """Put a job off, by its own wish: no failure is counted."""
-        wait_s = seconds(wait, field="snooze")
-        if not 0 < wait_s < 1e9:
-            raise InvalidInput("snooze", f"{wait_s!r} seconds is not a wait")
-        if reason is not None:
-            check_text(reason, field="reason", limit=1000)
-
-        def decide(row: Job, now_ms: int) -> Moves:
-            return attempts.snooze(row, wait_s, reason, now_ms=now_ms)
-
-        return (await self._write([job], [decide]))[0]
+        """Postpone a job at its own request: no failure is counted."""
+        return (await self.write([self.ends.snooze(job, wait, reason)]))[0]
 
     async def park(self, jobs: Sequence[Job], *, wait: str | timedelta, reason: str) -> list[Outcome]:
-        """Put jobs off that this worker cannot run (an unknown task): neither a failure nor a start is counted."""
-        wait_s = seconds(wait, field="wait")
-        if not 0 < wait_s < 1e9:
-            raise InvalidInput("wait", f"{wait_s!r} seconds is not a wait")
-        check_text(reason, field="reason", limit=1000)
-
-        def decide(row: Job, now_ms: int) -> Moves:
-            return attempts.park(row, wait_s, reason, now_ms=now_ms)
-
-        return await self._write(jobs, [decide] * len(jobs))
+        """Postpone jobs that this worker cannot run (an unknown task): neither a failure nor a start is counted."""
+        return await self.write([self.ends.park(job, wait, reason) for job in jobs])
 
     async def skip(self, job: Job, *, reason: str) -> Outcome:
-        """End a job that found itself not needed."""
-        check_text(reason, field="reason", limit=1000)
-        return (await self._write([job], [lambda row, _: attempts.skip(row, reason)]))[0]
+        """End a job that found that it is not needed."""
+        return (await self.write([self.ends.skip(job, reason)]))[0]
 
     async def confirm_cancelled(self, jobs: Sequence[Job], *, reason: str | None = None) -> list[Outcome]:
         """The work has stopped, as asked."""
-        if reason is not None:
-            check_text(reason, field="reason", limit=1000)
-        return await self._write(jobs, [lambda row, _: cancellation.confirm(row, reason)] * len(jobs))
-
-    def _failing(self, item: Failure) -> Decision:
-        given: object = item.error
-        if isinstance(given, BaseException):
-            given = error_info(given)
-        if not isinstance(given, ErrorInfo):
-            return _refusing(
-                InvalidInput("error", f"{shown(given)} is not an error; wrap an exception with error_info()")
-            )
-        error = bounded(given)
-
-        def decide(job: Job, now_ms: int) -> Moves:
-            if item.crashed:
-                return attempts.crash(job, error, after_crash(job), now_ms=now_ms, to="failed")
-            verdict = after_failure(job, error, rng=self._rng, decide=item.decide, after_s=item.after_s)
-            return attempts.fail(job, error, verdict, now_ms=now_ms)
-
-        return decide
-
-    async def _write(
-        self, jobs: Sequence[Job], decisions: Sequence[Decision], on_last: Sequence[Move | None] = ()
-    ) -> list[Outcome]:
-        refused: dict[int, Outcome] = {}
-        wishes = []
-        for index, (job, decide) in enumerate(zip(jobs, decisions, strict=True)):
-            try:
-                holder = _holder(job)
-            except InvalidInput as error:
-                refused[index] = Outcome("invalid", job, error)
-                continue
-            wishes.append(Wish(job, decide, holder, holder, (), on_last[index] if on_last else None))
-        return _merged(await self._writer.write(wishes), refused)
+        return await self.write([self.ends.cancellation(job, reason) for job in jobs])
 
 
-def _refusing(error: MainstayError) -> Decision:
-    """What cannot be meant is that job's outcome, and spoils no batch."""
+def _end(
+    job: Job,
+    decide: Decision,
+    *,
+    on_last: Move | None = None,
+    started_ms: int | None = None,
+    kind: Literal["failure", "other"] = "other",
+    policy: Decide | None = None,
+) -> AttemptEnd:
+    try:
+        holder = _holder(job)
+    except InvalidInput as error:
+        return AttemptEnd(job, _refuse(error), "", None, (), None, started_ms, kind, policy)
+    return AttemptEnd(job, decide, holder, holder, (), on_last, started_ms, kind, policy)
+
+
+def _refuse(error: MainstayError) -> Decision:
+    """A decision that refuses: the error is the outcome of that job, and the rest of the batch is written."""
 
     def decide(*_: object) -> Moves:
         raise error
@@ -212,7 +280,7 @@ def _refusing(error: MainstayError) -> Decision:
 
 
 def _succeed(result: bytes | None, started_ms: int | None, actor: str, chain: Chain, job: Job, now_ms: int) -> Moved:
-    """The work is done. A success that raced a cancel has won."""
+    """A success that raced a cancel has won."""
     return succeed(
         job,
         result=result,
@@ -230,8 +298,8 @@ def _holder(job: Job) -> str:
     return job.session
 
 
-def _merged(outcomes: list[Outcome], refused: dict[int, Outcome]) -> list[Outcome]:
-    """Put what was refused at the door back in its place."""
-    for index in sorted(refused):
-        outcomes.insert(index, refused[index])
-    return outcomes
+def _checked_wait(wait: str | timedelta, *, field: str) -> float:
+    wait_s = seconds(wait, field=field)
+    if not 0 < wait_s < 1e9:
+        raise InvalidInput(field, f"{wait_s!r} seconds is not a wait")
+    return wait_s

@@ -1,4 +1,4 @@
-"""What a session does while it holds jobs: claim, start, beat, report progress, ask for more time, take over."""
+"""What a session does while it holds jobs: claim, start, heartbeat, progress, more time, takeover."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .progress import checked_checkpoint, checked_progress, checked_report
 from .rules import extension
 from .rules.extension import Extension
 from .rules.guard import SweepGuard
-from .writer import Moves, Wish, Writer, refused
+from .writer import MoveRequest, Moves, Writer, refused
 
 log = logging.getLogger("mainstay.control")
 
-#: far more than the notes of one attempt, so the grants of the current claim are always among them
+#: far more than the notes of one attempt: the grants of the current claim are always among them
 _LATEST = 200
 #: a worker's name begins its session ids, and those are names of lock files
 _WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -31,7 +31,7 @@ _ROUNDS = 5
 
 
 class Claims:
-    """The session's side between claim and end."""
+    """Sessions, and what they do with jobs between claim and end."""
 
     def __init__(
         self, store: JobStore, writer: Writer, guard: SweepGuard, settings: Settings, rng: random.Random
@@ -42,7 +42,7 @@ class Claims:
         self._settings = settings
         self._rng = rng
         self._mine: set[str] = set()
-        """sessions kept alive from here: while there is one, there are beats to miss"""
+        """sessions kept alive from here: while there is one, its heartbeats can fail"""
 
     async def open_session(
         self,
@@ -54,11 +54,11 @@ class Claims:
         supervisor: int = 0,
         offer: Offer | None = None,
     ) -> Session:
-        """Open a session (a worker process) under a fresh id, which begins with the worker's name (1 to 64 letters,
-        digits, `.`, `_`, `-`): so its traces name the worker when the session itself is forgotten. Without a `host` it
-        is this machine's; `pid` set to this process's lets its death be noticed at once. `supervisor` is the pid of
-        the worker that it is an engine of, if there is one. With an `offer` it is given only jobs of tasks that it
-        names; without, every job of the queues it claims from."""
+        """Open a session (a worker process) under a new id, which begins with the worker's name (1 to 64 letters,
+        digits, `.`, `_`, `-`): its traces name the worker even after the session is deleted. `host` is this machine by
+        default; with the `pid` of this process, its death is noticed at once. `supervisor` is the pid of the worker
+        that it is an engine of, if there is one. With an `offer` it gets only jobs of the tasks in it; without, every
+        job of the queues it claims from."""
         if worker != "" and not (isinstance(worker, str) and _WORKER.fullmatch(worker)):
             raise InvalidInput("worker", f"{worker!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
         session = Session(
@@ -86,7 +86,7 @@ class Claims:
         return lease_s
 
     async def close_session(self, session: str) -> None:
-        """Close a session. What it still holds is swept; release it first."""
+        """Close a session. Release its jobs first: a sweep takes back those it still holds."""
         check_session(session)
         await self._store.close_session(session)
         self._mine.discard(session)
@@ -94,9 +94,9 @@ class Claims:
             self._guard.forget()
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        """Take up to n jobs from these queues for a session; raises `SessionLost` if it was declared dead. Jobs that
-        come too late for their queue deadline are not handed out: a sweep ends them. Nothing is awaited once they are
-        taken, so nothing can come between a claim and its answer."""
+        """Claim up to n jobs of these queues for a session; raises `SessionLost` if it was declared dead. Jobs over
+        their queue deadline are not claimed: a sweep ends them. Nothing is awaited once they are claimed, so that
+        nothing can come between a claim and its answer."""
         if isinstance(queues, str | bytes) or not isinstance(queues, Collection) or not queues:
             raise InvalidInput("queues", f"{queues!r} is not a list of queue names")
         for queue in queues:
@@ -107,11 +107,11 @@ class Claims:
         return await self._store.claim(queues, session, n)
 
     async def start(self, jobs: Sequence[Job]) -> list[bool]:
-        """Commit that the work begins now; False where the claim was lost: do not begin."""
+        """Store that the work begins now; False if the claim was lost: do not begin."""
         return await self._store.report([self.started(job) for job in jobs])
 
     def started(self, job: Job) -> ClaimReport:
-        """A report that the work began, to send with the next beat."""
+        """A report that the work began, to send with the next heartbeat."""
         return _report(job, started_ms=self._store.clock.now_ms())
 
     def progress(
@@ -123,14 +123,14 @@ class Claims:
         *,
         checkpoint: bytes | None = None,
     ) -> ClaimReport:
-        """A report of progress, to send with the next beat. Only progress feeds the stall clock."""
+        """A report of progress, to send with the next heartbeat. Only progress resets the stall timeout."""
         if checkpoint is not None:
             checkpoint = checked_checkpoint(checkpoint, limit=self._settings.payload_limit)
-        made = checked_progress(Progress(done=done, total=total, message=message))
-        return _report(job, progress=made, checkpoint=checkpoint)
+        progress = checked_progress(Progress(done=done, total=total, message=message))
+        return _report(job, progress=progress, checkpoint=checkpoint)
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
-        """Send reports now. One that cannot be stored is refused by its name, once the others are stored."""
+        """Send reports now. If one cannot be stored, the others are, and then its error is raised."""
         good, refused = self._checked(reports)
         answers = await self._store.report(good)
         if refused:
@@ -138,9 +138,9 @@ class Claims:
         return answers
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
-        """Keep sessions alive, and tell what they have to report. A report that cannot be stored is logged: it must
-        cost nobody's life. Whoever beats is careful with the dead when it sweeps, even if it beats for nobody yet:
-        silence counts only while its own beats get through."""
+        """Send heartbeats for sessions, with their reports. A report that cannot be stored is logged: it must not cost
+        a session its life. A process that sends heartbeats, even for no session, is careful when it sweeps: silence of
+        others counts only while its own heartbeats are stored."""
         if isinstance(sessions, str | bytes) or not isinstance(sessions, Collection):
             raise InvalidInput("sessions", f"{sessions!r} is not a list of session ids; write [session.id]")
         for index, session in enumerate(sessions):
@@ -170,7 +170,7 @@ class Claims:
         return good, refused
 
     async def extend(self, job: Job, *, progress: Progress | None = None) -> Extension:
-        """Ask for more run time: granted if progress rose since the last grant, five times at most. `progress`, if
+        """Request more run time: granted if progress rose since the last grant, five times at most. `progress`, if
         given, is reported first."""
         if progress is not None:
             [known] = await self._store.report([_report(job, progress=checked_progress(progress))])
@@ -183,21 +183,19 @@ class Claims:
             if (row.session, row.token) != (job.session, job.token):
                 raise StaleClaim(f"job {job.id}: the claim was lost; stop the work")
             events = await self._store.events(job.id, after=max(0, row.version - _LATEST))
-            asked = extension.grant(row, events)
-            if not asked.granted:
-                return asked
-            if await self._granted(row, asked):
-                return asked
-        return Extension(granted_s=0.0, grants=0, why="others kept moving the job; ask again")
+            grant = extension.grant(row, events)
+            if not grant.granted or await self._write_grant(row, grant):
+                return grant
+        return Extension(granted_s=0.0, grants=0, why="other writes kept moving the job; ask again")
 
-    async def _granted(self, row: Job, asked: Extension) -> bool:
-        """Write one grant, if the row still is what it was decided on."""
-        extra_ms = row.extra_ms + round(asked.granted_s * 1000)
-        reason = f"extension {asked.grants} of {extension.MOST_GRANTS}: {asked.granted_s:g}s more; {asked.why}"
+    async def _write_grant(self, row: Job, grant: Extension) -> bool:
+        """Write a grant if the row has not changed since it was decided."""
+        extra_ms = row.extra_ms + round(grant.granted_s * 1000)
+        reason = f"extension {grant.grants} of {extension.MOST_GRANTS}: {grant.granted_s:g}s more; {grant.why}"
         note = Move(
             to=row.status,
             reason=reason,
-            details=extension.mark(row, asked),
+            details=extension.mark(row, grant),
             fields={"extra_ms": extra_ms},
             flag="note",
         )
@@ -205,19 +203,19 @@ class Claims:
         def decide(now: Job, _: int) -> Moves:
             return (note,) if now.version == row.version else ()
 
-        outcome = (await self._writer.write([Wish(row, decide, row.session or "", row.session)]))[0]
+        outcome = (await self._writer.write([MoveRequest(row, decide, row.session or "", row.session)]))[0]
         if outcome.outcome == "stale":
             raise refused(outcome)
         return outcome.outcome == "applied"
 
     async def take_over(self, job: Job, session: str) -> Job:
-        """Become the owner of a phase whose owner was lost, in place and under a new token."""
+        """Become the owner of a phase whose owner was lost, under a new token."""
         check_session(session)
 
         def decide(row: Job, now_ms: int) -> Moves:
             state = table_of(row.parent).get(row.status)
             if row.session is not None or state is None or not state.holds:
-                raise Conflict(f"job {row.id} is {row.status} and not without an owner; there is nothing to take over")
+                raise Conflict(f"job {row.id} is {row.status} and has an owner, or needs none; it cannot be taken over")
             taken = {"token": row.token + 1, "session": session, "claimed_ms": now_ms, "started_ms": None}
             return (Move(to=row.status, reason=f"taken over by {session}", fields=taken, flag="note"),)
 
@@ -225,7 +223,7 @@ class Claims:
 
 
 def check_session(session: str, *, field: str = "session") -> str:
-    """Refuse what cannot be a session id; most often it is the session itself."""
+    """Refuse what is not a session id; most often it is the session itself."""
     if not isinstance(session, str):
         raise InvalidInput(field, f"{session!r} is not a session id; pass its id, like session.id")
     return check_text(session, field=field)

@@ -10,7 +10,7 @@ from ..errors import InvalidInput
 from ..model import Leadership, Settings
 from ..stores import JobStore, Trimmed, usual_settings
 from . import retention
-from .attempts import Attempts
+from .attempts import AttemptEnds, Attempts
 from .claims import Claims, check_session
 from .drivers import Drivers
 from .duties import Duties, Duty
@@ -72,7 +72,7 @@ class Control:
         """submit, read, wait"""
         self.claims = Claims(store, writer, guard, settings, rng)
         """sessions, and what they do with jobs between claim and end"""
-        self.attempts = Attempts(writer, self.jobs, settings, rng)
+        self.attempts = Attempts(writer, AttemptEnds(self.jobs, settings, store.chain, rng))
         """how a worker ends an attempt: complete, fail, release ..."""
         self.drivers = Drivers(store, writer, self.jobs)
         """jobs that are left to their units"""

@@ -18,7 +18,7 @@ from ..stores import JobStore
 from .job_factory import JobRequest
 from .jobs import JobService
 from .options import check_text
-from .writer import Decision, Moves, Wish, Writer, at_version, refused
+from .writer import Decision, MoveRequest, Moves, Writer, at_version, refused
 
 
 def driver_id(job: Job) -> str:
@@ -95,7 +95,7 @@ class Drivers:
     async def _as_holder(self, job: Job, decide: Decision, units: Iterable[JobRequest]) -> Job:
         holder = job.session or ""
         spawn = self._jobs.new_jobs(units, actor=holder)
-        outcome = (await self._writer.write([Wish(job, decide, holder, holder, spawn)]))[0]
+        outcome = (await self._writer.write([MoveRequest(job, decide, holder, holder, spawn)]))[0]
         if outcome.error is not None:
             raise outcome.error
         if not outcome.ok or outcome.job is None:

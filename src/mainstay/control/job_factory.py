@@ -1,4 +1,4 @@
-"""From requests to rows: what is submitted, checked and made, before anything is written."""
+"""From requests to new rows: everything is checked before anything is written."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class JobRequest(msgspec.Struct, frozen=True):
     payload: Any = None
     options: Mapping[str, Any] | Plan = {}
     content: bytes | None = None
-    """what its idempotency key stands for, when the payload itself differs each time (it is sealed by a codec); None:
-    the payload"""
+    """the content that its idempotency key stands for, if the payload differs each time (a codec encrypts it);
+    None: the payload"""
     id: str | None = None
-    """its id, where that has to be known beforehand; None: a fresh one"""
+    """its id, if that has to be known beforehand; None: a new one"""
 
 
 class JobFactory:
-    """Makes jobs of requests, with the defaults of the settings. May be used by several threads at once."""
+    """Makes jobs from requests, with the defaults of the settings. Safe for use by several threads."""
 
     def __init__(self, settings: Settings, rng: random.Random, actor: str) -> None:
         self._reader = OptionReader(settings)
@@ -58,7 +58,7 @@ class JobFactory:
     def together(
         self, requests: Iterable[JobRequest], *, now_ms: int, chain: Chain, actor: str | None = None
     ) -> tuple[NewJob, ...]:
-        """Jobs to be inserted by somebody else's write: a completion, a schedule's tick, a transaction."""
+        """Jobs to be inserted by another write: a completion, the tick of a schedule, a transaction."""
         prepared = self.make(requests, now_ms=now_ms, chain=chain, actor=actor)
         for index, (new, plan) in enumerate(prepared):
             if plan.on_clash == "replace" and new.job.unique_key is not None:
@@ -69,7 +69,7 @@ class JobFactory:
     def make(
         self, requests: Iterable[JobRequest], *, now_ms: int, chain: Chain, actor: str | None = None
     ) -> list[tuple[NewJob, Plan]]:
-        """The jobs, in the order of the requests, each with the options it was made with."""
+        """The jobs, in the order of the requests, each with its options."""
         try:
             requests = list(requests)
         except TypeError:
@@ -82,13 +82,13 @@ class JobFactory:
             ids = self._ids.take(now_ms, len(requests))
         for index, (request, job_id) in enumerate(zip(requests, ids, strict=True)):
             try:
-                # equal options are most often the same object, or none: what they come to is worked out once
+                # equal options are most often the same object, or none: they are evaluated once
                 options = request.options
-                kept = id(options) if options else 0
-                maker = makers.get(kept)
+                options_id = id(options) if options else 0
+                maker = makers.get(options_id)
                 if maker is None:
                     plan = options if isinstance(options, Plan) else self._reader.read(options)
-                    maker = makers[kept] = _Template(plan, now_ms, self._boost_ms)
+                    maker = makers[options_id] = _Template(plan, now_ms, self._boost_ms)
                 name = request.name
                 if name not in known:
                     self._learn(name)
@@ -114,7 +114,7 @@ class JobFactory:
 
 
 class _Template:
-    """Builds the rows of one plan: everything that does not differ between them is worked out here, once."""
+    """Builds the rows of one plan: what they have in common is computed once."""
 
     def __init__(self, plan: Plan, now_ms: int, boost_ms: int) -> None:
         self.plan = plan
@@ -126,7 +126,7 @@ class _Template:
         if plan.start_within_ms is not None:
             options = msgspec.structs.replace(options, start_by_ms=due_ms + plan.start_within_ms)
         elif options.start_by_ms is not None and options.start_by_ms <= due_ms:
-            raise InvalidInput("queue_deadline", f"{time_text(options.start_by_ms)} is before the job is even due")
+            raise InvalidInput("queue_deadline", f"{time_text(options.start_by_ms)} is before the job is due")
         reason = f"waits until {time_text(due_ms)}" if waits else None
         if plan.after:
             options = msgspec.structs.replace(options, not_before_ms=due_ms if waits else None)
@@ -156,7 +156,7 @@ class _Template:
     ) -> NewJob:
         unique = self.plan.unique
         if unique is not None:
-            # scoped by the task, so that two tasks with the same word for a key do not meet
+            # scoped by the task, so that equal keys of two tasks do not clash
             if unique is True:
                 unique = unique_of(name, payload if content is None else content)
             unique = f"{name}/{unique}"
@@ -177,7 +177,7 @@ class _Template:
         return NewJob(job=job, events=moved.events, key=key, on_clash=on_clash, after=plan.after)
 
 
-# asked only once something has failed, so that the many good ones pay nothing
+# checked only after something has failed, so that good requests pay nothing
 
 
 def _check_list(given: object) -> None:
@@ -187,12 +187,12 @@ def _check_list(given: object) -> None:
 
 def _check_request(given: object, index: int) -> None:
     if not isinstance(given, JobRequest):
-        rule = f"{shown(given)} is not a request; write Request(name, payload, options)"
+        rule = f"{shown(given)} is not a request; write JobRequest(name, payload, options)"
         raise InvalidInput(f"requests[{index}]", rule) from None
 
 
 def placed(error: InvalidInput, index: int, many: int) -> InvalidInput:
-    """In a batch, say which request it was."""
+    """The error with the index of its request, in a batch of several."""
     if many == 1:
         return error
     error.field = f"requests[{index}].{error.field}"

@@ -14,7 +14,7 @@ from .drivers import Drivers, driver_id
 from .options import MOST, check_priority, check_queue, check_text
 from .rules import cancellation
 from .worker_drain import drain
-from .writer import Decision, Moves, Outcome, Wish, Writer, at_version
+from .writer import Decision, MoveRequest, Moves, Outcome, Writer, at_version
 
 log = logging.getLogger("mainstay.control")
 
@@ -187,7 +187,7 @@ class Operations:
 
     async def _many(self, ids: Sequence[str], decide: Decision, actor: str) -> list[Outcome]:
         found = await self._store.get([check_id(job_id) for job_id in ids])
-        outcomes = iter(await self._writer.write([Wish(job, decide, actor) for job in found if job is not None]))
+        outcomes = iter(await self._writer.write([MoveRequest(job, decide, actor) for job in found if job is not None]))
         return [
             next(outcomes) if job is not None else Outcome("missing", None, JobNotFound(job_id))
             for job_id, job in zip(ids, found, strict=True)

@@ -1,4 +1,4 @@
-"""Submit: from requests to stored jobs. Everything is checked before anything is written."""
+"""The answer to a submit, and how its errors name the requests."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ MayReplace = Callable[[Job], Awaitable[None]]
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """The job that stands for a request; `created` is False when it was there before."""
+    """The job that stands for a request; `created` is False if it had been stored before."""
 
     id: str
     created: bool
     durability: str = ""
-    """what the answer survives, in words: the level asked for, and what the store is configured to give"""
+    """what the answer survives, in words: the requested level, and the level that the store is configured for"""
     by: Literal["", "key", "unique"] = ""
-    """what gave the other job back: the idempotency key (that job may be gone since), or the unique key"""
+    """which key led to the earlier job: the idempotency key (that job may be deleted since), or the unique key"""
 
 
 def in_requests(error: Conflict | InvalidInput, many: int) -> Conflict | InvalidInput:
-    """A store's refusal, which calls its jobs by their index, in the words of whoever submitted them."""
+    """The error of a store, which names jobs by their index, with the names that the submitter knows."""
     first = error.field if isinstance(error, InvalidInput) else str(error)
-    found = _INDEXED.match(first)
-    if found is None:
+    index = _INDEXED.match(first)
+    if index is None:
         return error
-    rest = first[found.end() :]
-    said = rest if many == 1 else f"requests[{found[1]}]{found[2]}{rest}"
+    rest = first[index.end() :]
+    message = rest if many == 1 else f"requests[{index[1]}]{index[2]}{rest}"
     if isinstance(error, InvalidInput):
-        error.field, said = said, f"{said}: {error.rule}"
-    error.args = (said,)
+        error.field, message = message, f"{message}: {error.rule}"
+    error.args = (message,)
     return error
 
 

@@ -19,7 +19,7 @@ from ..stores import JobStore, Overdue
 from .ended_log import log_end
 from .rules import overdue
 from .rules.guard import SweepGuard
-from .writer import Decision, Moves, Outcome, Wish, Writer
+from .writer import Decision, MoveRequest, Moves, Outcome, Writer
 
 log = logging.getLogger("mainstay.control")
 
@@ -106,14 +106,14 @@ class Sweeper:
         if not found:
             return []
         fresh = await self._fresh(found)
-        wishes = [(item, Wish(job, self._decide(item), _ACTOR)) for item, job in fresh]
+        requests = [(item, MoveRequest(job, self._decide(item), _ACTOR)) for item, job in fresh]
         try:
-            outcomes: Sequence[Outcome | None] = await self._writer.write([wish for _, wish in wishes])
+            outcomes: Sequence[Outcome | None] = await self._writer.write([request for _, request in requests])
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 - one bad row must not stop the sweep; find it by going one by one
-            outcomes = [await self._alone(wish) for _, wish in wishes]
-        return [(item, outcome) for (item, _), outcome in zip(wishes, outcomes, strict=True)]
+            outcomes = [await self._alone(request) for _, request in requests]
+        return [(item, outcome) for (item, _), outcome in zip(requests, outcomes, strict=True)]
 
     async def _fresh(self, found: Sequence[Overdue]) -> list[tuple[Overdue, Job]]:
         """Rows whose time is up are read again: progress changes no version, and must be seen before judging."""
@@ -121,13 +121,13 @@ class Sweeper:
         rows = dict(zip(timed, await self._store.get(timed), strict=True)) if timed else {}
         return [(item, rows.get(item.job.id) or item.job) for item in found]
 
-    async def _alone(self, wish: Wish) -> Outcome | None:
+    async def _alone(self, request: MoveRequest) -> Outcome | None:
         try:
-            return (await self._writer.write([wish]))[0]
+            return (await self._writer.write([request]))[0]
         except StoreError:
             raise
         except Exception:
-            log.exception("cannot sweep job_id=%s; `mainstay check` tells more", wish.job.id)
+            log.exception("cannot sweep job_id=%s; `mainstay check` tells more", request.job.id)
             return None
 
     def _decide(self, item: Overdue) -> Decision:

@@ -1,7 +1,7 @@
 """The compare-and-swap loop that all of control writes through.
 
-Decide from the row at hand, write, and where somebody was faster decide again from the row as it stands now. A
-decision is a pure function, so deciding twice costs nothing.
+Decide from the row at hand and write; if another write was first, decide again from the row as it is now. A decision is
+a pure function, so deciding twice costs nothing.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from .rules.abandoned import ABANDONED
 
 log = logging.getLogger("mainstay.control")
 
-#: A row that was moved this often between reading and writing is left to the next try.
+#: a row that was moved this often between reading and writing is left to the next try
 _ROUNDS = 8
 _RECENT = 5
 
 Moves = tuple[Move, ...]
-#: (row as it stands, now in ms) -> moves, or what they come to; may raise a `MainstayError` to refuse
+#: (row as it is now, now in ms) -> moves, or their result; may raise a `MainstayError` to refuse
 Decision = Callable[[Job, int], Moves | Moved]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one wish.
+    """What became of one move request.
 
     - applied: written, with its events
-    - already_applied: it was so already (a repeat, or a lost acknowledgement); nothing was written
+    - already_applied: it had been applied before (a repeat, or a lost acknowledgement); nothing was written
     - stale: the claim had been lost; refused, and recorded
     - missing: there is no such job
     - invalid: refused by a rule; `error` says which. Nothing was written
-    - conflict: others kept moving the job; nothing was written, try again
+    - conflict: other writes kept moving the job; nothing was written, try again
     """
 
     outcome: Literal["applied", "already_applied", "stale", "missing", "invalid", "conflict"]
     job: Job | None = None
-    """the row as it stands now"""
+    """the row as it is now"""
     error: MainstayError | None = None
     last: bool = False
     """it was the last unsettled unit of its parent"""
@@ -53,42 +53,42 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.outcome in ("applied", "already_applied")
 
 
-class Wish(msgspec.Struct, frozen=True, gc=False):
-    """One job to be moved."""
+class MoveRequest(msgspec.Struct, frozen=True, gc=False):
+    """A job to move: how, and on behalf of which actor."""
 
     job: Job
     decide: Decision
     actor: str
     holder: str | None = None
-    """the session that claims to hold it; None for everyone but workers"""
+    """the session that claims to hold it; None for all actors but workers"""
     spawn: tuple[NewJob, ...] = ()
     on_last: Move | None = None
 
 
 class Writer:
-    """Turns wishes into outcomes, in batches."""
+    """Turns move requests into outcomes, in batches."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._clock = store.clock
         self.chain = store.chain
 
-    async def write(self, wishes: Sequence[Wish], *, lead: Leadership | None = None) -> list[Outcome]:
-        """Carry out each wish on its own merits; the answers are in the order of the wishes."""
-        outcomes: list[Outcome | None] = [None] * len(wishes)
-        rows: list[Job] = [wish.job for wish in wishes]
-        todo: Sequence[int] = range(len(wishes))
+    async def write(self, requests: Sequence[MoveRequest], *, lead: Leadership | None = None) -> list[Outcome]:
+        """Carry out each request independently of the others; outcomes are in the order of the requests."""
+        outcomes: list[Outcome | None] = [None] * len(requests)
+        rows: list[Job] = [request.job for request in requests]
+        todo: Sequence[int] = range(len(requests))
         for _ in range(_ROUNDS):
-            changes, places = self._changes(wishes, rows, todo, outcomes)
+            changes, places = self._changes(requests, rows, todo, outcomes)
             if not changes:
                 break
             again = []
             for place, answer in zip(places, await self._store.apply(changes, lead=lead), strict=True):
                 if answer.outcome != "conflict" or answer.job is None:
-                    outcomes[place] = _outcome(wishes[place], answer)
+                    outcomes[place] = _outcome(requests[place], answer)
                 elif answer.job == rows[place]:
-                    # nobody moved it: something hung on the change clashes, and will again
-                    outcomes[place] = Outcome("invalid", answer.job, _clash(wishes[place], answer.job))
+                    # the row is as it was: something else in the change clashes, and would again
+                    outcomes[place] = Outcome("invalid", answer.job, _clash(requests[place], answer.job))
                 else:
                     rows[place] = answer.job
                     again.append(place)
@@ -99,15 +99,17 @@ class Writer:
             if outcomes[place] is None:
                 outcomes[place] = Outcome("conflict", rows[place])
         return [
-            found if found.error is None else await self._explained(found) for found in outcomes if found is not None
+            outcome if outcome.error is None else await self._explained(outcome)
+            for outcome in outcomes
+            if outcome is not None
         ]
 
     async def one(self, job_id: str, decide: Decision, *, actor: str) -> Job:
-        """Move one job as it stands now, or raise."""
-        found = await self._store.get([job_id])
-        if found[0] is None:
+        """Move one job as it is now, or raise."""
+        [job] = await self._store.get([job_id])
+        if job is None:
             raise JobNotFound(job_id)
-        outcome = (await self.write([Wish(found[0], decide, actor)]))[0]
+        [outcome] = await self.write([MoveRequest(job, decide, actor)])
         if outcome.error is not None:
             raise outcome.error
         if outcome.job is None:
@@ -117,49 +119,49 @@ class Writer:
         return outcome.job
 
     def _changes(
-        self, wishes: Sequence[Wish], rows: list[Job], todo: Sequence[int], outcomes: list[Outcome | None]
+        self, requests: Sequence[MoveRequest], rows: list[Job], todo: Sequence[int], outcomes: list[Outcome | None]
     ) -> tuple[list[Change], list[int]]:
-        """The changes to send; what needs none gets its outcome here."""
+        """The changes to send; a request that needs none gets its outcome here."""
         now_ms = self._clock.now_ms()
         chain = self.chain
         changes = []
         places = []
         for place in todo:
-            wish, row = wishes[place], rows[place]
+            request, row = requests[place], rows[place]
             try:
-                decided = wish.decide(row, now_ms)
+                decided = request.decide(row, now_ms)
                 if isinstance(decided, Moved):
                     moved = decided
                 else:
-                    moved = apply(row, *decided, now_ms=now_ms, actor=wish.actor, chain=chain)
-                if wish.on_last is not None:
-                    # made by the store, where what cannot be stored would spoil the whole batch
-                    msgspec.json.encode((wish.on_last.reason, wish.on_last.details))
+                    moved = apply(row, *decided, now_ms=now_ms, actor=request.actor, chain=chain)
+                if request.on_last is not None:
+                    # the store applies it, where an error would fail the whole batch
+                    msgspec.json.encode((request.on_last.reason, request.on_last.details))
             except MainstayError as error:
                 outcomes[place] = Outcome("invalid", row, error)
                 continue
             except Exception as error:
-                # one job's trouble, foreseen by nobody, is that job's outcome: the rest of the batch is written
+                # an unexpected error is the outcome of that job: the rest of the batch is written
                 log.exception("cannot decide job_id=%s", row.id)
                 outcomes[place] = Outcome("invalid", row, _broken(row, error))
                 continue
             if not moved.events:
                 outcomes[place] = Outcome("already_applied", row)
                 continue
-            on_last = wish.on_last
+            on_last = request.on_last
             if on_last is None and row.parent is not None:
                 on_last = ABANDONED
-            changes.append(Change.of(row, moved, holder=wish.holder, spawn=wish.spawn, on_last=on_last))
+            changes.append(Change.of(row, moved, holder=request.holder, spawn=request.spawn, on_last=on_last))
             places.append(place)
         return changes, places
 
     async def _explained(self, outcome: Outcome) -> Outcome:
-        """A refused move tells the job's recent story, which is read only now that it is needed."""
+        """Add the recent story of the job to a refused move; it is read only when it is needed."""
         if outcome.error is None or outcome.job is None or not isinstance(outcome.error, InvalidTransition):
             return outcome
         job, refusal = outcome.job, outcome.error
         recent = await self._store.events(job.id, after=max(0, job.version - _RECENT))
-        told = InvalidTransition(
+        explained = InvalidTransition(
             refusal.job_id,
             refusal.current,
             refusal.wanted,
@@ -167,11 +169,11 @@ class Writer:
             why=refusal.why,
             story=story(recent),
         )
-        return Outcome("invalid", job, told)
+        return Outcome("invalid", job, explained)
 
 
 def at_version(version: int | None, decide: Decision) -> Decision:
-    """Decide so only about the job at this version; None: however it stands by now."""
+    """A decision that holds only for the job at this version; None: at any version."""
     if version is None:
         return decide
 
@@ -184,37 +186,38 @@ def at_version(version: int | None, decide: Decision) -> Decision:
 
 
 def refused(outcome: Outcome) -> MainstayError:
-    """An outcome that is neither done nor explained, as an exception."""
+    """The exception for an outcome that is not ok and has no error."""
     job = outcome.job
-    who = job.id if job is not None else "?"
+    job_id = job.id if job is not None else "?"
     if outcome.outcome == "stale":
-        return StaleClaim(f"job {who}: the claim was lost; the write was refused and recorded")
-    return Conflict(f"job {who}: others kept moving it; nothing was written, try again")
+        return StaleClaim(f"job {job_id}: the claim was lost; the write was refused and recorded")
+    return Conflict(f"job {job_id}: other writes kept moving it; nothing was written, try again")
 
 
 def _broken(row: Job, error: Exception) -> MainstayError:
-    told = MainstayError(
-        f"job {row.id}: what is to become of it could not be decided: {shown(error, 500)}; it is {row.status} as before"
+    broken = MainstayError(
+        f"job {row.id}: its next state could not be decided: {shown(error, 500)}; it is still {row.status}"
     )
-    told.__cause__ = error
-    return told
+    broken.__cause__ = error
+    return broken
 
 
-def _clash(wish: Wish, row: Job) -> MainstayError:
-    if wish.spawn:
+def _clash(request: MoveRequest, row: Job) -> MainstayError:
+    if request.spawn:
         return Conflict(
-            f"job {row.id}: a job it submits clashes with one that is there already (its key was used with other "
-            "arguments, or its unique key is held), or is a unit of a job, or waits for one, that is gone; nothing was "
-            "written"
+            f"job {row.id}: a job that it submits clashes with a stored one (its key was used with other arguments, or "
+            "its unique key is held), or is a unit of a deleted job, or waits for one; nothing was written"
         )
     return UniqueClash(
         f"job {row.id}: another unsettled job holds its unique key {row.unique_key!r}; wait for that one, or cancel it"
     )
 
 
-def _outcome(wish: Wish, answer: ChangeResult) -> Outcome:
+def _outcome(request: MoveRequest, answer: ChangeResult) -> Outcome:
     if answer.outcome == "stale":
-        log.warning("ghost refused job_id=%s token=%d session=%s", wish.job.id, wish.job.token, wish.holder)
-    if answer.last and wish.on_last is None:
-        log.info("last unit settled job_id=%s parent=%s", wish.job.id, wish.job.parent)
+        log.warning(
+            "stale write refused job_id=%s token=%d session=%s", request.job.id, request.job.token, request.holder
+        )
+    if answer.last and request.on_last is None:
+        log.info("last unit settled job_id=%s parent=%s", request.job.id, request.job.parent)
     return Outcome(answer.outcome, answer.job, None, answer.last)

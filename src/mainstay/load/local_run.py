@@ -20,7 +20,7 @@ from ..app.app import App
 from ..control import Control
 from ..errors import InvalidInput, MainstayError
 from ..model import Job, Session, private_queue
-from ..worker.engine import Engine
+from ..worker.engine import Engine, EngineProcess
 from ..worker.outage import Outage
 from ..worker.program import offer_of
 from ..worker.state_folder import state_folder
@@ -158,7 +158,8 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
 
     async with app.lifespan():
         session = await open_session()
-        engine = Engine(app, control, session, queues=[queue], concurrency=1, open_session=open_session)
+        process = EngineProcess(open_session=open_session)
+        engine = Engine(app, control, session, queues=[queue], concurrency=1, process=process)
         engine.start()
         beating = asyncio.create_task(_beat(control, engine, stop), name="mainstay heartbeat")
         try:

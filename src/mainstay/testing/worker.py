@@ -21,7 +21,7 @@ from ..model import Job, Session
 from ..stores import StoreProxy, Wake
 from ..stores.memory import MemoryStore
 from ..worker.children import Children
-from ..worker.engine import Engine
+from ..worker.engine import Engine, EngineProcess
 from .clock import VirtualClock
 from .results import DrainError
 
@@ -110,9 +110,7 @@ class Worker:
             self.session,
             queues=self._app.queues,
             concurrency=self._concurrency,
-            children=self._children(),
-            open_session=self._open_session,
-            on_retire=self._retire,
+            process=EngineProcess(children=self._children(), open_session=self._open_session, on_retire=self._retire),
             rng=self._rng,
         )
         self._engine.start()

@@ -1,4 +1,4 @@
-"""Claiming: how an engine comes by its jobs, for as long as it wants any."""
+"""When an engine claims jobs, and how many."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..model import Job
 from ..stores import JobStore
 from .outage import Outage
 
-#: how long the answer to "when is the next row due" is used
+#: how long the time of the next due row is used before it is read again
 _DUE_S = 0.2
 _SHORTEST_WAIT_S = 0.001
 
 
 class ClaimLoop:
-    """Asks for as many as are wanted; when there are no more it sleeps until it is woken, or something gets due."""
+    """Claims as many as are wanted. When there are no more, it sleeps until it is woken or a job gets due."""
 
     def __init__(
         self,
@@ -25,6 +25,7 @@ class ClaimLoop:
         queues: Callable[[], tuple[str, ...]],
         wanted: Callable[[int], int],
         claim: Callable[[int], Awaitable[list[Job]]],
+        room: asyncio.Event,
         poll_s: float,
         rng: random.Random,
     ) -> None:
@@ -34,19 +35,16 @@ class ClaimLoop:
         self._claim = claim
         self._poll_s = poll_s
         self._rng = rng
-        self._room = asyncio.Event()
-        self._asked = 0
-        """how many the claims that are under way ask for"""
+        self._room = room
+        """set when more may be wanted than a moment ago"""
+        self._requested = 0
+        """how many jobs the pending claims request"""
         self._flows = False
-        """the last claim got all it asked for: there is more"""
+        """the last claim got all that it requested: there is more"""
         self._due_ms: int | None = None
-        self._asked_due_s = -1.0
+        self._due_read_s = -1.0
 
-    def made_room(self) -> None:
-        """More may be wanted now than a moment ago."""
-        self._room.set()
-
-    async def for_ever(self) -> None:
+    async def run(self) -> None:
         """Until cancelled. A claim that is called off is given back by the store."""
         outage = Outage("claim", self._rng)
         while True:
@@ -59,13 +57,13 @@ class ClaimLoop:
                         if len(taken) == wanted:
                             await self._claim_while_it_flows()
                         elif await wake.wait(await self._until_due()):
-                            self._asked_due_s = -1.0
+                            self._due_read_s = -1.0
             except Exception as error:  # noqa: BLE001 - an engine that claims no more looks alive and does nothing
                 await asyncio.sleep(outage.failed(error))
 
     async def _claim_while_it_flows(self) -> None:
-        """With two claims under way. The store takes them one after the other, so the second is there when the first is
-        answered: a busy loop comes to that answer late, and would be later still with the next question."""
+        """With two claims at a time. The store takes them one after the other, so it has the second when it answers the
+        first: a busy loop reads that answer late, and would send the next claim later still."""
         self._flows = True
         second = asyncio.create_task(self._claim_on(), name="mainstay claims, the second")
         try:
@@ -79,12 +77,12 @@ class ClaimLoop:
     async def _claim_on(self) -> None:
         try:
             while wanted := await self._until_wanted(flowing=True):
-                self._asked += wanted
+                self._requested += wanted
                 try:
                     taken = await self._claim(wanted)
                 finally:
-                    self._asked -= wanted
-                    # the other may wait for just this: when nothing runs, nobody else makes room
+                    self._requested -= wanted
+                    # the other may wait for this: when nothing runs, nothing else makes room
                     self._room.set()
                 if len(taken) < wanted:
                     self._flows = False
@@ -93,24 +91,24 @@ class ClaimLoop:
             raise
 
     async def _until_wanted(self, *, flowing: bool = False) -> int:
-        """How many; `flowing`: 0 as soon as it flows no more."""
+        """How many; `flowing`: 0 as soon as a claim fell short."""
         while True:
             self._room.clear()
             if flowing and not self._flows:
                 return 0
-            if wanted := self._wanted(self._asked):
+            if wanted := self._wanted(self._requested):
                 return wanted
             await self._room.wait()
 
     async def _until_due(self) -> float:
-        """How long to wait for a wake: nobody is woken when a row gets due."""
+        """How long to wait for a wake: there is none when a row gets due."""
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._asked_due_s > _DUE_S:
+        if now_s - self._due_read_s > _DUE_S:
             self._due_ms = await self._store.due(self._queues())
-            self._asked_due_s = now_s
+            self._due_read_s = now_s
         if self._due_ms is None:
             return self._poll_s
         left_s = (self._due_ms - self._store.clock.now_ms()) / 1000
         if left_s <= 0:
-            self._asked_due_s = -1.0
+            self._due_read_s = -1.0
         return min(self._poll_s, max(_SHORTEST_WAIT_S, left_s))

@@ -1,4 +1,4 @@
-"""How an attempt ended, as data: so that it can come from the loop, a thread or another process alike."""
+"""How an attempt ended, as data: it may come from the loop, a thread or another process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     error: ErrorInfo
     after_s: float | None = None
-    """its own wish for the wait before the next attempt"""
+    """the wait that it asked for before the next attempt"""
 
 
 class Misfit(msgspec.Struct, frozen=True, tag=True):
-    """Its arguments do not fit the task any more: for a person to look at."""
+    """Its arguments no longer fit the task: an operator has to look at it."""
 
     error: ErrorInfo
 
@@ -38,7 +38,7 @@ class Crashed(msgspec.Struct, frozen=True, tag=True):
 
 
 class PutOff(msgspec.Struct, frozen=True, tag=True):
-    """It put itself off."""
+    """It postponed itself."""
 
     wait_s: float
     reason: str | None = None
@@ -57,7 +57,7 @@ class Halted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gone(msgspec.Struct, frozen=True, tag=True):
-    """It gave its claim away itself: there is nothing to write."""
+    """It gave its claim away itself: nothing is written."""
 
 
 Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Gone

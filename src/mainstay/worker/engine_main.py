@@ -28,7 +28,7 @@ from ..stores.store_loop import adopt
 from . import logs, processors
 from .async_waits import first, within
 from .children import Children
-from .engine import Engine
+from .engine import Engine, EngineProcess
 from .exits import leave_at_once
 from .messages import Drain, EngineConfig, FromEngine, Hello, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
@@ -83,7 +83,6 @@ class EngineHost:
         self._check_offer()
         control = self._control = await self._opened()
         session = await self._open_session()
-        recorder = Recorder(self._config.recorder_fd)
         children = Children(
             self._config.target,
             most=control.settings.children or children_at_most(self._concurrency, processors=processors.available()),
@@ -97,12 +96,14 @@ class EngineHost:
             session,
             queues=self._queues,
             concurrency=self._concurrency,
-            recorder=recorder,
-            children=children,
-            solitude=SoloTurn(self._config.solitude_fd) if self._config.solitude_fd >= 0 else None,
-            open_session=self._open_session,
-            on_retire=self._retire,
-            keep=self._keep,
+            process=EngineProcess(
+                recorder=Recorder(self._config.recorder_fd),
+                children=children,
+                solo_turn=SoloTurn(self._config.solo_fd) if self._config.solo_fd >= 0 else None,
+                open_session=self._open_session,
+                on_retire=self._retire,
+                keep=self._keep,
+            ),
         )
         await first(self._go.wait(), self._drained.wait())
         duties = control.duties(session.id, check=watching(control.store), extra=list(self._program.duties(control)))

@@ -1,4 +1,4 @@
-"""One engine of a crew: its process, and what its supervisor knows and thinks of it."""
+"""One engine of a supervisor: its process, and what is known about it."""
 
 from __future__ import annotations
 
@@ -6,85 +6,85 @@ import asyncio
 import logging
 
 from ..stores import ClaimReport
-from .crash_blame import Death
+from .crash_blame import EngineDeath
 from .messages import Drain, Hello, Pulsed, StartClaiming
 from .recorder import Running
 from .spawn import EngineHandle
 
 log = logging.getLogger("mainstay.worker")
 
-#: how long past its deadline a job may be seen before its engine is taken for stuck
+#: how long a job may be over its deadline before its engine counts as stuck
 STUCK_S = 1.0
-#: a loop that has not turned for so many looks is worth a word
+#: after this number of checks without a turn of the loop, the engine is logged as blocked
 _QUIET_LOOKS = 5
 
 
 class EngineRecord:
-    """An engine from its start to its burial."""
+    """An engine from its start until its jobs are settled."""
 
-    def __init__(self, born_s: float) -> None:
+    def __init__(self, started_s: float) -> None:
         self.process: EngineHandle
-        self.born_s = born_s
+        self.started_s = started_s
         """when it was started, by the loop's clock"""
-        self.greeting: Hello | None = None
+        self.hello: Hello | None = None
         self.session: str | None = None
-        """the session to beat for; None before it has one, and after it lost one"""
-        self.going = asyncio.Event()
-        """it was told to go"""
+        """the session that needs heartbeats; None before it has one, and after it lost one"""
+        self.claiming = asyncio.Event()
+        """it may claim jobs"""
         self.leaving = asyncio.Event()
-        """it takes no more jobs, by its own wish or by ours; its place is free"""
-        self.buried: asyncio.Task[None]
-        """its last duty to us: done when its jobs are taken care of"""
+        """it takes no more jobs, by its own decision or ours; its slot is free"""
+        self.reaped: asyncio.Task[None]
+        """done when its process has ended and its jobs are settled"""
         self.unfit: str | None = None
         self.blamed: tuple[Running, ...] = ()
-        self.wish: str | None = None
+        self.kill_reason: str | None = None
         self._marked: set[tuple[str, int]] = set()
         self._late: dict[tuple[str, int], float] = {}
-        self._asked: set[str] = set()
-        self._taken: set[str] = set()
+        self._cancelling: set[str] = set()
+        self._taken_away: set[str] = set()
         self._ticks = 0
         self._quiet = 0
 
-    # what is said -------------------------------------------------------------------------------
+    # messages to it -----------------------------------------------------------------------------
 
-    def go(self) -> None:
+    def start_claiming(self) -> None:
         """Let it claim."""
         self.process.send(StartClaiming())
-        self.going.set()
+        self.claiming.set()
 
     def drain(self, grace_s: float) -> None:
-        """Let it finish. One that was never told to go holds nothing and need not be asked."""
+        """Let it finish. An engine that has not claimed yet holds nothing, and is killed."""
         self.leaving.set()
-        if self.going.is_set():
+        if self.claiming.is_set():
             self.process.send(Drain(grace_s))
         else:
-            self.kill(wish="its worker was stopped")
+            self.kill(reason="its worker was stopped")
 
     def pulsed(self, message: Pulsed) -> None:
-        """Pass on what the store said to its beat."""
+        """Pass on the answer of the store to its heartbeat."""
         if not message.known and message.session == self.session:
-            self.session = None  # it opens another and says so
+            self.session = None  # it opens another and sends `Hello` again
         elif message.session == self.session:
             self._follow_cancels(set(message.cancelling))
         self.process.send(message)
 
-    def _follow_cancels(self, asked: set[str]) -> None:
-        """A job that was to stop, is no longer its engine's to stop, and runs: its grace is over and a sweep has
-        ended it in the store. Its engine did not hear, or cannot act."""
-        if not (asked or self._asked or self._taken):
+    def _follow_cancels(self, cancelling: set[str]) -> None:
+        """Find jobs that were cancelled, that the store no longer lists for this session, and that still run: their
+        grace is over and a sweep has ended them. The engine did not receive the cancel, or cannot act."""
+        if not (cancelling or self._cancelling or self._taken_away):
             return
         running = {entry.job_id for entry in self.running()}
-        self._taken = (self._taken | (self._asked - asked)) & running
-        self._asked = asked & running
+        self._taken_away = (self._taken_away | (self._cancelling - cancelling)) & running
+        self._cancelling = cancelling & running
 
-    def kill(self, *, wish: str | None = None, blamed: tuple[Running, ...] = ()) -> None:
+    def kill(self, *, reason: str | None = None, blamed: tuple[Running, ...] = ()) -> None:
         """SIGKILL. The first reason counts."""
-        if self.wish is None and not self.blamed and not self.dead:
-            self.wish, self.blamed = wish, blamed
+        if self.kill_reason is None and not self.blamed and not self.dead:
+            self.kill_reason, self.blamed = reason, blamed
         self.leaving.set()
         self.process.kill()
 
-    # what is seen -------------------------------------------------------------------------------
+    # its state ----------------------------------------------------------------------------------
 
     @property
     def dead(self) -> bool:
@@ -93,11 +93,11 @@ class EngineRecord:
 
     @property
     def killed(self) -> bool:
-        """We killed it, or tried to."""
-        return self.wish is not None or bool(self.blamed)
+        """The supervisor killed it, or tried to."""
+        return self.kill_reason is not None or bool(self.blamed)
 
     def running(self) -> list[Running]:
-        """What it runs now."""
+        """The jobs that it runs now."""
         return self.process.recorder.running()
 
     def marks(self) -> list[ClaimReport]:
@@ -117,19 +117,19 @@ class EngineRecord:
         self._marked |= {(mark.job_id, mark.token) for mark in marks}
 
     def stuck(self, now_ms: int, loop_s: float) -> tuple[Running, ...]:
-        """Jobs that are past their deadline, or were cancelled by force, and that it has had time to end.
+        """Jobs that are over their deadline, or that a sweep has ended, and that the engine had time to end.
 
-        The time it has had is counted from when we first saw it, by a clock that stands still when the machine
-        sleeps: after a sleep every deadline has passed, through no fault of the engine.
+        That time counts from when they were first found, by a clock that stands still when the machine sleeps: after a
+        sleep every deadline has passed, through no fault of the engine.
         """
-        late = [entry for entry in self.running() if 0 < entry.deadline_ms < now_ms or entry.job_id in self._taken]
-        seen = self._late
-        self._late = {claim: seen.get(claim, loop_s) for entry in late if (claim := (entry.job_id, entry.token))}
+        late = [entry for entry in self.running() if 0 < entry.deadline_ms < now_ms or entry.job_id in self._taken_away]
+        since_s = self._late
+        self._late = {claim: since_s.get(claim, loop_s) for entry in late if (claim := (entry.job_id, entry.token))}
         return tuple(entry for entry in late if loop_s - self._late[entry.job_id, entry.token] >= STUCK_S)
 
-    def notice_silence(self) -> None:
-        """Say once that its loop does not turn while it has work (an idle one need not): something blocks it, and what
-        it promises its jobs cannot be kept from inside."""
+    def warn_if_blocked(self) -> None:
+        """Log once that its loop does not turn while it runs jobs (an idle loop need not): something blocks it, and it
+        cannot enforce the limits of its jobs."""
         ticks, before = self.process.recorder.ticks, self._ticks
         self._ticks = ticks
         running = self.running() if ticks == before else []
@@ -142,9 +142,15 @@ class EngineRecord:
                 ids,
             )
 
-    def death(self, status: int) -> Death | None:
-        """Its end, for the burial; None if it never had a session."""
-        session = self.session or (self.greeting.session if self.greeting else None)
+    def death(self, status: int) -> EngineDeath | None:
+        """How it ended; None if it never had a session."""
+        session = self.session or (self.hello.session if self.hello else None)
         if session is None:
             return None
-        return Death(session=session, status=status, running=tuple(self.running()), blamed=self.blamed, wish=self.wish)
+        return EngineDeath(
+            session=session,
+            status=status,
+            running=tuple(self.running()),
+            blamed=self.blamed,
+            kill_reason=self.kill_reason,
+        )

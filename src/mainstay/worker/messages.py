@@ -24,7 +24,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """the process it dies with"""
     link_fd: int
     recorder_fd: int
-    solitude_fd: int = -1
+    solo_fd: int = -1
     """the lock that the engines of a worker share; -1: there is none"""
 
 

@@ -1,10 +1,9 @@
-"""What running jobs say between start and end, on its way to the store: kept for a moment, sent together."""
+"""Progress and checkpoints of running jobs, on their way to the store: progress is collected and sent in batches."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from ..control import Control
 from ..errors import StaleClaim, StoreError
@@ -14,78 +13,67 @@ from .run import JobRun
 
 log = logging.getLogger("mainstay.worker")
 
-#: how often what was said is stored
+#: how often progress is stored
 EVERY_S = 0.5
 
 
 class Reports:
     """Progress is noted from any thread and sent in batches; a checkpoint is sent at once."""
 
-    def __init__(self, control: Control, *, record: Callable[[JobRun], None], lost: Callable[[JobRun], None]) -> None:
+    def __init__(self, control: Control) -> None:
         self._control = control
-        self._record = record
-        self._lost = lost
-        self._said: dict[JobRun, ClaimReport] = {}
+        self._unsent: dict[JobRun, ClaimReport] = {}
         self._sent_s = 0.0
 
     def note(self, run: JobRun, progress: Progress) -> None:
-        """Keep it until the next write. The last words of a job that has ended are not heard."""
+        """Keep it until the next write. Progress of a job that has ended is dropped."""
         report = self._control.claims.progress(run.job, progress.done, progress.total, progress.message)
-        if run.over:
-            return
-        run.progress_ms = self._control.store.clock.lease_ms()
-        self._said[run] = report
-        if run.job.options.stall_timeout_s is not None:
-            self._record(run)
-
-    def waiting(self, run: JobRun) -> None:
-        """It waits for the store: that is not a stall."""
-        if run.job.options.stall_timeout_s is not None and not run.over:
-            run.progress_ms = self._control.store.clock.lease_ms()
-            self._record(run)
+        if not run.over:
+            run.move_stall_deadline()
+            self._unsent[run] = report
 
     async def now(self, run: JobRun, checkpoint: bytes | None = None) -> None:
-        """Store that it began, how far it came, and its checkpoint; raises `StaleClaim`."""
-        said = self._said.pop(run, None)
+        """Store its start, its progress and its checkpoint; raises `StaleClaim`."""
+        unsent = self._unsent.pop(run, None)
         report = ClaimReport(
             job_id=run.job.id,
             session=run.job.session or "",
             token=run.job.token,
             started_ms=run.started_ms,
-            progress=None if said is None else said.progress,
+            progress=None if unsent is None else unsent.progress,
             checkpoint=checkpoint,
         )
         try:
-            [held] = await self._control.claims.report([report])
+            [accepted] = await self._control.claims.report([report])
         except StoreError:
-            if said is not None:
-                self._said.setdefault(run, said)
+            if unsent is not None:
+                self._unsent.setdefault(run, unsent)
             raise
-        if not held:
+        if not accepted:
             raise StaleClaim(f"job {run.job.id}: the claim was lost; stop the work")
 
     @property
     def due(self) -> bool:
-        """Whether something was said, and the last time it was sent is long enough ago."""
-        return bool(self._said) and asyncio.get_running_loop().time() - self._sent_s > EVERY_S
+        """Whether there is progress to send, and the last time was long enough ago."""
+        return bool(self._unsent) and asyncio.get_running_loop().time() - self._sent_s > EVERY_S
 
     async def send(self) -> None:
-        """Store what was said since the last time. Kept if the store is away, unless newer has come; whatever else goes
-        wrong costs the reports and nothing more: endings go on."""
-        if not self._said:
+        """Store the progress since the last time. If the store is away, it is kept unless there is newer progress. Any
+        other error costs these reports only: the ends of attempts must still be written."""
+        if not self._unsent:
             return
         self._sent_s = asyncio.get_running_loop().time()
-        # taken one by one: threads add to it meanwhile
-        said = {run: report for run in list(self._said) if (report := self._said.pop(run, None)) is not None}
+        # taken one by one: threads add to it at the same time
+        batch = {run: report for run in list(self._unsent) if (report := self._unsent.pop(run, None)) is not None}
         try:
-            answers = await self._control.claims.report(list(said.values()))
+            accepted = await self._control.claims.report(list(batch.values()))
         except StoreError:
-            for run, report in said.items():
-                self._said.setdefault(run, report)
+            for run, report in batch.items():
+                self._unsent.setdefault(run, report)
             raise
         except Exception:
-            log.exception("reports could not be stored n=%d; the jobs go on", len(said))
+            log.exception("progress could not be stored n=%d; the jobs go on", len(batch))
             return
-        for run, held in zip(said, answers, strict=True):
-            if not held and not run.over:
-                self._lost(run)
+        for run, is_held in zip(batch, accepted, strict=True):
+            if not is_held and not run.over:
+                run.lose_claim()

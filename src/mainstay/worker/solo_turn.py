@@ -21,7 +21,7 @@ class SoloTurn:
     @classmethod
     def create(cls) -> SoloTurn:
         if hasattr(os, "memfd_create"):
-            return cls(os.memfd_create("mainstay-solitude", os.MFD_CLOEXEC))
+            return cls(os.memfd_create("mainstay-solo-turn", os.MFD_CLOEXEC))
         with tempfile.TemporaryFile() as file:
             return cls(os.dup(file.fileno()))
 

@@ -26,7 +26,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     json_logs: bool = False
 
-    def config(self, link_fd: int, recorder_fd: int, solitude_fd: int = -1) -> EngineConfig:
+    def config(self, link_fd: int, recorder_fd: int, solo_fd: int = -1) -> EngineConfig:
         """What an engine of this worker is told."""
         return EngineConfig(
             target=self.target,
@@ -38,5 +38,5 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
             supervisor_pid=os.getpid(),
             link_fd=link_fd,
             recorder_fd=recorder_fd,
-            solitude_fd=solitude_fd,
+            solo_fd=solo_fd,
         )

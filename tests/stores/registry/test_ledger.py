@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from mainstay.control import Control
-from mainstay.worker.endings import Done
-from mainstay.worker.ledger import Ledger, LedgerEntry
+from mainstay.worker.ledger import Ledger
 from tests.stores.registry.conftest import Join
 
 
@@ -27,9 +26,10 @@ async def test_an_ending_that_came_too_late_too_often_is_written_later(join: Joi
             await quicker.submit()
 
     way.before = come_first
-    ledger = Ledger(Control(world.store), rng=random.Random(1))
+    control = Control(world.store)
+    ledger = Ledger(control, rng=random.Random(1))
     ledger.start()
-    ledger.add(LedgerEntry(job, Done()))
+    ledger.add(control.attempts.ends.success(job))
     await ledger.flush()
     await ledger.stop()
 

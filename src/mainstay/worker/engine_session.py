@@ -1,0 +1,136 @@
+"""The session of an engine: claims, cancels, and the audit of its claims against the store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+import msgspec
+
+from ..control import Control
+from ..errors import SessionLost, StoreError
+from ..model import Job, Session
+from ..stores import Query
+from .claim_audit import ClaimAudit
+from .outage import Outage
+from .program import Program, offer_of
+from .runs import Runs
+
+log = logging.getLogger("mainstay.worker")
+
+_AUDIT_S = 5.0
+#: how many rows an audit reads
+_AUDIT_PAGE = 1000
+
+
+class EngineSession:
+    """The current session. When the store has declared it dead, other sessions have its jobs: they are stopped, nothing
+    is written for them, and work goes on under a new session."""
+
+    def __init__(
+        self,
+        program: Program,
+        control: Control,
+        runs: Runs,
+        session: Session,
+        *,
+        queues: Sequence[str],
+        open_session: Callable[[], Awaitable[Session]] | None,
+        rng: random.Random,
+    ) -> None:
+        self.current = session
+        self.queues = tuple(queues)
+        self._program = program
+        self._control = control
+        self._runs = runs
+        self._open_session = open_session
+        self._rng = rng
+        self._audit = ClaimAudit()
+        self._renewing = asyncio.Lock()
+
+    async def claim(self, n: int) -> list[Job]:
+        """Claim jobs and have them run."""
+        session = self.current.id
+        try:
+            jobs = await self._control.claims.claim(self.queues, session, n)
+        except SessionLost:
+            await self.lose(session)
+            return []
+        if session != self.current.id or self._renewing.locked():
+            return []  # lost before the answer arrived: another session has them
+        self._runs.take(jobs)
+        return jobs
+
+    async def pulsed(self, session: str, *, known: bool, cancelling: Collection[str]) -> None:
+        """The answer of the store to a heartbeat of this session."""
+        if not known:
+            await self.lose(session)
+        elif cancelling:
+            self._runs.cancel(set(cancelling))
+
+    async def lose(self, session: str) -> None:
+        """The store has declared the session dead: stop its jobs and open another."""
+        async with self._renewing:
+            if session != self.current.id or self._runs.closed:
+                return
+            log.warning("session lost session=%s jobs=%d; stopping them", session, len(self._runs))
+            self._runs.disown_all()
+            if self._open_session is not None:
+                self.current = await self._open_session()
+
+    async def listen(self) -> None:
+        """Receive cancels at once, until cancelled. If one is missed, the next heartbeat brings it."""
+        outage = Outage("cancels", self._rng)
+        while True:
+            session = self.current.id
+            try:
+                async with self._control.store.wake([f"session:{session}"]) as wake:
+                    while self.current.id == session:
+                        if await wake.wait(self._control.settings.poll_s):
+                            (pulse,) = await self._control.claims.beat([session])
+                            outage.over()
+                            await self.pulsed(session, known=pulse.known, cancelling=pulse.cancelling)
+            except Exception as error:  # noqa: BLE001 - an engine that hears no cancels looks healthy
+                await asyncio.sleep(outage.failed(error))
+
+    async def audit(self) -> None:
+        """Compare claims with the store every few seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(_AUDIT_S)
+            with contextlib.suppress(StoreError):  # claims and the ledger log that the store is away
+                await self.audit_claims()
+                await self.renew_offer()
+
+    async def audit_claims(self) -> None:
+        """Give back claims that the store lists and the engine does not know: an answer was lost on its way. Stop jobs
+        that run here and that the store does not list: a unit is cancelled at once, and a job that reports nothing
+        would never learn of it."""
+        session = self.current.id
+        ours = self._runs.claims_of(session)
+        page = await self._control.store.find(Query(session=session), limit=_AUDIT_PAGE)
+        if session != self.current.id:
+            return
+        rows = {(row.id, row.token): row for row in page.jobs}
+        known = {(job.id, job.token) for job in self._runs.jobs()}
+        # neither a job that was claimed since the question nor one that has ended is missing in the list
+        ours &= self._runs.claims_of(session)
+        unknown, absent = self._audit.compare(rows.keys(), known=known, ours=ours, whole=page.cursor is None)
+        if unknown:
+            ids = ",".join(job_id for job_id, _ in sorted(unknown)[:5])
+            log.error("claims unknown to the engine jobs=%s; giving them back", ids)
+            self._runs.give_back([rows[claim] for claim in unknown])
+        if absent:
+            self._runs.disown(absent)
+
+    async def renew_offer(self) -> None:
+        """A task may have been added since the session was opened, by a module that a job imported."""
+        session, offer = self.current, offer_of(self._program, self.queues)
+        if session.offer is None or offer is None or offer.tasks.keys() == session.offer.tasks.keys():
+            return
+        (pulse,) = await self._control.claims.beat([session.id])
+        if pulse.known and session.id == self.current.id and not self._renewing.locked():
+            self.current = msgspec.structs.replace(session, offer=offer)
+            await self._control.store.open_session(self.current)

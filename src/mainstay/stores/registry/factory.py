@@ -32,7 +32,7 @@ async def prepare_registry(url: str, *, clock: Clock, chain: Chain) -> list[str]
         admit_fingerprint(seen.head.audit, chain.fingerprint, log.store.place)
     finally:
         await log.store.close()
-    return made if there else [*made, "made the job registry"]
+    return made if there else [*made, "created the job registry"]
 
 
 async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:

@@ -68,7 +68,7 @@ def test_what_is_missing_is_made_once(what: str) -> None:
 
     first, second, third = run(url), run(url), told(url)
 
-    assert (first.exit_code, first.stdout) == (0, f"{shown}: made the {what} {name}, made the job registry\n")
+    assert (first.exit_code, first.stdout) == (0, f"{shown}: created the {what} {name}, created the job registry\n")
     assert (second.exit_code, second.stdout) == (0, f"{shown} is there already\n")
     assert third == {"store": shown, "made": []}
     assert asyncio.run(usable(url))
@@ -79,14 +79,14 @@ def test_what_is_missing_is_made_once(what: str) -> None:
 def test_a_bucket_of_nats_is_made_once() -> None:
     url = f"{server_url('nats')}/init"
 
-    assert told(url) == {"store": url, "made": ["made the bucket init"]}
+    assert told(url) == {"store": url, "made": ["created the bucket init"]}
     assert told(url) == {"store": url, "made": []}
 
 
 def test_a_folder_is_made_once_if_its_parent_is_there(tmp_path: Path) -> None:
     url = f"file://{tmp_path}/values"
 
-    assert told(url) == {"store": url, "made": [f"made the folder {tmp_path}/values", "made the job registry"]}
+    assert told(url) == {"store": url, "made": [f"created the folder {tmp_path}/values", "created the job registry"]}
     assert told(url) == {"store": url, "made": []}
     asyncio.run(opened(f"{url}?create=no"))
     assert told(f"file://{tmp_path}/no/values", code=2)["error"]["message"].endswith("does not exist; create it first")
@@ -97,7 +97,10 @@ def test_options_of_the_registry_may_be_in_the_url(tmp_path: Path) -> None:
 
     done = run(f"{url}?poll=2s&busy_timeout=3s")
 
-    assert (done.exit_code, done.stdout) == (0, f"{url}: made the folder {tmp_path}/jobs, made the job registry\n")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        f"{url}: created the folder {tmp_path}/jobs, created the job registry\n",
+    )
 
 
 def test_a_place_for_values_holds_no_registry(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_a_place_for_values_holds_no_registry(tmp_path: Path) -> None:
 
     done = run(url, "--values")
 
-    assert (done.exit_code, done.stdout) == (0, f"{url}: made the folder {tmp_path}/values\n")
+    assert (done.exit_code, done.stdout) == (0, f"{url}: created the folder {tmp_path}/values\n")
     assert not (tmp_path / "values" / "head@").exists()
     with pytest.raises(StoreError, match="there is no job registry"):
         asyncio.run(opened(f"{url}?create=no"))

@@ -146,7 +146,7 @@ class Colour(enum.Enum):
         ({"beta": Decimal("0.1")}, "params.beta: a Decimal cannot be part of an address"),
         ({"colour": Colour.RED}, "params.colour: a Colour cannot be part"),
         ({"raw": b"x"}, "params.raw: a bytes cannot be part"),
-        ({"big": 2**64}, "params.big: 18446744073709551616 does not fit 64 bits"),
+        ({"big": 2**64}, "params.big: 18446744073709551616 does not fit into 64 bits"),
         ({"text": "\ud800"}, "params.text: .* cannot be written as UTF-8"),
         ({math.nan: 1}, "params: the name nan is not a text"),
         ({"n": {1: 2}}, "params.n: the name 1 is not a text"),

@@ -9,7 +9,7 @@ import pytest
 
 from mainstay.errors import InvalidInput, StoreClosed
 from mainstay.outputs import OutputStore
-from mainstay.outputs.blobs import Digest
+from mainstay.outputs.blobs import OutputFile
 
 
 def sha(body: bytes) -> str:
@@ -23,7 +23,7 @@ async def test_a_file_is_read_as_it_was_written_from_memory_or_disk(store: Outpu
     two = await store.blobs.write("a/b/two", tmp_path / "big")
 
     assert await store.blobs.read(["a/b/one", "a/b/two", "a/b/none", "x/none"]) == [b"first", big, None, None]
-    assert await store.blobs.digests(["a/b/two", "a/b/none"]) == [Digest(len(big), sha(big)), None]
+    assert await store.blobs.digests(["a/b/two", "a/b/none"]) == [OutputFile(len(big), sha(big)), None]
     assert await store.blobs.find(["a/b", "a/none"]) == [{"one": one, "two": two}, {}]
     assert (one.size, two.size) == (5, len(big))
 
@@ -41,7 +41,7 @@ async def test_a_file_is_saved_to_the_disk_with_its_digest(store: OutputStore, t
     body = b"0123456789" * 200_000
     await store.blobs.write("a/x", body)
 
-    assert await store.blobs.save("a/x", tmp_path / "copy") == Digest(len(body), sha(body))
+    assert await store.blobs.save("a/x", tmp_path / "copy") == OutputFile(len(body), sha(body))
     assert (tmp_path / "copy").read_bytes() == body
     assert await store.blobs.save("a/none", tmp_path / "none") is None
 

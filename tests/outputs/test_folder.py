@@ -121,7 +121,7 @@ async def test_a_folder_can_be_asked_to_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("outputs", "is not a URL"),
+        ("outputs", "is not a store URL"),
         ("ftp://x/y", "known schemes: az, file, gs, memory, s3"),
         ("file://host/x", "names no folder"),
         ("file:", "names no folder"),

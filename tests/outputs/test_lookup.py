@@ -104,7 +104,7 @@ def plant(root: Path, units: list[Unit]) -> None:
         folder = unit_folder(unit)
         (root / folder).mkdir(parents=True)
         (root / folder / "result").write_bytes(b"0123456789")
-        body = entry.made(unit, contents, Origin(), 0, kept={})
+        body = entry.body_of(unit, contents, Origin(), 0, kept={})
         (root / folder / entry.name_for(folder, body, contents)).write_bytes(body)
 
 

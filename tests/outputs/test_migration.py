@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from mainstay.errors import OutputMissing
-from mainstay.outputs import OutputMigration, OutputStore, Unit, migrate
+from mainstay.outputs import OutputMigration, OutputStore, Unit, migrate, unit_folder
 from mainstay.outputs.layout import legacy_folder
 from tests.outputs.legacy import write_legacy
 from tests.outputs.test_interrupted import Stopped, Stopping
@@ -89,7 +89,7 @@ async def test_what_cannot_be_moved_is_left_and_told(memory: OutputStore, unit: 
     assert {folder: why.partition(" (")[0][:38] for folder, why in done.left.items()} == {
         legacy_folder(nobodys): "it has no unit.json: the unit of these",
         legacy_folder(other): "its unit.json is that of another unit",
-        legacy_folder(recomputed): "result differs from what v1/sir/" + recomputed.address[:2] + "/n=2",
+        legacy_folder(recomputed): f"result differs from {unit_folder(recomputed)}"[:38],
         legacy_folder(named): "output: '_odd' begins with _, which is",
     }
     assert await memory.read(recomputed, "result") == b"another"

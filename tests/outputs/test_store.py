@@ -313,7 +313,7 @@ async def test_the_units_of_a_study_can_be_listed(store: OutputStore, unit: Unit
 async def test_what_cannot_be_published_is_refused(memory: OutputStore, unit: Unit, tmp_path: Path) -> None:
     for files, complaint in (
         ({}, "there is none"),
-        ({"_entry": b""}, "kept for Mainstay"),
+        ({"_entry": b""}, "reserved for Mainstay"),
         ({"a": "text"}, "neither bytes nor a path"),
         ({"a": tmp_path / "none"}, "cannot be read"),
     ):

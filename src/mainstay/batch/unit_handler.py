@@ -231,7 +231,7 @@ def _in_a_line(error: StoreError) -> str:
 
 
 async def _removed(scratch: Scratch) -> None:
-    if scratch.made:
+    if scratch.exists:
         # the inputs of an aggregation may be many
         await asyncio.to_thread(scratch.close)
 

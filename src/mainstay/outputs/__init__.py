@@ -1,12 +1,13 @@
-"""Outputs of jobs: written whole, kept under addresses known beforehand, and proven intact.
+"""Outputs of jobs: complete files at addresses that are known beforehand, with digests that prove them intact.
 
-Layer: beside the stores, below control. Start from `open_outputs`, `Unit` and `OutputStore`; `layout` says where
-things are, `lookup` what can be said of them.
+Layer: beside the stores, below control. Start from `open_outputs`, `Unit` and `OutputStore`; `layout` has the paths,
+`lookup` the states of outputs.
 """
 
 from .address import Unit
 from .audit import OutputAudit, audit
-from .entry import Origin, OutputFile, UnitEntry
+from .blobs import OutputFile
+from .entry import Origin, UnitEntry
 from .factory import open_outputs
 from .layout import output_path, unit_folder
 from .lookup import OutputFinding, UnitFindings

@@ -1,7 +1,7 @@
-"""What a unit is, and its address: the same study, code, parameters and seed have the same one, everywhere and always.
+"""Units and their addresses: the same study, code, parameters and seed always have the same address.
 
-The address is a SHA-256 over the four in msgpack, keys sorted, floats by their 64 bits. It depends on no process, no
-version of Python and no order of a dict. `1` and `1.0` are different parameters, and so are `0.0` and `-0.0`.
+The address is a SHA-256 over the four in msgpack, keys sorted, floats by their 64 bits. It does not depend on the
+process, the version of Python or the order of a dict. `1` and `1.0` are different parameters, as are `0.0` and `-0.0`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import msgspec
 
 from ..errors import InvalidInput
 
-#: before everything else that is digested: another way to digest would say another one
+#: digested first: names this way to make an address
 _FORM = "mainstay unit 1"
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 _DEEPEST = 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9.=_-]+")
 _READABLE = 60
-#: of a label that is cut: characters that tell it from others
-_TOLD_APART = 9
+#: characters at the end of a shortened label that make it different from others
+_SUFFIX = 9
 
 
 class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
@@ -41,10 +41,10 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     study: str
     code: str
-    """the version of the code: what changes results changes it"""
+    """the version of the code: changes with everything that changes results"""
     params: Mapping[str, Any]
     seed: int | None = None
-    """None: of no single seed, as an aggregation over all of them"""
+    """None: not of a single seed, for example an aggregation over all of them"""
 
     def __post_init__(self) -> None:
         for field, text in (("study", self.study), ("code", self.code)):
@@ -64,14 +64,14 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @property
     def readable(self) -> str:
-        """Its parameters and its seed as part of a path: cut, and of harmless characters only. Not unique; people are
-        shown the `label`."""
+        """Its parameters and its seed as part of a path: shortened, with safe characters only. Not unique; for people
+        use the `label`."""
         return (slug(self._text) if self._text else "unit") + self._seeded
 
     @property
     def label(self) -> str:
-        """Its parameters and its seed for people. What is cut or cannot be printed is made up for with digits of the
-        address, so that two units of a study do not look the same.
+        """Its parameters and its seed for people. If it is shortened or has unprintable characters, it ends with digits
+        of the address, so that two units of a study do not look the same.
 
         >>> Unit("sir", "1", {"city": "北京"}, 7).label
         'city=北京-s7'
@@ -80,7 +80,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
         """
         text = "".join(c if c.isprintable() else "?" for c in self._text)
         if text != self._text or len(text) > _READABLE:
-            text = f"{text[: _READABLE - _TOLD_APART]}~{self.address[: _TOLD_APART - 1]}"
+            text = f"{text[: _READABLE - _SUFFIX]}~{self.address[: _SUFFIX - 1]}"
         return (text or "unit") + self._seeded
 
     @property
@@ -95,7 +95,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
         return f"unit {self.label} of {self.study}"
 
     def __eq__(self, other: object) -> bool:
-        # by the address: to Python 1 and 1.0 are equal, and to a simulation they may not be
+        # by the address: Python takes 1 and 1.0 as equal, and a simulation may not
         return isinstance(other, Unit) and self.address == other.address
 
     def __hash__(self) -> int:
@@ -104,7 +104,7 @@ class Unit(msgspec.Struct, frozen=True, dict=True, eq=False):
 
 @lru_cache(maxsize=10_000)
 def slug(text: str) -> str:
-    """A text as part of a path: what any storage can hold, and not too long.
+    """A text as part of a path: with characters that any storage can hold, and not too long.
 
     >>> slug("Größe: R0 > 2"), slug("../..")
     ('Gr-e-R0-2', 'x')
@@ -113,7 +113,7 @@ def slug(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    # how Python writes a float is part of the language and will not change; paths depend on it
+    # paths depend on how Python writes a float: that is part of the language and will not change
     if isinstance(value, float):
         return repr(value).replace("e+", "e")
     if type(value) is int:
@@ -122,7 +122,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object, field: str, depth: int) -> Any:
-    """A value as nothing but the plain types of data, in one order. What is not such a value is refused by name."""
+    """A value made of plain types only, in a fixed order. The error for another value names its field."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -156,13 +156,13 @@ def _whole(value: Any, field: str) -> int:
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = operator.index(value)
+        number = operator.index(value)
     except TypeError:
         raise InvalidInput(
             field,
             f"a {type(value).__name__} cannot be part of an address; use texts, whole numbers, floats, booleans, None, "
             "lists and mappings of them",
         ) from None
-    if not _INT_MIN <= found <= _INT_MAX:
-        raise InvalidInput(field, f"{found} does not fit 64 bits; write it as a text")
-    return found
+    if not _INT_MIN <= number <= _INT_MAX:
+        raise InvalidInput(field, f"{number} does not fit into 64 bits; write it as a text")
+    return number

@@ -1,4 +1,4 @@
-"""Checking all that is there, by what its entries say: for whoever has a store and no manifest."""
+"""Checking all published outputs by their entries: for an operator without a manifest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import InvalidInput, StoreError
 from . import entry
 from .address import Unit
 from .blobs import Files
-from .entry import UnitEntry
+from .entry import Defect, UnitEntry
 from .layout import unit_folder
 from .lookup import Verify
 
@@ -31,14 +31,14 @@ class BadOutput(msgspec.Struct, frozen=True):
 
 
 class OutputAudit(msgspec.Struct, kw_only=True):
-    """What was found."""
+    """The result of an audit."""
 
     verify: Verify
     units: int = 0
     files: int = 0
     bytes: int = 0
     unfinished: int = 0
-    """folders in which nothing was published: their writers were stopped, or are at work"""
+    """folders in which nothing was published: their writers were stopped, or are still writing"""
     bad: list[BadOutput] = []
 
 
@@ -49,13 +49,13 @@ async def audit(
     verify: Verify = "content",
     progress: Callable[[OutputAudit], None] | None = None,
 ) -> OutputAudit:
-    """Look at every unit of a study, or of all; every file is read, unless `verify` is "size"."""
-    found = OutputAudit(verify=verify)
+    """Check every unit of a study, or of all studies. Reads every file, unless `verify` is "size"."""
+    result = OutputAudit(verify=verify)
     async for chunk in _chunks(store, study):
-        await _look(store, chunk, found)
+        await _check(store, chunk, result)
         if progress:
-            progress(found)
-    return found
+            progress(result)
+    return result
 
 
 async def _chunks(store: OutputStore, study: str | None) -> AsyncIterator[list[tuple[str, Files]]]:
@@ -69,59 +69,55 @@ async def _chunks(store: OutputStore, study: str | None) -> AsyncIterator[list[t
         yield chunk
 
 
-async def _look(store: OutputStore, chunk: list[tuple[str, Files]], found: OutputAudit) -> None:
+async def _check(store: OutputStore, chunk: list[tuple[str, Files]], result: OutputAudit) -> None:
     entries = [(folder, name) for folder, files in chunk for name in files if name.startswith(entry.PREFIX)]
     bodies = await store.blobs.read([f"{folder}/{name}" for folder, name in entries])
-    # units that were published with the same files are looked at together
+    # units that were published with the same files are checked together
     groups: dict[tuple[str, ...], dict[str, Unit]] = {}
-    problems: dict[str, tuple[str, str]] = {}
+    defects: dict[str, Defect] = {}
     for (folder, name), body in zip(entries, bodies, strict=True):
-        if body is not None:  # or it was removed meanwhile
-            told = _told(folder, name, body)
-            if isinstance(told, UnitEntry):
-                groups.setdefault(tuple(told.outputs), {})[folder] = _unit(told)
-            else:
-                problems[folder] = told
+        if body is None:  # removed since it was listed
+            continue
+        found = _read(folder, name, body)
+        if isinstance(found, Defect):
+            defects[folder] = found
+        else:
+            groups.setdefault(tuple(found.outputs), {})[folder] = found.unit
     good: set[str] = set()
     for names, units in groups.items():
         good |= units.keys()
-        for folder, seen in zip(units, await store.look(list(units.values()), names, verify=found.verify), strict=True):
-            found.bad += [
+        findings = await store.look(list(units.values()), names, verify=result.verify)
+        for folder, unit in zip(units, findings, strict=True):
+            result.bad += [
                 BadOutput(f"{folder}/{name}", finding.state, finding.detail)
-                for name, finding in seen.outputs.items()
+                for name, finding in unit.outputs.items()
                 if finding.state != "present"
             ]
-    # of several entries one is enough
-    found.bad += [BadOutput(folder, *why) for folder, why in problems.items() if folder not in good]
-    _count(chunk, {folder for folder, _ in entries}, found)
+    # one good entry of several is enough
+    result.bad += [BadOutput(folder, *defect) for folder, defect in defects.items() if folder not in good]
+    _count(chunk, {folder for folder, _ in entries}, result)
 
 
-def _told(folder: str, name: str, body: bytes | StoreError) -> UnitEntry | tuple[str, str]:
-    """The entry of a unit; or what is the matter with it, state and detail."""
+def _read(folder: str, name: str, body: bytes | StoreError) -> UnitEntry | Defect:
+    """The entry of a unit, or its defect."""
     if isinstance(body, StoreError):
-        return "unreadable", str(body)
-    if not entry.is_intact(folder, name, body):
-        return "corrupt", entry.DAMAGED
+        return Defect("unreadable", str(body))
+    found = entry.read(folder, name, body)
+    if isinstance(found, Defect):
+        return found
     try:
-        told = entry.read_body(body)
-        belongs = unit_folder(_unit(told))
-    except entry.NewerEntry:
-        return "unreadable", "its entry was written by a newer Mainstay: upgrade this one"
-    except (msgspec.DecodeError, InvalidInput):
-        return "corrupt", entry.DAMAGED
-    return told if belongs == folder else ("corrupt", "its entry is that of another unit")
+        belongs = unit_folder(found.unit)
+    except InvalidInput:
+        return Defect("corrupt", entry.DAMAGED)
+    return found if belongs == folder else Defect("corrupt", entry.FOREIGN)
 
 
-def _unit(told: UnitEntry) -> Unit:
-    return Unit(told.study, told.code, told.params, told.seed)
-
-
-def _count(chunk: list[tuple[str, Files]], published: set[str], found: OutputAudit) -> None:
+def _count(chunk: list[tuple[str, Files]], published: set[str], result: OutputAudit) -> None:
     for folder, files in chunk:
         if folder not in published:
-            found.unfinished += 1
+            result.unfinished += 1
             continue
         data = [blob.size for name, blob in files.items() if not name.startswith("_")]
-        found.units += 1
-        found.files += len(data)
-        found.bytes += sum(data)
+        result.units += 1
+        result.files += len(data)
+        result.bytes += sum(data)

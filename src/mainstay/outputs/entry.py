@@ -1,13 +1,13 @@
-"""The entry of a unit: published last, it says what was published. Without one, nothing was.
+"""The entry of a unit: the record of what was published, written last. Without an entry, nothing is published.
 
-Its name holds its own length, digests of the unit with its files' sizes and with their contents, a digest of the entry
+Its name has its own length, digests of the unit with its files' sizes and with their contents, a digest of the entry
 itself, and a random part that makes it unique:
 
     _entry-<bytes>-<12 hex of the sizes>-<12 hex of the contents>-<16 hex of the entry>-<8 hex>.json
 
-So a listing alone tells that the sizes fit, and a changed bit in the entry shows against its own name: a damaged entry
-vouches for nothing. Two publishers of one unit write two entries; the one that fits the files is the one that holds.
-Entries of earlier versions have no digest of their own; their name must fit the files that they list (`is_intact`).
+So a listing alone shows that the sizes fit, and a changed bit in the entry shows against its own name: a damaged entry
+proves nothing. Two publishers of one unit write two entries; the one that fits the files counts. Entries of earlier
+versions have no digest of their own; their name must fit the files that they list (`is_intact`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ..errors import InvalidInput
 from .address import Unit
+from .blobs import OutputFile
 from .layout import DIGITS
 
 SCHEMA = 1
@@ -29,30 +30,24 @@ PREFIX = "_entry-"
 #: a field of `Origin.more`: a digest of the source that made the outputs
 SOURCE = "source"
 DAMAGED = "its entry is damaged"
+FOREIGN = "its entry is that of another unit"
 _OWN_DIGITS = 16
 _NAME = re.compile(r"_entry-(\d{1,12})-([0-9a-f]{12})-([0-9a-f]{12})(?:-([0-9a-f]{16}))?-[0-9a-f]{8}\.json")
 
 
-class OutputFile(msgspec.Struct, frozen=True):
-    """One output as it was published."""
-
-    size: int
-    sha256: str
-
-
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Who made outputs: for whoever asks later."""
+    """Who or what made outputs, for the record."""
 
     job: str | None = None
     attempt: int | None = None
     by: str | None = None
     """a worker, a person, a program"""
     more: Mapping[str, Any] = {}
-    """fields of your own"""
+    """your own fields"""
 
 
 class UnitEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What was published for a unit."""
+    """The published outputs of a unit."""
 
     schema: int
     address: str
@@ -66,15 +61,26 @@ class UnitEntry(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     at_ms: int = 0
 
+    @property
+    def unit(self) -> Unit:
+        return Unit(self.study, self.code, self.params, self.seed)
+
 
 class Name(NamedTuple):
-    """What an entry's name says."""
+    """The parts of an entry's name."""
 
     length: int
     sizes: str
     contents: str
     own: str
-    """of the entry itself; empty: written by an earlier version"""
+    """digest of the entry itself; empty: written by an earlier version"""
+
+
+class Defect(NamedTuple):
+    """Why an entry cannot be used."""
+
+    state: Literal["corrupt", "unreadable"]
+    detail: str
 
 
 class _Source(msgspec.Struct):
@@ -91,8 +97,10 @@ class NewerEntry(Exception):
     """Written by a newer Mainstay."""
 
 
-def made(unit: Unit, outputs: Mapping[str, OutputFile], about: Origin, at_ms: int, *, kept: Mapping[str, Any]) -> bytes:
-    """An entry's body. `kept` are the fields of an older one that we do not know: they stay."""
+def body_of(
+    unit: Unit, outputs: Mapping[str, OutputFile], about: Origin, at_ms: int, *, kept: Mapping[str, Any]
+) -> bytes:
+    """An entry's body. `kept` are unknown fields of an older entry: they stay."""
     entry = UnitEntry(
         schema=SCHEMA,
         address=unit.address,
@@ -111,47 +119,64 @@ def made(unit: Unit, outputs: Mapping[str, OutputFile], about: Origin, at_ms: in
 
 
 def name_for(folder: str, body: bytes, outputs: Mapping[str, OutputFile]) -> str:
-    sizes = digest_of(folder, ((file, found.size) for file, found in outputs.items()))
-    contents = digest_of(folder, ((file, found.sha256) for file, found in outputs.items()))
+    sizes, contents = _digests(folder, outputs)
     own = hashlib.sha256(body).hexdigest()[:_OWN_DIGITS]
     return f"{PREFIX}{len(body)}-{sizes}-{contents}-{own}-{os.urandom(4).hex()}.json"
 
 
 def read_name(name: str) -> Name | None:
-    found = _NAME.fullmatch(name)
-    return Name(int(found[1]), found[2], found[3], found[4] or "") if found else None
+    match = _NAME.fullmatch(name)
+    return Name(int(match[1]), match[2], match[3], match[4] or "") if match else None
+
+
+def read(folder: str, name: str, body: bytes) -> UnitEntry | Defect:
+    """An intact entry, or its defect."""
+    if not is_intact(folder, name, body):
+        return Defect("corrupt", DAMAGED)
+    try:
+        return read_body(body)
+    except NewerEntry:
+        return Defect("unreadable", "its entry was written by a newer Mainstay: upgrade this one")
+    except msgspec.DecodeError:
+        return Defect("corrupt", DAMAGED)
 
 
 def is_intact(folder: str, name: str, body: bytes) -> bool:
     """Whether an entry is what was written: every byte of it; of an earlier version, its unit and its files. A name
-    that does not follow the rules proves nothing, so the body has to speak for itself."""
-    told = read_name(name)
-    if told is None:
+    that does not follow the rules proves nothing, so only the body counts."""
+    parsed = read_name(name)
+    if parsed is None:
         return True
-    if told.length != len(body):
+    if parsed.length != len(body):
         return False
-    if told.own:
-        return hashlib.sha256(body).hexdigest()[:_OWN_DIGITS] == told.own
+    if parsed.own:
+        return hashlib.sha256(body).hexdigest()[:_OWN_DIGITS] == parsed.own
     try:
-        found = read_body(body)
-        address = Unit(found.study, found.code, found.params, found.seed).address
+        entry = read_body(body)
+        address = entry.unit.address
     except NewerEntry:
         return True
     except (msgspec.DecodeError, InvalidInput):
         return False
-    sizes = digest_of(folder, ((file, one.size) for file, one in found.outputs.items()))
-    contents = digest_of(folder, ((file, one.sha256) for file, one in found.outputs.items()))
-    return (found.schema, found.address, sizes, contents) == (1, address, told.sizes, told.contents)
+    expected = (1, address, (parsed.sizes, parsed.contents))
+    return (entry.schema, entry.address, _digests(folder, entry.outputs)) == expected
+
+
+def _digests(folder: str, outputs: Mapping[str, OutputFile]) -> tuple[str, str]:
+    """Digests of the sizes and of the contents."""
+    sizes = digest_of(folder, ((name, file.size) for name, file in outputs.items()))
+    return sizes, digest_of(folder, ((name, file.sha256) for name, file in outputs.items()))
 
 
 def digest_of(folder: str, facts: Iterable[tuple[str, int | str]]) -> str:
-    """Of files and their sizes, or of files and their digests; of this unit: another's entry does not fit here."""
+    """A digest of files with their sizes, or with their digests. It includes the unit, so that the entry of another
+    unit does not fit here."""
     text = "\n".join([folder[-DIGITS:], *(f"{file}\0{fact}" for file, fact in sorted(facts))])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def read_body(body: bytes) -> UnitEntry:
-    """Raises msgspec.DecodeError for what is damaged, NewerEntry for what we cannot know."""
+    """Raises `msgspec.DecodeError` for a damaged entry, `NewerEntry` for a newer schema."""
     try:
         entry = _decode(body)
     except msgspec.ValidationError:
@@ -164,7 +189,7 @@ def read_body(body: bytes) -> UnitEntry:
 
 
 def source_in(body: bytes) -> str:
-    """A digest of the source that made the outputs; empty if the entry does not tell."""
+    """A digest of the source that made the outputs; empty if the entry has none."""
     try:
         return _decode_source(body).source
     except msgspec.DecodeError:
@@ -176,5 +201,5 @@ def unknown_fields(body: bytes) -> dict[str, Any]:
 
 
 def _schema(body: bytes) -> int:
-    found = _decode_schema(body).get("schema")
-    return found if isinstance(found, int) else 0
+    schema = _decode_schema(body).get("schema")
+    return schema if isinstance(schema, int) else 0

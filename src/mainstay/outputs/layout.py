@@ -1,11 +1,11 @@
-"""Where outputs are kept: known before anything ran, and readable by people.
+"""The paths of outputs: known before anything runs, and readable by people.
 
     v1/<study>/<2 hex>/<parameters>-s<seed>-<20 hex>/<file>       an output
-    v1/<study>/<2 hex>/<parameters>-s<seed>-<20 hex>/_entry-...   what was published, see `entry`
-    v1/_manifests/<job>.json.gz                                   what a job is expected to make
+    v1/<study>/<2 hex>/<parameters>-s<seed>-<20 hex>/_entry-...   the record of what was published, see `entry`
+    v1/_manifests/<job>.json.gz                                   the expected outputs of a job
 
 The digits are the beginning of the unit's address; the first two spread a study over 256 folders, each of which is
-listed in one go. An older layout is read, and moved by `migrate`:
+listed with one request. An older layout is read, and moved by `migrate`:
 
     <study>/<64 hex>/<file>          v0: without checksums
     <study>/<64 hex>/unit.json       study, code, params and seed, written first
@@ -23,7 +23,7 @@ from .address import Unit, slug
 CURRENT = "v1"
 MANIFESTS = f"{CURRENT}/_manifests"
 LEGACY_UNIT = "unit.json"
-#: of the address, at the end of a unit's folder
+#: digits of the address at the end of a unit's folder
 DIGITS = 20
 _VERSION = re.compile(r"v\d+")
 _LEGACY = re.compile(r"[^/]+/[0-9a-f]{64}")
@@ -31,7 +31,7 @@ _LONGEST_NAME = 100
 
 
 def study_folder(study: str) -> str:
-    """Studies whose names differ in what a path cannot hold share a folder; their units differ."""
+    """Studies whose names differ only in characters that a path cannot hold share a folder; their units differ."""
     return f"{CURRENT}/{slug(study)}"
 
 
@@ -45,7 +45,7 @@ def unit_folder(unit: Unit) -> str:
 
 
 def output_path(unit: Unit, file: str) -> str:
-    """Where an output will be."""
+    """The path of an output."""
     return f"{unit_folder(unit)}/{check_file(file)}"
 
 
@@ -67,29 +67,33 @@ def is_legacy_unit(folder: str) -> bool:
 
 
 def check_file(name: str) -> str:
-    """A file's name as it is; refuse what some storage could not hold, and what we keep for ourselves."""
+    """Return a file's name; refuse one that some storage could not hold, and one that is reserved."""
     if "/" in check_key(name, field="output"):
         raise InvalidInput("output", f"{name!r} has a folder in it; name a file")
     if name.startswith("_") or len(name) > _LONGEST_NAME:
-        rule = "begins with _, which is kept for Mainstay" if name.startswith("_") else f"is over {_LONGEST_NAME} long"
-        raise InvalidInput("output", f"{name!r} {rule}")
+        rule = (
+            "begins with _, which is reserved for Mainstay"
+            if name.startswith("_")
+            else f"has over {_LONGEST_NAME} characters"
+        )
+        raise InvalidInput("output", f"{name!r} {rule}; choose another name")
     return name
 
 
 def files_of(outputs: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
-    """Output -> its file. Names alone are the names of the files, too.
+    """Output -> its file. Without a mapping, the names of the outputs are those of the files.
 
     >>> files_of({"result": "result.npy"}), files_of(["result.npy"])
     ({'result': 'result.npy'}, {'result.npy': 'result.npy'})
     """
     if isinstance(outputs, str):
         raise InvalidInput("outputs", f"{outputs!r} is one text; give a list of names, or names with their files")
-    found = dict(outputs) if isinstance(outputs, Mapping) else {name: name for name in outputs}
-    for file in found.values():
+    files = dict(outputs) if isinstance(outputs, Mapping) else {name: name for name in outputs}
+    for file in files.values():
         check_file(file)
-    if not found:
+    if not files:
         raise InvalidInput("outputs", "there is none; name at least one")
-    # some file systems take A for a
-    if len({file.lower() for file in found.values()}) < len(found):
-        raise InvalidInput("outputs", f"two of them have the same file: {', '.join(sorted(found.values()))}")
-    return found
+    # some file systems do not tell A from a
+    if len({file.lower() for file in files.values()}) < len(files):
+        raise InvalidInput("outputs", f"two of them have the same file: {', '.join(sorted(files.values()))}")
+    return files

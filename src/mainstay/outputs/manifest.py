@@ -1,8 +1,8 @@
-"""What a job is expected to make: every unit and every output with its path, written when the job is submitted.
+"""The manifest: every expected unit and output of a job with its path, written when the job is submitted.
 
 Units are kept as a table of parameters and pairs of (its row, seed), so that 100,000 units of 1,000 parameter sets
 take little more than their seeds. The object is JSON in gzip: the standard library has both, and so has every shell
-(`zcat`). Zstandard would make it a quarter smaller and is in no standard library before Python 3.14.
+(`zcat`). Zstandard would make it a quarter smaller, but the standard library has it only since Python 3.14.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ..errors import InvalidInput, OutputCorrupt, OutputMissing, SchemaTooNew, StoreError
+from ..errors import InvalidInput, OutputCorrupt, OutputMissing, SchemaTooNew
 from .address import Unit
+from .blobs import or_raise
 from .layout import files_of, manifest_path, output_path
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SCHEMA = 1
 
 
 class ManifestGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Units that make the same outputs: those of a study, or its aggregations."""
+    """Units with the same outputs: those of a study, or its aggregations."""
 
     study: str
     code: str
@@ -57,12 +58,12 @@ class ManifestGroup(msgspec.Struct, frozen=True, kw_only=True):
         return cls(study=study[0], code=study[1], outputs=files_of(outputs), params=params, pairs=pairs)
 
     def units(self) -> Iterator[Unit]:
-        """In the order they were given."""
+        """In their original order."""
         return (Unit(self.study, self.code, self.params[row], seed) for row, seed in self.pairs)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a job is expected to make."""
+    """The expected outputs of a job."""
 
     job: str
     groups: list[ManifestGroup]
@@ -80,29 +81,27 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                     yield unit, name, output_path(unit, file)
 
     def page(self, start: int = 0, limit: int = 1000) -> list[tuple[Unit, str, str]]:
-        """Some of them: of the units from a number on, at most so many."""
-        found: list[tuple[Unit, str, str]] = []
+        """The expected outputs of at most `limit` units, from unit number `start` on."""
+        page: list[tuple[Unit, str, str]] = []
         for group in self.groups:
             pairs = group.pairs[start : start + limit]
             some = msgspec.structs.replace(group, pairs=pairs)
-            found += Manifest(job=self.job, groups=[some]).expected()
+            page += Manifest(job=self.job, groups=[some]).expected()
             start, limit = max(0, start - len(group.pairs)), limit - len(pairs)
-        return found
+        return page
 
 
 async def save_manifest(store: OutputStore, manifest: Manifest) -> str:
-    """Write it: its path."""
+    """Write it. Returns its path."""
     path = manifest_path(manifest.job)
     await store.blobs.write(path, await asyncio.to_thread(_packed, manifest))
     return path
 
 
 async def load_manifest(store: OutputStore, job_id: str) -> Manifest:
-    """Read it back. Raises `OutputMissing` or `OutputCorrupt`, or a `StoreError` if nobody knows."""
+    """Read it. Raises `OutputMissing` or `OutputCorrupt`, or a `StoreError` if the storage cannot be read."""
     path, of = manifest_path(job_id), f"job {job_id}"
-    (body,) = await store.blobs.read([path])
-    if isinstance(body, StoreError):
-        raise body
+    (body,) = or_raise(await store.blobs.read([path]))
     if body is None:
         raise OutputMissing(of, "manifest", path=path, why="it was never written, or was removed")
     try:
@@ -114,7 +113,7 @@ async def load_manifest(store: OutputStore, job_id: str) -> Manifest:
 
 
 def _packed(manifest: Manifest) -> bytes:
-    # without a time: the same manifest is the same bytes
+    # without a time, so that the same manifest has the same bytes
     return gzip.compress(msgspec.json.encode(manifest), compresslevel=5, mtime=0)
 
 

@@ -1,7 +1,7 @@
 """Moving outputs from an older layout to the current one.
 
-Each unit is copied, published (which ends with its entry), looked at again in full, and only then removed where it
-was. Whoever is stopped in between loses nothing and may start again: what was moved is found and left alone.
+Each unit is copied, published (its entry last), read again in full, and only then removed from its old place. A
+migration that is stopped loses nothing and can be started again: it leaves alone the units that were moved.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import InvalidInput, MainstayError, StoreError
+from ..errors import InvalidInput, MainstayError
 from .address import Unit
-from .blobs import Files
+from .blobs import Files, or_raise
 from .entry import Origin
 from .layout import LEGACY_UNIT, check_file, is_legacy_study, is_legacy_unit, unit_folder
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OutputMigration(msgspec.Struct, kw_only=True):
-    """What was done, or would be."""
+    """The result of a migration, or of a dry run."""
 
     dry_run: bool
     moved: int = 0
@@ -32,7 +32,7 @@ class OutputMigration(msgspec.Struct, kw_only=True):
     files: int = 0
     bytes: int = 0
     left: dict[str, str] = {}
-    """folder -> why it was left as it is"""
+    """folder -> why it was not moved"""
 
 
 class _Described(msgspec.Struct, frozen=True):
@@ -49,12 +49,12 @@ class _Left(MainstayError):
 async def migrate(
     store: OutputStore, *, dry_run: bool = False, progress: Callable[[OutputMigration], None] | None = None
 ) -> OutputMigration:
-    """Move what is in an older layout to the current one; safe to stop, and to run again.
+    """Move outputs from an older layout to the current one; safe to stop, and to run again.
 
-    What cannot be moved is left where it is, and listed with the reason. `progress` is told after every unit.
+    A unit that cannot be moved stays, and is listed with the reason. `progress` is called after every unit.
     """
     done = OutputMigration(dry_run=dry_run)
-    # listed before anything changes: a listing that is paged may pass over what comes after a removal
+    # listed before anything changes: a listing in pages may skip names after a removal
     async for folder, files in _legacy(store):
         try:
             await _move(store, folder, files, dry_run=dry_run)
@@ -72,10 +72,8 @@ async def migrate(
 async def _legacy(store: OutputStore) -> AsyncIterator[tuple[str, Files]]:
     for study in await store.blobs.tops():
         if is_legacy_study(study):
-            for folder in [found async for found, _ in store.blobs.walk(f"{study}/") if is_legacy_unit(found)]:
-                (files,) = await store.blobs.find([folder])
-                if isinstance(files, StoreError):
-                    raise files
+            for folder in [name async for name, _ in store.blobs.walk(f"{study}/") if is_legacy_unit(name)]:
+                (files,) = or_raise(await store.blobs.find([folder]))
                 if files:
                     yield folder, files
 
@@ -93,19 +91,17 @@ async def _move(store: OutputStore, folder: str, files: Files, *, dry_run: bool)
     if names:
         await _copy(store, unit, folder, names)
     await store.blobs.delete([f"{folder}/{name}" for name in names])
-    # last: without it, what is left of a unit would be nobody's
+    # last: without it, the unit of the remaining files would be unknown
     await store.blobs.delete([f"{folder}/{LEGACY_UNIT}"])
 
 
 async def _unit_of(store: OutputStore, folder: str, files: Files) -> Unit:
     if LEGACY_UNIT not in files:
         raise _Left(f"it has no {LEGACY_UNIT}: the unit of these outputs is not known")
-    (body,) = await store.blobs.read([f"{folder}/{LEGACY_UNIT}"])
-    if isinstance(body, StoreError):
-        raise body
+    (body,) = or_raise(await store.blobs.read([f"{folder}/{LEGACY_UNIT}"]))
     try:
-        told = msgspec.json.decode(body or b"", type=_Described)
-        unit = Unit(told.study, told.code, told.params, told.seed)
+        described = msgspec.json.decode(body or b"", type=_Described)
+        unit = Unit(described.study, described.code, described.params, described.seed)
     except (msgspec.DecodeError, InvalidInput) as error:
         raise _Left(f"its {LEGACY_UNIT} cannot be read: {error}") from None
     if unit.address != folder.rpartition("/")[2]:
@@ -119,18 +115,18 @@ async def _copy(store: OutputStore, unit: Unit, folder: str, names: list[str]) -
         digests: dict[str, str] = {}
         for name in names:
             target = Path(local) / name
-            found = await store.blobs.save(f"{folder}/{name}", target)
-            if found is None:
-                raise _Left(f"{name} was removed meanwhile")
-            copies[name], digests[name] = target, found.sha256
-        there = await store.entry(unit)
-        if there is None:
+            copied = await store.blobs.save(f"{folder}/{name}", target)
+            if copied is None:
+                raise _Left(f"{name} was removed during the migration")
+            copies[name], digests[name] = target, copied.sha256
+        published = await store.entry(unit)
+        if published is None:
             await store.publish(unit, copies, Origin(by="mainstay outputs migrate", more={"migrated_from": folder}))
-            there = await store.entry(unit)
+            published = await store.entry(unit)
         for name, sha256 in digests.items():
-            if there is None or name not in there.outputs or there.outputs[name].sha256 != sha256:
-                raise _Left(f"{name} differs from what {unit_folder(unit)} has; remove one of them")
-    (seen,) = await store.look([unit], names, verify="content", fresh=True)
-    if not seen.whole:
-        wrong = {name: finding.detail for name, finding in seen.outputs.items() if finding.state != "present"}
-        raise _Left(f"what is at {unit_folder(unit)} is not whole: {wrong}")
+            if published is None or name not in published.outputs or published.outputs[name].sha256 != sha256:
+                raise _Left(f"{name} differs from {unit_folder(unit)}/{name}; remove one of them")
+    (findings,) = await store.look([unit], names, verify="content", fresh=True)
+    if not findings.whole:
+        defects = {name: finding.detail for name, finding in findings.outputs.items() if finding.state != "present"}
+        raise _Left(f"the outputs in {unit_folder(unit)} are not complete: {defects}")

@@ -1,4 +1,4 @@
-"""What user code gets while a unit runs: a private folder with a place for each of its outputs."""
+"""The private folder of a running unit, with a path for each of its outputs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pathlib import Path
 from ..errors import InvalidInput
 
 _LOCK = ".owner"
-#: kept in memory until it is published
+#: outputs up to this size are kept in memory until they are published
 _SMALL = 1 << 20
-#: a folder that is younger may not be locked yet
+#: a younger folder may not be locked yet
 _YOUNG_S = 60.0
 
 
 class Outputs:
-    """Places to write the declared outputs to.
+    """The paths of the declared outputs.
 
-    `out["result"]` is a path: write there, whole. `out.save("result", b"...")` is for what is small and at hand.
+    `out["result"]` is a path to write a file to. `out.save("result", b"...")` is for small content in memory.
     """
 
     def __init__(self, scratch: Scratch, declared: Mapping[str, str]) -> None:
@@ -57,14 +57,14 @@ class Outputs:
             self._saved[self._file(name)] = bytes(content)
 
     def written(self) -> dict[str, Path | bytes]:
-        """File -> its content or where it is, of those that were written."""
-        found: dict[str, Path | bytes] = {}
+        """File -> its content or its path, for the outputs that were written."""
+        files: dict[str, Path | bytes] = {}
         for file in self._declared.values():
             if file in self._saved:
-                found[file] = self._saved[file]
-            elif self._scratch.made and (path := self._scratch.folder / file).is_file():
-                found[file] = path
-        return found
+                files[file] = self._saved[file]
+            elif self._scratch.exists and (path := self._scratch.folder / file).is_file():
+                files[file] = path
+        return files
 
     def _file(self, name: str) -> str:
         if name not in self._declared:
@@ -75,14 +75,14 @@ class Outputs:
 
 
 class Scratch:
-    """A folder of one's own, made when it is first asked for and removed by `close`."""
+    """A private folder, created on first use and removed by `close`."""
 
     def __init__(self, base: Path | None = None) -> None:
         self._base = base
         self._place: Path | None = None
 
     @property
-    def made(self) -> bool:
+    def exists(self) -> bool:
         return self._place is not None
 
     @property
@@ -92,7 +92,7 @@ class Scratch:
         return self._place / "files"
 
     def beside(self, name: str) -> Path:
-        """Another folder, for what is not to be published."""
+        """Another folder, for files that are not published."""
         return self.folder.with_name(name)
 
     def close(self) -> None:
@@ -101,8 +101,8 @@ class Scratch:
 
 
 class _Home:
-    """The folder of one process, which its scratch folders are in. Its lock goes with the process, and then the next
-    one to come removes it."""
+    """The folder of one process, with its scratch folders. Its lock ends with the process; then the next process that
+    starts removes it."""
 
     def __init__(self, base: Path | None) -> None:
         self.pid = os.getpid()
@@ -120,7 +120,7 @@ class _Home:
         atexit.register(self._leave)
 
     def take(self) -> Path:
-        """A folder in it that nobody else has."""
+        """A new folder in it."""
         place = self._folder / str(next(self._numbers))
         (place / "files").mkdir(parents=True)
         return place
@@ -131,10 +131,10 @@ class _Home:
 
 
 def _is_ours(folder: Path) -> bool:
-    """In a temporary folder anybody can be first: with a folder of their own, or with a link to one of ours, where a
-    sweep would remove what is no scratch of anybody."""
-    found = folder.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    """Any user can create this name in the temporary folder first: as a folder, or as a link to one of our folders,
+    where a sweep would remove other files than scratch folders."""
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 _homes: dict[Path | None, _Home] = {}
@@ -143,22 +143,22 @@ _turn = threading.Lock()
 
 def _home_in(base: Path | None) -> _Home:
     with _turn:
-        found = _homes.get(base)
-        if found is None or found.pid != os.getpid():
-            found = _homes[base] = _Home(base)
-        return found
+        home = _homes.get(base)
+        if home is None or home.pid != os.getpid():
+            home = _homes[base] = _Home(base)
+        return home
 
 
 def sweep(home: Path) -> None:
-    """Remove the folders of those who are gone: nobody holds their lock, and they are old enough to have one. What has
-    none is not ours."""
-    for found in home.iterdir():
+    """Remove the folders of ended processes: their lock is free, and they are old enough to have one. A folder without
+    a lock is not ours."""
+    for folder in home.iterdir():
         with contextlib.suppress(OSError):
-            if time.time() - found.stat().st_mtime <= _YOUNG_S:
+            if time.time() - folder.stat().st_mtime <= _YOUNG_S:
                 continue
-            lock = os.open(found / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(found, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)

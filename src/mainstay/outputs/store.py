@@ -1,4 +1,4 @@
-"""The store of outputs: publish, read, look, remove."""
+"""The output store: publish, read, look, remove."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from ..clock import Clock
 from ..errors import InvalidInput, OutputCorrupt, OutputMissing, StoreError, TooManyConflicts
 from . import entry
 from .address import Unit
-from .blobs import Blob, Blobs, Files
-from .entry import Origin, OutputFile, UnitEntry
+from .blobs import Blob, Blobs, Files, OutputFile, or_raise
+from .entry import Origin, UnitEntry
 from .layout import check_file, files_of, legacy_folder, output_path, study_folder, unit_folder
-from .lookup import KnownDigests, OutputFinding, UnitFindings, UnitLookup, Verify, judged
+from .lookup import KnownDigests, OutputFinding, UnitFindings, UnitLookup, Verify, defect_of
 from .scratch import Outputs, Scratch
 
-#: how often two publishers of one unit, with different results, may get in each other's way
+#: attempts of two publishers of one unit, with different results
 _TRIES = 8
 _PAUSE_S = 0.05
-#: takes longer to hash than the way to a thread
+#: above this size, hashing takes longer than a switch to a thread
 _BIG = 256 * 1024
 
 
@@ -46,10 +44,10 @@ class OutputStore:
         return self.blobs.place
 
     async def publish(self, unit: Unit, files: Mapping[str, Path | bytes], about: Origin | None = None) -> UnitEntry:
-        """Publish all outputs of a unit: file name -> its content, or where it is on the disk.
+        """Publish all outputs of a unit: file name -> its content, or its path on the disk.
 
-        The entry comes last: whoever is stopped before has published nothing. What was published before is replaced.
-        Several may publish the same unit at a time; what is there in the end is all of one of them.
+        The entry is written last: a publisher that is stopped before has published nothing. Earlier outputs of the unit
+        are replaced. Several processes may publish the same unit: the result is complete, and from one of them.
         """
         files_of(list(files))
         contents = {name: await _measured(source) for name, source in sorted(files.items())}
@@ -57,22 +55,22 @@ class OutputStore:
         for tried in range(_TRIES):
             if tried:
                 await asyncio.sleep(self._rng.uniform(0, _PAUSE_S * 2**tried))
-            before = await self._inside(folder)
+            before = await self._files_in(folder)
             body = await self._entry_body(unit, contents, about or Origin(), folder, before)
             own = entry.name_for(folder, body, contents)
             stale = [name for name in _entries(before) if not _same_contents(name, own)]
             if stale:
-                # from here on nothing is published, so that nobody takes new files by an old entry
+                # from here on nothing is published, so that no reader matches new files with an old entry
                 await self.blobs.delete([f"{folder}/{name}" for name in stale])
             written = {
                 name: await self._write(unit, f"{folder}/{name}", files[name], contents[name]) for name in contents
             }
             written[own] = await self.blobs.write(f"{folder}/{own}", body)
-            after = await self._inside(folder)
-            if await self._settled(folder, own, contents, written, (before, after)):
-                self._learn(folder, contents, after, own, body)
+            after = await self._files_in(folder)
+            if await self._is_published(folder, own, contents, written, (before, after)):
+                self._remember(folder, contents, after, own, body)
                 return entry.read_body(body)
-            # nothing vouches for what is ours in part
+            # the folder has files of several publishers, so no entry may stay
             await self.blobs.delete([f"{folder}/{own}"])
         raise TooManyConflicts(folder, _TRIES, place=self.place)
 
@@ -102,10 +100,11 @@ class OutputStore:
         verify: Verify = "size",
         fresh: bool = False,
     ) -> list[UnitFindings]:
-        """What is there of each unit, in their order. Output -> its file; or the files alone.
+        """The state of the outputs of each unit, in the order of the units. `outputs`: output -> its file; or the files
+        alone.
 
-        `verify="content"` reads every file and compares it with what was published. What was read before and has not
-        changed since, by its size and its tag, is not read again, unless `fresh`.
+        `verify="content"` reads every file and compares it with what was published. A file that was read before and has
+        the same size and tag is not read again, unless `fresh`.
         """
         if verify not in ("size", "content"):
             raise InvalidInput("verify", f"{verify!r} is neither 'size' nor 'content'")
@@ -113,55 +112,52 @@ class OutputStore:
         return await look.at(units)
 
     async def read(self, unit: Unit, file: str) -> bytes:
-        """An output, verified. Raises `OutputMissing`, `OutputCorrupt`, or a `StoreError` if nobody knows."""
+        """Read and verify an output. Raises `OutputMissing`, `OutputCorrupt`, or a `StoreError` if it cannot be
+        read."""
         path, expected = await self._published(unit, file)
-        (body,) = await self.blobs.read([path])
-        if isinstance(body, StoreError):
-            raise body
+        (body,) = or_raise(await self.blobs.read([path]))
         if body is None:
             raise OutputMissing(str(unit), file, path=path, why="the file is gone")
         self._compare(unit, file, path, expected, await _measured(body))
         return body
 
     async def save_to(self, unit: Unit, file: str, target: Path) -> Path:
-        """Copy an output to the disk, verified: `target` is there whole, or not at all."""
+        """Copy an output to the disk and verify it: `target` is complete, or does not exist."""
         path, expected = await self._published(unit, file)
         part = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
         try:
-            found = await self.blobs.save(path, part)
-            if found is None:
+            copied = await self.blobs.save(path, part)
+            if copied is None:
                 raise OutputMissing(str(unit), file, path=path, why="the file is gone")
-            self._compare(unit, file, path, expected, OutputFile(found.size, found.sha256))
+            self._compare(unit, file, path, expected, copied)
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
         return target
 
     async def entry(self, unit: Unit) -> UnitEntry | None:
-        """What was published for a unit; None if nothing was."""
+        """The entry of a unit; None if nothing was published."""
         folder = unit_folder(unit)
-        files = await self._inside(folder)
+        files = await self._files_in(folder)
         bodies = await self._bodies(folder, _entries(files))
-        found = [read for name, body in bodies.items() if (read := _readable(folder, name, body))]
-        # of several, the one that fits what is there
-        return max(found, key=lambda each: (_fits(each, files), each.at_ms), default=None)
+        readable = [found for name, body in bodies.items() if (found := _readable(folder, name, body))]
+        # of several, the one that fits the files
+        return max(readable, key=lambda each: (_fits(each, files), each.at_ms), default=None)
 
     async def notes(self, units: Sequence[Unit]) -> list[dict[str, Any]]:
-        """The fields of their own that the entries of units have (`Origin.more`), in their order."""
+        """The callers' own fields (`Origin.more`) in the entries of units, in the order of the units."""
         folders = [unit_folder(unit) for unit in units]
-        names: list[tuple[str, list[str]]] = []
-        for folder, files in zip(folders, await self.blobs.find(folders), strict=True):
-            if isinstance(files, StoreError):
-                raise files
-            names.append((folder, _entries(files)))
-        bodies = iter(await self.blobs.read([f"{folder}/{name}" for folder, some in names for name in some]))
-        return [_noted(folder, [(name, next(bodies)) for name in some]) for folder, some in names]
+        listings = or_raise(await self.blobs.find(folders))
+        names = [(folder, _entries(files)) for folder, files in zip(folders, listings, strict=True)]
+        paths = [f"{folder}/{name}" for folder, some in names for name in some]
+        bodies = iter(or_raise(await self.blobs.read(paths)))
+        return [_own_fields(folder, [(name, next(bodies)) for name in some]) for folder, some in names]
 
     async def remove(self, unit: Unit) -> int:
-        """Remove all that is there of a unit: the number of its files. The entry goes first."""
+        """Remove all files of a unit, its entry first. Returns the number of files."""
         removed = 0
         for folder in (unit_folder(unit), legacy_folder(unit)):
-            files = await self._inside(folder)
+            files = await self._files_in(folder)
             entries = _entries(files)
             await self.blobs.delete([f"{folder}/{name}" for name in entries])
             await self.blobs.delete([f"{folder}/{name}" for name in files if name not in entries])
@@ -169,7 +165,7 @@ class OutputStore:
         return removed
 
     async def scan(self, study: str | None = None) -> AsyncIterator[tuple[str, Files]]:
-        """Every folder of a unit that is there, in the current layout, with its files: of a study, or of all."""
+        """Every folder of a unit in the current layout, with its files: of a study, or of all studies."""
         prefix = f"{study_folder(study)}/" if study is not None else "v1/"
         async for folder, files in self.blobs.walk(prefix):
             if folder.count("/") == 3:
@@ -189,14 +185,11 @@ class OutputStore:
     async def _entry_body(
         self, unit: Unit, contents: Mapping[str, OutputFile], about: Origin, folder: str, before: Files
     ) -> bytes:
-        """What others have noted beside the same contents stays."""
-        kept: dict[str, Any] = {}
-        wanted = entry.digest_of(folder, ((name, found.sha256) for name, found in contents.items()))
-        same = [name for name in _entries(before) if (told := entry.read_name(name)) and told.contents == wanted]
-        for name, body in (await self._bodies(folder, same)).items():
-            if _readable(folder, name, body):
-                kept |= entry.unknown_fields(body)
-        return entry.made(unit, contents, about, self._clock.now_ms(), kept=kept)
+        """The body of the new entry. It keeps unknown fields of entries with the same contents."""
+        wanted = entry.digest_of(folder, ((name, file.sha256) for name, file in contents.items()))
+        same = [name for name in _entries(before) if (parsed := entry.read_name(name)) and parsed.contents == wanted]
+        kept = _own_fields(folder, (await self._bodies(folder, same)).items())
+        return entry.body_of(unit, contents, about, self._clock.now_ms(), kept=kept)
 
     async def _write(self, unit: Unit, path: str, source: Path | bytes, expected: OutputFile) -> Blob:
         written = await self.blobs.write(path, source)
@@ -205,81 +198,70 @@ class OutputStore:
             raise OutputCorrupt(str(unit), path.rpartition("/")[2], path=path, why=why)
         return written
 
-    async def _settled(
+    async def _is_published(
         self,
         folder: str,
         own: str,
         contents: Mapping[str, OutputFile],
         written: Mapping[str, Blob],
-        seen: tuple[Files, Files],
+        listings: tuple[Files, Files],
     ) -> bool:
-        """Whether what is there is ours, or the same; entries that no longer hold are removed then."""
-        before, after = seen
+        """Whether the files are ours, or the same; then removes entries that no longer count."""
+        before, after = listings
         others = [name for name in _entries(after) if name != own]
         rivals = [name for name in others if not _same_contents(name, own)]
         if any(after.get(name) != blob for name, blob in written.items()):
-            # somebody else was here. If it was with the same results, one new entry is as good as the other
+            # another publisher wrote at the same time. If its results are the same, either of the new entries will do
             same = not rivals and any(name not in before for name in _entries(after))
-            if not (same and await self._holds(folder, contents)):
+            if not (same and await self._has(folder, contents)):
                 return False
-        # never one that came meanwhile with the same contents: its publisher may remove ours in the same moment
+        # never a new entry with the same contents: its publisher may remove ours at the same moment
         gone = [name for name in others if name in rivals or name in before]
         gone += [name for name in after if not name.startswith("_") and name not in written]
         if gone:
             await self.blobs.delete([f"{folder}/{name}" for name in gone])
         return True
 
-    async def _holds(self, folder: str, contents: Mapping[str, OutputFile]) -> bool:
-        found = []
-        for digest in await self.blobs.digests([f"{folder}/{name}" for name in contents]):
-            if isinstance(digest, StoreError):
-                raise digest
-            found.append(digest and digest.sha256)
-        return found == [file.sha256 for file in contents.values()]
+    async def _has(self, folder: str, contents: Mapping[str, OutputFile]) -> bool:
+        digests = or_raise(await self.blobs.digests([f"{folder}/{name}" for name in contents]))
+        return [digest and digest.sha256 for digest in digests] == [file.sha256 for file in contents.values()]
 
-    def _learn(self, folder: str, contents: Mapping[str, OutputFile], after: Files, own: str, body: bytes) -> None:
+    def _remember(self, folder: str, contents: Mapping[str, OutputFile], after: Files, own: str, body: bytes) -> None:
         if own in after:
-            self._known.add_entry(f"{folder}/{own}", after[own], entry.source_in(body))
-        for name, found in contents.items():
-            if name in after and after[name].size == found.size:
-                self._known.add(f"{folder}/{name}", after[name], found.sha256)
+            self._known.entries.add(f"{folder}/{own}", after[own], entry.source_in(body))
+        for name, file in contents.items():
+            if name in after and after[name].size == file.size:
+                self._known.files.add(f"{folder}/{name}", after[name], file.sha256)
 
     # -- reading ------------------------------------------------------------------------------------
 
-    async def _inside(self, folder: str) -> Files:
-        (found,) = await self.blobs.find([folder])
-        if isinstance(found, StoreError):
-            raise found
-        return found
+    async def _files_in(self, folder: str) -> Files:
+        (files,) = or_raise(await self.blobs.find([folder]))
+        return files
 
     async def _bodies(self, folder: str, names: Sequence[str]) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
-        for name, body in zip(names, await self.blobs.read([f"{folder}/{name}" for name in names]), strict=True):
-            if isinstance(body, StoreError):
-                raise body
-            if body is not None:
-                found[name] = body
-        return found
+        bodies = or_raise(await self.blobs.read([f"{folder}/{name}" for name in names]))
+        return {name: body for name, body in zip(names, bodies, strict=True) if body is not None}
 
     async def _published(self, unit: Unit, file: str) -> tuple[str, OutputFile | None]:
-        """Where it is and what it must be; None: it is in a layout that does not say."""
+        """The path of an output, and its published digest; None: its layout has no digests."""
         check_file(file)
-        (seen,) = await self.look([unit], [file])
-        finding = seen.outputs[file]
+        (findings,) = await self.look([unit], [file])
+        finding = findings.outputs[file]
         path = f"{finding.folder or unit_folder(unit)}/{file}"
         _raise_for(unit, file, path, finding, self.place)
         if finding.folder == legacy_folder(unit):
             return path, None
-        found = await self.entry(unit)
-        if found is None and _entries(await self._inside(unit_folder(unit))):
+        published = await self.entry(unit)
+        if published is None and _entries(await self._files_in(unit_folder(unit))):
             raise OutputCorrupt(str(unit), file, path=path, why=entry.DAMAGED)
-        if found is None or file not in found.outputs:
-            raise OutputMissing(str(unit), file, path=path, why="it was removed meanwhile")
-        return path, found.outputs[file]
+        if published is None or file not in published.outputs:
+            raise OutputMissing(str(unit), file, path=path, why="it was removed just now")
+        return path, published.outputs[file]
 
     def _compare(self, unit: Unit, file: str, path: str, expected: OutputFile | None, found: OutputFile) -> None:
-        if expected is not None and (wrong := judged(found.size, found.sha256, expected)):
-            raise OutputCorrupt(str(unit), file, path=path, why=wrong)
+        if expected is not None and (defect := defect_of(found.size, found.sha256, expected)):
+            raise OutputCorrupt(str(unit), file, path=path, why=defect)
 
 
 def _raise_for(unit: Unit, file: str, path: str, finding: OutputFinding, place: str) -> None:
@@ -324,22 +306,19 @@ def _same_contents(name: str, other: str) -> bool:
 
 
 def _readable(folder: str, name: str, body: bytes) -> UnitEntry | None:
-    """An entry that is intact and that this version understands."""
-    try:
-        return entry.read_body(body) if entry.is_intact(folder, name, body) else None
-    except (msgspec.DecodeError, entry.NewerEntry):
-        return None
+    """An intact entry that this version understands."""
+    found = entry.read(folder, name, body)
+    return found if isinstance(found, UnitEntry) else None
 
 
-def _noted(folder: str, entries: Iterable[tuple[str, bytes | StoreError | None]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _own_fields(folder: str, entries: Iterable[tuple[str, bytes | None]]) -> dict[str, Any]:
+    """The callers' own fields of readable entries."""
+    fields: dict[str, Any] = {}
     for name, body in entries:
-        if isinstance(body, StoreError):
-            raise body
         if body is not None and _readable(folder, name, body):
-            found |= entry.unknown_fields(body)
-    return found
+            fields |= entry.unknown_fields(body)
+    return fields
 
 
-def _fits(found: UnitEntry, files: Files) -> bool:
-    return all(name in files and files[name].size == file.size for name, file in found.outputs.items())
+def _fits(published: UnitEntry, files: Files) -> bool:
+    return all(name in files and files[name].size == file.size for name, file in published.outputs.items())

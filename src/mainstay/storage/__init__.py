@@ -1,4 +1,4 @@
-"""What the stores of jobs and of outputs share: URLs and their options, names that any storage can hold, buckets.
+"""Shared by job stores and output stores: URLs and their options, keys that any storage can hold, folders, buckets.
 
 Layer: just above errors. Nothing here knows what is stored.
 """

@@ -1,4 +1,4 @@
-"""From a URL to a bucket: which service, where, with which credentials, and how long to wait for it."""
+"""From a URL to a bucket: the service, the address, the credentials and the timeouts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ..errors import InvalidInput
 from .keys import check_key
 from .options import check_options, duration_of, is_on, number_of
 from .runtime_exit import settle_at_exit
+from .service_errors import Answer, classify
 from .urls import shown_url
 
 Bucket = S3Store | GCSStore | AzureStore
 
-#: options of a URL -> the setting of obstore, for each service
+#: for each service: option of the URL -> setting of obstore
 _SETTINGS = {
     "s3": {
         "endpoint": "endpoint",
@@ -38,7 +39,7 @@ _COMMON = ("allow_http", "connect_timeout", "timeout", "tries")
 
 
 class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a URL says."""
+    """A parsed URL."""
 
     scheme: str
     bucket: str
@@ -72,10 +73,23 @@ class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
             tries=number_of(options, "tries", 4, least=1, most=20),
         )
 
+    @property
+    def root(self) -> str:
+        """What every key in the bucket begins with."""
+        return f"{self.prefix}/" if self.prefix else ""
+
+    @property
+    def noun(self) -> str:
+        return "container" if self.scheme == "az" else "bucket"
+
+    def classify(self, error: Exception) -> Answer:
+        """See `service_errors.classify`."""
+        return classify(error, scheme=self.scheme, place=self.place)
+
     def connect(self, *, retries: int) -> Bucket:
         settle_at_exit()
         kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-        made: Bucket = kinds[self.scheme](
+        bucket: Bucket = kinds[self.scheme](
             self.bucket,
             client_options={
                 "allow_http": self.allow_http,
@@ -85,4 +99,4 @@ class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
             retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=self.timeout_s)},
             **self.settings,
         )
-        return made
+        return bucket

@@ -1,4 +1,4 @@
-"""Which keys any storage can hold: the smallest set that folders, buckets, tables and subjects share."""
+"""The keys that any storage can hold: folders, buckets, tables and subjects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PART = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*")
 
 
 def check_key(key: str, *, field: str = "key") -> str:
-    """A key as it is; refuse what some store could not hold.
+    """Return the key; refuse one that some storage could not hold.
 
     >>> check_key("jobs/v1/0198-a.json")
     'jobs/v1/0198-a.json'
@@ -31,7 +31,7 @@ beginning with a dot, with / between them
 
 
 def check_prefix(prefix: str, *, field: str = "prefix") -> str:
-    """The beginning of a key: may end in the middle of a part, or be empty."""
+    """Return the beginning of a key, which may end within a part or be empty; refuse any other text."""
     if prefix != "":
         whole = isinstance(prefix, str) and prefix.endswith("/") and not prefix.endswith("//")
         check_key(prefix[:-1] if whole else prefix, field=field)

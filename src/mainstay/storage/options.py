@@ -1,4 +1,4 @@
-"""Options of a store's URL, read in the same way by every adapter; a bad one is refused by its name."""
+"""Options of a store's URL, read in the same way by every adapter. An error names the bad option."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def number_of(options: Mapping[str, str], name: str, default: int, *, least: int
 
 
 def duration_of(options: Mapping[str, str], name: str, default: str) -> float:
-    """In seconds; more than none."""
-    found = seconds(options.get(name, default), field=name)
-    if found <= 0:
+    """In seconds, more than zero."""
+    duration_s = seconds(options.get(name, default), field=name)
+    if duration_s <= 0:
         raise InvalidInput(name, "must be more than zero")
-    return found
+    return duration_s
 
 
 def is_on(options: Mapping[str, str], name: str, *, default: str = "off") -> bool:

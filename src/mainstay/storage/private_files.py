@@ -1,7 +1,7 @@
-"""Files and folders that hold people's data are made for their owner alone, whatever the umask says.
+"""Files and folders with people's data are created for their owner alone, whatever the umask says.
 
-A store that exists keeps its permissions: a group may share it deliberately. One that others on the machine can read or
-lock is reported, with the command that ends it.
+An existing store keeps its permissions: a group may share it deliberately. A store that other users of the machine can
+read or lock is reported, with the command that ends it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 log = logging.getLogger("mainstay.storage")
 
 _OTHERS = stat.S_IRWXO
-#: what was reported by this process: once is enough
+#: paths that this process has reported: once is enough
 _reported: set[str] = set()
 
 
 def make_private_file(path: Path) -> bool:
-    """Make an empty file that only its owner can read; False if there is one. One that is there is not opened: for a
-    database of SQLite that would drop its locks."""
+    """Create an empty file that only its owner can read; False if it exists. An existing file is not opened: for an
+    SQLite database that would drop its locks."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -32,8 +32,8 @@ def make_private_file(path: Path) -> bool:
 
 
 def make_private_folder(folder: Path, *, like: Path | None = None) -> bool:
-    """Make a folder that only its owner can enter; False if there is one. With `like`, the group of that file may do in
-    the folder what it may do to the file."""
+    """Create a folder that only its owner can enter; False if it exists. With `like`, the group of that file gets the
+    same rights on the folder as on the file."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -41,22 +41,22 @@ def make_private_folder(folder: Path, *, like: Path | None = None) -> bool:
             raise
         return False
     with contextlib.suppress(OSError):
-        found = None if like is None else like.stat()
-        if found is not None and found.st_mode & stat.S_IRGRP:
-            os.chown(folder, -1, found.st_gid)
-            folder.chmod(0o770 if found.st_mode & stat.S_IWGRP else 0o750)
+        model = None if like is None else like.stat()
+        if model is not None and model.st_mode & stat.S_IRGRP:
+            os.chown(folder, -1, model.st_gid)
+            folder.chmod(0o770 if model.st_mode & stat.S_IWGRP else 0o750)
     return True
 
 
 def open_private(path: str, flags: int) -> int:
-    """An `opener` for `open`: a new file is for its owner alone."""
+    """An `opener` for `open` that creates files for their owner alone."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def report_exposed(what: str, paths: Sequence[Path], *, beside: bool = False) -> bool:
-    """Warn, once, of those that others on this machine can read, write or lock; True if there are any. What is in a
-    folder that others cannot enter is out of their reach. `beside`: the files whose names begin like the first one's
-    belong to it."""
+    """Warn, once, about paths that other users of this machine can read, write or lock; True if there are any. A path
+    in a folder that they cannot enter is out of their reach. `beside`: files whose names begin with that of the first
+    path belong to it."""
     exposed = [path for path in paths if _is_exposed(path)]
     fresh = [path for path in exposed if str(path) not in _reported]
     if fresh:

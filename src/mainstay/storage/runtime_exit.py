@@ -1,10 +1,10 @@
-"""Leaving a program that has used a bucket.
+"""The exit of a program that has used a bucket.
 
-The client of buckets (obstore) runs its requests on threads of its own. A thread that has handed over an answer still
-has some Python objects to let go of, and needs the interpreter for that. If the interpreter is being finalized by then,
-as in a program that ends right after its last request, the thread is ended in the middle and takes the process down
-with SIGABRT: one short program in four died so. Therefore the exit waits until all of these threads are asleep. That
-takes some ten milliseconds, and never more than a second.
+The bucket client (obstore) runs its requests on threads of its own. After a thread has returned a response, it still
+releases some Python objects and needs the interpreter for that. If the interpreter is being finalized by then, as in a
+program that ends right after its last request, the thread is ended halfway and kills the process with SIGABRT: one
+short program in four died this way. Therefore the exit waits until all of these threads are asleep. That takes about
+ten milliseconds, and never more than a second.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import time
 from functools import cache
 from pathlib import Path
 
-#: how its threads are called
+#: how the names of its threads begin
 _THREADS = "tokio-"
 _TASKS = Path("/proc/self/task")
 _MOST_S = 1.0
 #: where the threads cannot be watched
 _BLIND_S = 0.2
 _STEP_S = 0.002
-#: looks in a row in which all of them were asleep: one that waits for the interpreter gets it between two looks
+#: consecutive checks that find all of them asleep: a thread that waits for the interpreter gets it between two checks
 _CALM_LOOKS = 5
 
 
 @cache
 def settle_at_exit() -> None:
-    """Have the exit of this process wait for the threads of the client. Once is enough."""
+    """Make the exit of this process wait for the client's threads. Once is enough."""
     atexit.register(settle)
 
 
 def settle() -> None:
-    """Wait until the threads of the client are asleep."""
+    """Wait until the client's threads are asleep."""
     until_s = time.monotonic() + _MOST_S
     calm = 0
     while calm < _CALM_LOOKS and time.monotonic() < until_s:
-        time.sleep(_STEP_S)  # which leaves the interpreter to the others
+        time.sleep(_STEP_S)  # leaves the interpreter to the other threads
         asleep = _all_asleep()
         if asleep is None:
             time.sleep(_BLIND_S)
@@ -45,12 +45,12 @@ def settle() -> None:
 
 
 def _all_asleep() -> bool | None:
-    """Whether all threads of the client sleep; None where it cannot be told."""
+    """Whether all threads of the client sleep; None where the system does not show it."""
     if not _TASKS.is_dir():
         return None
     try:
         return not any(_is_awake((task / "stat").read_text()) for task in _TASKS.iterdir())
-    except OSError:  # a thread has ended while it was looked at
+    except OSError:  # a thread ended during the check
         return False
 
 

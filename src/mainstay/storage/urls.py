@@ -1,21 +1,24 @@
-"""From a URL to whatever opens it, and what may be shown of it."""
+"""URLs of storage: their parts, the form that may be shown, and the adapter that opens each scheme."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from ..errors import InvalidInput, MissingExtra
+import msgspec
+
+from ..errors import InvalidInput, MissingExtra, NoAdapter
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
 def shown_url(url: str) -> str:
-    """A store's URL without its secrets: for messages and logs.
+    """A store's URL without its secrets, for messages and logs.
 
     >>> shown_url("postgresql://ann:secret@db/jobs?password=x")
     'postgresql://ann:***@db/jobs'
@@ -24,23 +27,23 @@ def shown_url(url: str) -> str:
     scheme, slashes, rest = head.partition("://")
     if not slashes:
         scheme, _, rest = head.partition(":")
-    who, at, place = rest.rpartition("@")
+    credentials, at, place = rest.rpartition("@")
     if not at:
         return head
-    if not slashes:  # there is no telling a name from a password then
+    if not slashes:  # then a user name cannot be told from a password
         return f"{scheme}:***@{place}"
-    user, colon, _ = who.partition(":")
+    user, colon, _ = credentials.partition(":")
     return f"{scheme}://{user}{':***' if colon else ''}@{place}"
 
 
-#: options of URLs that open something; the rest says where it is, and how to speak to it
+#: options of URLs that are secrets
 _SECRET = frozenset(
     {"secret_access_key", "session_token", "service_account", "token", "account_key", "sas_key", "password"}
 )
 
 
 def bare_url(url: str) -> str:
-    """A URL as it may be stored: all of it but the secrets.
+    """A URL without its secrets and with its other options, for storing it.
 
     >>> bare_url("s3://ours/runs?region=eu-1&secret_access_key=x")
     's3://ours/runs?region=eu-1'
@@ -49,8 +52,8 @@ def bare_url(url: str) -> str:
     """
     head, mark, query = url.partition("?")
     scheme, slashes, rest = head.partition("://")
-    who, at, place = rest.rpartition("@")
-    user, colon, _ = who.partition(":")
+    credentials, at, place = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
     if slashes and at and colon:
         head = f"{scheme}://{user}@{place}"
     kept = "&".join(option for option in query.split("&") if option.partition("=")[0].lower() not in _SECRET)
@@ -58,16 +61,66 @@ def bare_url(url: str) -> str:
 
 
 def split_url(url: str) -> SplitResult:
-    """The parts of a URL; one that has none is refused without its secrets."""
+    """The parts of a URL. The error for a malformed one shows no secrets."""
     try:
         return urlsplit(url)
     except ValueError as error:
         raise InvalidInput("store", f"{shown_url(url)!r} is not a store URL ({error})") from None
 
 
+def options_in(url: str) -> dict[str, str]:
+    """The options of a URL, which follow its question mark.
+
+    >>> options_in("file:jobs?busy_timeout=5s")
+    {'busy_timeout': '5s'}
+    """
+    return dict(parse_qsl(split_url(url).query, keep_blank_values=True))
+
+
+def folder_in(url: str, *, field: str, example: str) -> Path:
+    """The folder that a `file:` URL names."""
+    parts = split_url(url)
+    path = unquote(parts.path)
+    if parts.netloc or not path.strip("/") or parts.fragment:
+        raise InvalidInput(field, f"{shown_url(url)!r} names no folder; write file:///srv/{example}, or file:{example}")
+    return Path(path)
+
+
+class Adapters(msgspec.Struct, frozen=True, kw_only=True):
+    """The adapters of one kind of storage, by the scheme of a URL: our own, and those of an entry point group."""
+
+    noun: str
+    field: str
+    """the parameter that errors name"""
+    example: str
+    """a URL, for errors"""
+    group: str
+    ours: Mapping[str, str]
+    """scheme -> "module:function" """
+    drivers: Mapping[str, str]
+    """a driver that may be missing -> the extra that installs it"""
+
+    async def open(self, url: str) -> Any:
+        """Have the adapter of a URL open it."""
+        scheme = self.scheme_of(url)
+        with driver_needed(scheme, self.drivers):
+            opener = find_adapter(scheme, group=self.group, ours=self.ours)
+            if opener is None:
+                known = known_schemes(group=self.group, ours=self.ours)
+                raise NoAdapter(
+                    self.field, f"no {self.noun} for {scheme!r} (in {shown_url(url)!r}); known schemes: {known}"
+                )
+            return await opener(url, options=options_in(url))
+
+    def scheme_of(self, url: str) -> str:
+        if not isinstance(url, str) or ":" not in url:
+            raise InvalidInput(self.field, f"{url!r} is not a store URL; write one like {self.example!r}")
+        return split_url(url).scheme
+
+
 @contextlib.contextmanager
 def driver_needed(scheme: str, drivers: Mapping[str, str]) -> Iterator[None]:
-    """An adapter's driver is an extra, which may be missing. `drivers` names the extra that brings each."""
+    """Name the extra to install when a driver is missing. `drivers` maps each driver to its extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -80,19 +133,19 @@ def driver_needed(scheme: str, drivers: Mapping[str, str]) -> Iterator[None]:
 
 
 def find_adapter(scheme: str, *, group: str, ours: Mapping[str, str]) -> Any:
-    """What opens stores of a scheme, imported only now; None if nobody does."""
+    """The adapter for a scheme, imported now; None if there is none."""
     if target := ours.get(scheme):
         module, _, name = target.partition(":")
         return getattr(import_module(module), name)
-    entries = [entry for entry in _others(group) if entry.name == scheme]
+    entries = [entry for entry in _entry_points(group) if entry.name == scheme]
     return entries[0].load() if entries else None
 
 
 def known_schemes(*, group: str, ours: Mapping[str, str]) -> str:
-    return ", ".join(sorted({*ours, *(entry.name for entry in _others(group))}))
+    return ", ".join(sorted({*ours, *(entry.name for entry in _entry_points(group))}))
 
 
-def _others(group: str) -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415  # who opens one of ours starts without it
+def _entry_points(group: str) -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # noqa: PLC0415  # our own adapters start without it
 
     return entry_points(group=group)

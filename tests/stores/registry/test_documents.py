@@ -28,7 +28,7 @@ async def snapshot_of(store: JobRegistry, below: VersionedStore) -> list[Line]:
     """Make one, and read what is in it."""
     seen = await store._base.log.head()
     assert seen is not None
-    made = await store._base.home.run(lambda: store._base.roller.snapshot(seen))
+    made = await store._base.home.run(lambda: store._base.snapshots.snapshot(seen))
     assert made is not None
     lines: list[Line] = []
     for key in await below.list_keys(made.head.snapshot):

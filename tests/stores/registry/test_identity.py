@@ -70,7 +70,7 @@ async def test_an_identity_is_made_with_a_registry_and_written_into_everything(
     for _ in range(BLOCK):
         await world.store.insert([world.new()])
     assert isinstance(world.store, JobRegistry)
-    await world.store._base.home.run(world.store._base.roller.settled)
+    await world.store._base.home.run(world.store._base.snapshots.settled)
 
     identity = (await head_of(below))["identity"]
 
@@ -180,7 +180,7 @@ async def test_a_commit_of_another_registry_is_skipped_by_all(
     with caplog.at_level(logging.WARNING, logger="mainstay.stores.registry"):
         jobs = [await new.submit() for _ in range(BLOCK + 3)]
         assert isinstance(new.store, JobRegistry)
-        await new.store._base.home.run(new.store._base.roller.settled)
+        await new.store._base.home.run(new.store._base.snapshots.settled)
 
     assert "log/000000000003" in caplog.text
     assert "it is skipped" in caplog.text
@@ -289,7 +289,7 @@ async def test_a_snapshot_of_another_registry_is_not_read(join: Join, below: Ver
     for _ in range(BLOCK):
         await world.store.insert([world.new()])
     assert isinstance(world.store, JobRegistry)
-    await world.store._base.home.run(world.store._base.roller.settled)
+    await world.store._base.home.run(world.store._base.snapshots.settled)
     [key] = await below.list_keys("snapshot/")
     found = await below.get(key)
     assert found is not None
@@ -297,7 +297,7 @@ async def test_a_snapshot_of_another_registry_is_not_read(join: Join, below: Ver
     forged = packed([encoded({**lines[0][1], "registry": "0" * 32}), *(raw for raw, _ in lines[1:])])
     await below.put(key, forged, found.version)
 
-    with pytest.raises(StoreDamaged, match="it is of another registry"):
+    with pytest.raises(StoreDamaged, match="it belongs to another registry"):
         await join()
 
 

@@ -35,13 +35,13 @@ async def rolled(world: World) -> None:
     """Wait for what is done in the background."""
     store = world.store
     assert isinstance(store, JobRegistry)
-    await store._base.home.run(store._base.roller.settled)
+    await store._base.home.run(store._base.snapshots.settled)
 
 
 async def roll(world: World) -> None:
     store = world.store
     assert isinstance(store, JobRegistry)
-    await store._base.home.run(store._base.roller.roll)
+    await store._base.home.run(store._base.snapshots.roll)
 
 
 async def count(world: World) -> int:

@@ -48,9 +48,9 @@ async def test_a_table_that_is_not_there_is_no_absence_and_can_be_made(tmp_path:
     url = url_of(tmp_path).replace("://registry/", "://nowhere/")
     store = await open_versioned(url)
 
-    with pytest.raises(StoreError, match="no such table; make it first: mainstay store init"):
+    with pytest.raises(StoreError, match="no such table; create it first: mainstay store init"):
         await store.get("a")
-    assert await prepare(url) == ["made the table nowhere"]
+    assert await prepare(url) == ["created the table nowhere"]
     assert await prepare(url) == []
     assert await store.get("a") is None
     await store.close()

@@ -43,9 +43,9 @@ async def test_a_value_that_the_server_does_not_take_is_refused_with_advice(tmp_
 async def test_a_bucket_that_is_not_there_is_said_and_can_be_made(tmp_path: Path) -> None:
     url = f"{server_url('nats')}/nowhere"
 
-    with pytest.raises(StoreError, match="no such bucket; make it first: mainstay store init"):
+    with pytest.raises(StoreError, match="no such bucket; create it first: mainstay store init"):
         await open_versioned(url)
-    assert await prepare(url) == ["made the bucket nowhere"]
+    assert await prepare(url) == ["created the bucket nowhere"]
     assert await prepare(url) == []
 
 

@@ -41,7 +41,7 @@ async def test_no_two_writes_are_alike_byte_for_byte(kind: str, tmp_path: Path) 
     bodies = []
     version = await store.create_if_absent("a", b"same")
     for _ in range(3):
-        found = await store._there("a")
+        found = await store._stored("a")
         assert found is not None
         bodies.append(found[0])
         version = await store.put("a", b"same", str(version))
@@ -54,7 +54,7 @@ async def test_what_is_removed_leaves_a_mark_that_is_used_again(kind: str, tmp_p
     store = await opened(kind, tmp_path)
     version = await store.create_if_absent("a", b"1")
     assert await store.delete("a", str(version))
-    mark = await store._there("a")
+    mark = await store._stored("a")
     listed = await store.list_keys()
     again = await store.create_if_absent("a", b"2")
     found = await store.get("a")
@@ -88,7 +88,9 @@ async def test_a_bucket_that_is_not_there_is_no_absence_and_no_conflict(kind: st
         lambda: store.delete("a", "1"),
         store.list_keys,
     ):
-        with pytest.raises(StoreError, match="no such (bucket|container); make it first: mainstay store init") as told:
+        with pytest.raises(
+            StoreError, match="no such (bucket|container); create it first: mainstay store init"
+        ) as told:
             await call()
         assert not isinstance(told.value, StoreUnavailable)
     await store.close()
@@ -195,4 +197,4 @@ async def test_a_bucket_is_made_or_the_command_for_it_is_said(kind: str, tmp_pat
         with pytest.raises(StoreError, match="gcloud storage buckets create gs://another"):
             await prepare(url)
     else:
-        assert await prepare(url) in (["made the bucket another"], ["made the container another"])
+        assert await prepare(url) in (["created the bucket another"], ["created the container another"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...errors import StoreClosed, StoreError
 from ...storage.keys import check_key
 from ...storage.options import check_options
-from . import Blob, Blobs, Digest, Files
+from . import Blob, Blobs, Files, OutputFile
 
 
 class MemoryBlobs:
@@ -37,10 +37,10 @@ class MemoryBlobs:
         files = self._open()
         return [files[path][0] if path in files else None for path in paths]
 
-    async def digests(self, paths: Sequence[str]) -> list[Digest | StoreError | None]:
+    async def digests(self, paths: Sequence[str]) -> list[OutputFile | StoreError | None]:
         return [_digest(body) if isinstance(body, bytes) else None for body in await self.read(paths)]
 
-    async def save(self, path: str, target: Path) -> Digest | None:
+    async def save(self, path: str, target: Path) -> OutputFile | None:
         found = self._open().get(path)
         if found is None:
             return None
@@ -76,12 +76,12 @@ class MemoryBlobs:
 
     def _open(self) -> dict[str, tuple[bytes, Blob]]:
         if self._closed:
-            raise StoreClosed("the outputs in memory were closed; open them again")
+            raise StoreClosed("memory: was closed; open it again")
         return self._files
 
 
-def _digest(body: bytes) -> Digest:
-    return Digest(len(body), hashlib.sha256(body).hexdigest())
+def _digest(body: bytes) -> OutputFile:
+    return OutputFile(len(body), hashlib.sha256(body).hexdigest())
 
 
 async def open_memory(url: str, *, options: dict[str, str]) -> Blobs:  # noqa: ARG001  # all openers take one

@@ -1,7 +1,7 @@
 """Files as objects of a bucket: S3 and what speaks like it, Google Cloud Storage, Azure Blob; through obstore.
 
-A service shows an object when all of it is there. Big files are sent in parts; those of a sender who died stay hidden,
-and cost money until a lifecycle rule of the bucket ("abort incomplete multipart uploads") removes them.
+A service shows an object only when it is complete. Big files are sent in parts; the parts of a killed sender stay
+hidden, and cost money until a lifecycle rule of the bucket ("abort incomplete multipart uploads") removes them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import obstore
 from ...errors import StoreClosed, StoreError
 from ...storage.buckets import BucketAddress
 from ...storage.keys import check_key
-from ...storage.service_errors import TROUBLE, judge
-from . import Blob, Blobs, Digest, Files
+from ...storage.service_errors import SERVICE_ERRORS
+from . import Blob, Blobs, Files, OutputFile, or_raise
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -30,7 +30,7 @@ _PAGE = 1000
 _PART = 8 * 1024 * 1024
 _MOST_PARTS = 9_000
 _CHUNK = 1024 * 1024
-#: below this, the way to a thread takes longer than hashing
+#: below this size, a switch to a thread takes longer than hashing
 _SMALL = 64 * 1024
 
 
@@ -39,10 +39,10 @@ class ObjectsBlobs:
 
     def __init__(self, address: BucketAddress) -> None:
         self._address = address
-        self._root = f"{address.prefix}/" if address.prefix else ""
-        # a file is written whole or not at all, and again is as good as once: the driver may try again
+        self._root = address.root
+        # a file is written completely or not at all, and twice does no harm: the driver may repeat it
         self._bucket: ObjectStore | None = address.connect(retries=address.tries - 1)
-        #: pages of lists asked for, for whoever wants to know what a look cost
+        #: pages of lists that were requested: the cost of a lookup
         self.lists = 0
 
     @property
@@ -57,39 +57,39 @@ class ObjectsBlobs:
             done = await obstore.put_async(
                 self._open(), self._root + path, source, use_multipart=size > part, chunk_size=part
             )
-        except TROUBLE as error:
+        except SERVICE_ERRORS as error:
             raise self._refused(error, path) from None
         return Blob(size, _tag(done["e_tag"], done["version"]))
 
     async def read(self, paths: Sequence[str]) -> list[bytes | StoreError | None]:
         async def read(path: str) -> bytes | None:
-            found = await self._get(path)
-            return None if found is None else bytes(await found.bytes_async())
+            response = await self._get(path)
+            return None if response is None else bytes(await response.bytes_async())
 
         return await self._each(paths, read)
 
-    async def digests(self, paths: Sequence[str]) -> list[Digest | StoreError | None]:
-        async def digest(path: str) -> Digest | None:
-            found = await self._get(path)
-            return None if found is None else await _drained(found.stream(_CHUNK), None)
+    async def digests(self, paths: Sequence[str]) -> list[OutputFile | StoreError | None]:
+        async def digest(path: str) -> OutputFile | None:
+            response = await self._get(path)
+            return None if response is None else await _drained(response.stream(_CHUNK), None)
 
         return await self._each(paths, digest)
 
-    async def save(self, path: str, target: Path) -> Digest | None:
+    async def save(self, path: str, target: Path) -> OutputFile | None:
         try:
-            found = await self._get(path)
-            return None if found is None else await _drained(found.stream(_CHUNK), target)
-        except TROUBLE as error:
+            response = await self._get(path)
+            return None if response is None else await _drained(response.stream(_CHUNK), target)
+        except SERVICE_ERRORS as error:
             raise self._refused(error, path) from None
 
     async def find(self, folders: Sequence[str]) -> list[Files | StoreError]:
-        """Folders side by side are listed together, unless much else stands between them."""
+        """Neighbouring folders are listed together, unless there is much else between them."""
         groups: dict[str, list[str]] = {}
         for folder in folders:
             groups.setdefault(folder.rpartition("/")[0], []).append(folder)
         inside: dict[str, Files | StoreError] = {}
         above = {parent.rpartition("/")[0] for parent in groups}
-        # pages come one after the other, groups side by side: all at once only if that takes no longer
+        # pages are requested one after the other, groups concurrently: one list for all only if that takes no longer
         if len(groups) > 1 and len(above) == 1:
             await self._find_in(above.pop(), folders, inside, most=max(1, len(groups) // _AT_ONCE))
         if not inside:
@@ -124,7 +124,7 @@ class ObjectsBlobs:
         self.lists += 1
         try:
             found = await obstore.list_with_delimiter_async(self._open(), self._root.rstrip("/") or None)
-        except TROUBLE as error:
+        except SERVICE_ERRORS as error:
             raise self._refused(error, "") from None
         return sorted(prefix.removeprefix(self._root).strip("/") for prefix in found["common_prefixes"])
 
@@ -133,11 +133,9 @@ class ObjectsBlobs:
             try:
                 await obstore.delete_async(self._open(), self._root + path)
             except FileNotFoundError as error:
-                judge(error, scheme=self._address.scheme, place=self.place)
+                self._address.classify(error)
 
-        for answer in await self._each(paths, delete):
-            if isinstance(answer, StoreError):
-                raise answer
+        or_raise(await self._each(paths, delete))
 
     async def close(self) -> None:
         self._bucket = None
@@ -151,13 +149,13 @@ class ObjectsBlobs:
         try:
             return await obstore.get_async(self._open(), self._root + path)
         except FileNotFoundError as error:
-            judge(error, scheme=self._address.scheme, place=self.place)
+            self._address.classify(error)
             return None
 
     async def _find_in(
         self, parent: str, folders: Sequence[str], inside: dict[str, Files | StoreError], *, most: int | None
     ) -> None:
-        """By one listing of what is above them; not at all if that has more pages than `most`."""
+        """By one listing of their parent; not at all if that has more pages than `most`."""
         found: dict[str, Files] = {folder: {} for folder in folders}
         pages = 0
         try:
@@ -185,41 +183,41 @@ class ObjectsBlobs:
                 self.lists += not first
                 first = False
                 yield [(f["path"][cut:], Blob(f["size"], _tag(f["e_tag"], f["version"]))) for f in page]
-        except TROUBLE as error:
+        except SERVICE_ERRORS as error:
             raise self._refused(error, folder) from None
 
     async def _each(
-        self, items: Sequence[str], ask: Callable[[str], Awaitable[A | None]]
+        self, items: Sequence[str], request: Callable[[str], Awaitable[A | None]]
     ) -> list[A | StoreError | None]:
-        """All of them, a few at a time: as many tasks as are at work, however many there are to do."""
+        """Send all requests with a limited number of tasks."""
         self._open()
-        answers: list[A | StoreError | None] = [None] * len(items)
+        results: list[A | StoreError | None] = [None] * len(items)
         todo = iter(enumerate(items))
 
         async def work() -> None:
-            for place, item in todo:
+            for index, item in todo:
                 try:
-                    answers[place] = await ask(item)
-                except TROUBLE as error:
-                    answers[place] = self._refused(error, item)
+                    results[index] = await request(item)
+                except SERVICE_ERRORS as error:
+                    results[index] = self._refused(error, item)
                 except StoreError as error:
-                    answers[place] = error
+                    results[index] = error
 
-        async with asyncio.TaskGroup() as workers:
+        async with asyncio.TaskGroup() as tasks:
             for _ in range(min(_AT_ONCE, len(items))):
-                workers.create_task(work())
-        return answers
+                tasks.create_task(work())
+        return results
 
     def _refused(self, error: Exception, path: str) -> StoreError:
         try:
-            kind = judge(error, scheme=self._address.scheme, place=self.place)
-        except StoreError as told:
-            return told
-        return StoreError(f"{self.place}: {path} is {kind}, which was not to be expected; try again")
+            answer = self._address.classify(error)
+        except StoreError as translated:
+            return translated
+        return StoreError(f"{self.place}: the service reports {path} as {answer}, which is unexpected here; try again")
 
 
-async def _drained(stream: Any, target: Path | None) -> Digest:
-    """Read it all, a piece at a time; into a file, if there is one."""
+async def _drained(stream: Any, target: Path | None) -> OutputFile:
+    """Read a stream to its end, piece by piece; into a file, if there is one."""
     digest, size = hashlib.sha256(), 0
     file = target.open("wb") if target else None
     try:
@@ -228,14 +226,14 @@ async def _drained(stream: Any, target: Path | None) -> Digest:
             if file is None and len(piece) < _SMALL:
                 digest.update(piece)
             else:
-                await asyncio.to_thread(_taken, piece, digest, file)
+                await asyncio.to_thread(_digest_and_write, piece, digest, file)
     finally:
         if file:
             file.close()
-    return Digest(size, digest.hexdigest())
+    return OutputFile(size, digest.hexdigest())
 
 
-def _taken(piece: Any, digest: Any, file: Any) -> None:
+def _digest_and_write(piece: Any, digest: Any, file: Any) -> None:
     digest.update(piece)
     if file:
         file.write(piece)

@@ -1,7 +1,7 @@
-"""The memory store: the whole port in dictionaries, for tests and for jobs nobody would miss.
+"""The memory store: the whole port in dictionaries, for tests and for jobs that may be lost.
 
-Place: an adapter of `mainstay.stores`. Start from `MemoryStore`; `open_memory` answers to `memory:`.
-`rows` keeps the tables and their indexes, `store` the operations on them, `wake` the subscriptions.
+Place: an adapter of `mainstay.stores`. Start from `MemoryStore`; `open_memory` opens `memory:`.
+`rows` has the tables and their indexes, `store` the operations on them, `wake` the subscriptions.
 """
 
 from .store import MemoryStore, open_memory

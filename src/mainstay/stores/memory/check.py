@@ -1,4 +1,4 @@
-"""What only the store itself can see: indexes that disagree with the rows."""
+"""The check of the indexes against the rows."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ def check(rows: Rows, limits: dict[str, int], chain: Chain, now_ms: int, *, repa
 
 
 def _stray_events(rows: Rows, repair: bool) -> list[Violation]:
-    found = []
+    violations = []
     for job_id, events in list(rows.events.items()):
         if job_id in rows.jobs or any(event.flag == "tombstone" for event in events):
             continue
-        found.append(
+        violations.append(
             Violation(
                 code="stray_events",
-                message=f"{len(events)} events of a job that is not there, and no tombstone",
+                message=f"there are {len(events)} events but no such job, and no tombstone",
                 job_id=job_id,
-                repaired="removed them" if repair else None,
+                repaired="the events were removed" if repair else None,
             )
         )
         if repair:
             rows.touch(job_id)
             del rows.events[job_id]
-    return found
+    return violations
 
 
 def _uniqueness(rows: Rows) -> list[Violation]:
     holders: dict[str, str] = {}
-    found = []
+    violations = []
     for job in rows.jobs.values():
         if job.unique_key is None or is_settled(job):
             continue
         first = holders.setdefault(job.unique_key, job.id)
         if first != job.id:
             message = f"unique key {job.unique_key!r} is held by job {first} as well; cancel one of them"
-            found.append(Violation(code="duplicate_unique", message=message, job_id=job.id))
-    return found
+            violations.append(Violation(code="duplicate_unique", message=message, job_id=job.id))
+    return violations
 
 
 def _counts(rows: Rows, repair: bool) -> list[Violation]:
@@ -58,34 +58,33 @@ def _counts(rows: Rows, repair: bool) -> list[Violation]:
     for job in rows.jobs.values():
         if job.parent is None:
             counted.setdefault(job.queue, Counter())[job.status] += 1
-    found = []
+    violations = []
     for queue in sorted({*counted, *rows.counts}):
         truth = counted.get(queue, Counter())
         if rows.counts[queue] == truth:
             continue
-        message = f"queue {queue!r} counts {dict(rows.counts[queue])}, but holds {dict(truth)}"
-        found.append(Violation(code="tally_wrong", message=message, repaired="counted again" if repair else None))
+        message = f"queue {queue!r} counts {dict(rows.counts[queue])} but has {dict(truth)}"
+        violations.append(Violation(code="tally_wrong", message=message, repaired="recounted" if repair else None))
         if repair:
             rows.counts[queue] = truth
-    return found
+    return violations
 
 
 def _stranded(rows: Rows, limits: dict[str, int], repair: bool) -> list[Violation]:
-    found = []
+    violations = []
     for key, queue in list(rows.stranded(limits)):
-        message = f"concurrency key {key!r} has a free slot, but no blocked job of queue {queue!r} was let through"
-        found.append(
-            Violation(code="key_stranded", message=message, repaired="let the next one through" if repair else None)
-        )
+        message = f"jobs of queue {queue!r} wait for the concurrency key {key!r}, which has a free slot"
+        done = "the best of them is ready again" if repair else None
+        violations.append(Violation(code="key_stranded", message=message, repaired=done))
         if repair:
             free = rows.free_slots(key, limits)
             rows.freed[key] = len(rows.jobs) if free is None else free
-    return found
+    return violations
 
 
 def _missed_ends(rows: Rows, repair: bool) -> list[Violation]:
-    """Somebody waits for a job that has settled or is gone. Who waited moves on when this operation ends."""
-    found = []
+    """Jobs that wait for a job that has settled or is gone. A repair moves them on when this operation ends."""
+    violations = []
     for on, waiters in list(rows.waits.open.items()):
         row = rows.jobs.get(on)
         if row is not None and not is_settled(row):
@@ -93,25 +92,25 @@ def _missed_ends(rows: Rows, repair: bool) -> list[Violation]:
         status = GONE if row is None else row.status
         done = "they moved on" if repair else None
         message = f"{len(waiters)} jobs wait for it, and it {'was' if row is None else 'is'} {status}"
-        found.append(Violation(code="wait_missed", message=message, job_id=on, repaired=done))
+        violations.append(Violation(code="wait_missed", message=message, job_id=on, repaired=done))
         if repair:
             rows.waits.settled(on, status)
-    return found
+    return violations
 
 
 def _stranded_waits(rows: Rows, chain: Chain, now_ms: int, repair: bool) -> list[Violation]:
-    found = []
+    violations = []
     for job in list(rows.jobs.values()):
         if not is_waiting(job) or rows.waits.left.get(job.id):
             continue
         done = None
         if repair:
-            there = (rows.jobs.get(on) for on in rows.waits.on.get(job.id, ()))
-            awaited = [(each.id, each.status) for each in there if each is not None and is_settled(each)]
+            dependencies = (rows.jobs.get(on) for on in rows.waits.on.get(job.id, ()))
+            awaited = [(each.id, each.status) for each in dependencies if each is not None and is_settled(each)]
             moved = stranded_move(job, awaited, now_ms=now_ms, chain=chain)
             if moved is not None:
                 rows.write(moved.job, moved.events, now_ms)
                 done = f"it is {moved.job.status} now"
         message = "it waits for other jobs, and there is none left to wait for"
-        found.append(Violation(code="wait_stranded", message=message, job_id=job.id, repaired=done))
-    return found
+        violations.append(Violation(code="wait_stranded", message=message, job_id=job.id, repaired=done))
+    return violations

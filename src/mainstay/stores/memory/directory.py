@@ -12,21 +12,21 @@ from ..violations import bad_lead
 
 
 class LeadershipTable:
-    """Who leads what, under which epoch."""
+    """The leaderships, each with its holder and epoch."""
 
     def __init__(self, current: dict[str, Leadership]) -> None:
         self._current = current
 
     def lead(self, name: str, session: str, ttl_s: float, lease_ms: int) -> Leadership:
         current = self._current.get(name)
-        # one that ends later than its holder can have asked for is not waited for: there would be no leader until then
+        # a lead that ends later than its holder can have requested is taken over: there would be no leader until then
         latest_ms = lease_ms + 2 * round(ttl_s * 1000)
         if current is not None and current.holder != session and lease_ms < current.until_ms <= latest_ms:
             return current
         epoch = 1 if current is None else current.epoch + (current.holder != session)
-        taken = Leadership(name=name, holder=session, epoch=epoch, until_ms=lease_ms + round(ttl_s * 1000))
-        self._current[name] = taken
-        return taken
+        lead = Leadership(name=name, holder=session, epoch=epoch, until_ms=lease_ms + round(ttl_s * 1000))
+        self._current[name] = lead
+        return lead
 
     def resign(self, lead: Leadership) -> None:
         current = self._current.get(lead.name)
@@ -34,34 +34,30 @@ class LeadershipTable:
             # the epoch stays on record: the next leader's must be higher
             self._current[lead.name] = msgspec.structs.replace(current, holder="", until_ms=0)
 
-    def holder(self, name: str) -> str:
-        current = self._current.get(name)
-        return "" if current is None else current.holder
-
     def current(self, name: str) -> Leadership | None:
         return self._current.get(name)
 
     def leading(self, name: str, lease_ms: int) -> str | None:
-        """Who leads at this moment."""
-        found = self._current.get(name)
-        if found is None or not found.holder or not lease_ms < found.until_ms <= lease_ms + LONGEST_LEAD_MS:
+        """The session that leads at this moment."""
+        current = self._current.get(name)
+        if current is None or not current.holder or not lease_ms < current.until_ms <= lease_ms + LONGEST_LEAD_MS:
             return None
-        return found.holder
+        return current.holder
 
     def check(self, lease_ms: int, *, repair: bool) -> list[Violation]:
-        """Leads that end too far ahead."""
-        wrong = [lead for lead in self._current.values() if lead.until_ms > lease_ms + LONGEST_LEAD_MS]
+        """Leads that end too far in the future."""
+        bad = [lead for lead in self._current.values() if lead.until_ms > lease_ms + LONGEST_LEAD_MS]
         if repair:
-            for lead in wrong:
+            for lead in bad:
                 self.resign(lead)
-        return [bad_lead(lead.name, lead.holder, lead.until_ms, repaired=repair) for lead in wrong]
+        return [bad_lead(lead.name, lead.holder, lead.until_ms, repaired=repair) for lead in bad]
 
     def holders(self) -> set[str]:
-        """The sessions that lead anything."""
+        """The sessions that hold a leadership."""
         return {lead.holder for lead in self._current.values() if lead.holder}
 
     def depose(self, session: str) -> None:
-        """A session is dead: whatever it leads is free."""
+        """End every leadership of a dead session."""
         for lead in list(self._current.values()):
             if lead.holder == session:
                 self.resign(lead)
@@ -73,13 +69,12 @@ class LeadershipTable:
         current = self._current.get(lead.name)
         if current is None or (current.holder, current.epoch) != (lead.holder, lead.epoch):
             raise NotLeader(
-                f"session {lead.holder} led {lead.name!r} in epoch {lead.epoch}, which is over; "
-                "nothing was written. Stop leading, and ask for leadership again"
+                f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
             )
 
 
 class ScheduleTable:
-    """Schedules, and every tick that was turned into jobs."""
+    """Schedules, and the ticks that have submitted their jobs."""
 
     def __init__(self, schedules: dict[str, Schedule], ticks: dict[tuple[str, int], None]) -> None:
         self._all = schedules
@@ -109,12 +104,12 @@ class ScheduleTable:
 
     def ticked(self, name: str, at_ms: int) -> bool:
         known = self._all.get(name)
-        # older ticks were forgotten: then the last one decides
+        # older ticks were removed: then the last one decides
         forgotten = known is not None and at_ms < (known.last_tick_ms or 0) - TICKS_KEPT_MS
         return forgotten or (name, at_ms) in self._ticks
 
     def forget_ticks(self) -> None:
-        """Those so old that `ticked` needs them no more."""
+        """Remove ticks that are too old for `ticked` to need them."""
         for name, at_ms in list(self._ticks):
             known = self._all.get(name)
             if known is not None and at_ms < (known.last_tick_ms or 0) - TICKS_KEPT_MS:

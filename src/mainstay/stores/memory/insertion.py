@@ -1,4 +1,4 @@
-"""The door: which of some new jobs come in, and which were there before."""
+"""Inserting jobs: which are new, and which stand for an existing job."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ Keys = dict[KeyName, tuple[Key, str]]
 
 
 class InsertPlan:
-    """A plan for one insert: nothing is written before all of it is known to be good."""
+    """A plan for one insert: nothing is written before every job is accepted."""
 
     def __init__(self, rows: Rows, keys: Keys, now_ms: int, *, settling: str | None = None) -> None:
         self._rows = rows
         self._settling = settling
-        """a job that settles in the same write: its unique key is free by then"""
+        """a job that settles in the same write, which frees its unique key"""
         self._keys = keys
         self._now_ms = now_ms
         self._new: dict[str, NewJob] = {}
         self._new_keys: Keys = {}
         self._new_unique: dict[str, str] = {}
         self._stands: dict[str, str] = {}
-        """new job -> the one that was there before and stands for it"""
+        """new job -> the existing job that stands for it"""
         self._after: dict[str, list[str]] = {}
 
     def plan(self, jobs: Sequence[NewJob]) -> list[InsertResult]:
-        """Decide on each; raises for the first that cannot be."""
-        made = []
+        """Decide on each; raises for the first that is refused."""
+        results = []
         for index, new in enumerate(jobs):
-            found = self._decide(index, new)
-            if not found.created:
+            result = self._decide(index, new)
+            if not result.created:
                 if new.must_be_new:
-                    raise already_there(index, found.id)
-                self._stands[new.job.id] = found.id
-            made.append(found)
-        return made
+                    raise already_there(index, result.id)
+                self._stands[new.job.id] = result.id
+            results.append(result)
+        return results
 
     def write(self) -> None:
         rows = self._rows
@@ -64,8 +64,8 @@ class InsertPlan:
 
     def _decide(self, index: int, new: NewJob) -> InsertResult:
         job = new.job
-        if new.key is not None and (found := self._by_key(new.key)) is not None:
-            key, existing = found
+        if new.key is not None and (held := self._by_key(new.key)) is not None:
+            key, existing = held
             if key.content != new.key.content:
                 raise key_conflict(index, new.key, existing)
             return InsertResult(existing, False, "key")
@@ -95,8 +95,8 @@ class InsertPlan:
 
     def _by_key(self, key: Key) -> tuple[Key, str] | None:
         name = (key.scope, key.name)
-        found = self._new_keys.get(name) or self._keys.get(name)
-        return found if found is not None and found[0].until_ms > self._now_ms else None
+        held = self._new_keys.get(name) or self._keys.get(name)
+        return held if held is not None and held[0].until_ms > self._now_ms else None
 
     def _by_unique(self, job: Job) -> str | None:
         if job.unique_key is None:

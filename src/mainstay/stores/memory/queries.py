@@ -1,4 +1,4 @@
-"""Which rows a query means."""
+"""Pages of the rows that match a query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..query_filter import matches
 
 
 def page(jobs: Mapping[str, Job], ids: Sequence[str], query: Query, cursor: str | None, limit: int) -> Page:
-    """One page of what matches; `ids` is sorted. The cursor is the last id of the page before."""
+    """One page of matching rows; `ids` is sorted. The cursor is the last id of the previous page."""
     if limit < 1:
         raise InvalidInput("limit", "a page has at least one row")
     if cursor is not None:

@@ -1,4 +1,4 @@
-"""Ids in order of a number: what an index is to a database."""
+"""Ids in order of a number: an index of the memory store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 class RankedIds:
     """Ids by (number, id), smallest first.
 
-    Removal only forgets the id; its entry leaves the heap when it surfaces, or when forgotten entries
-    outnumber live ones, so every operation is logarithmic over time.
+    Removal only drops the id; its entry leaves the heap when it reaches the top, or when dropped entries outnumber live
+    ones, so every operation is logarithmic on average.
 
     >>> line = RankedIds()
     >>> line.put("b", 2); line.put("a", 1); line.put("b", 0)

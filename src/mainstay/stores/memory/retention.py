@@ -1,4 +1,4 @@
-"""What retention takes away."""
+"""Retention: removing settled jobs and old events."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .rows import Rows
 
 
 def trim_jobs(rows: Rows, policy: TrimPolicy, now_ms: int) -> tuple[int, bool]:
-    """Remove settled jobs with their units; how many, and whether the batch was full."""
+    """Remove settled jobs with their units. Returns the number of jobs, and whether the batch was full."""
     removed = 0
-    for job in list(_going(rows, policy, now_ms)):
+    for job in list(_removable(rows, policy, now_ms)):
         if removed == policy.batch:
             return removed, True
         for row in rows.family(job):
@@ -25,10 +25,11 @@ def trim_jobs(rows: Rows, policy: TrimPolicy, now_ms: int) -> tuple[int, bool]:
 
 
 def trim_events(rows: Rows, policy: TrimPolicy, now_ms: int) -> tuple[int, bool]:
-    """Shorten long histories. The row keeps where the rest begins, so that its chain stays checkable."""
+    """Remove the oldest events of long histories. The row records where the rest begins, so that its chain can still be
+    checked."""
     if policy.keep_events is None:
         return 0, False
-    # the newest stays whatever the policy says: the row is checked against it
+    # the newest event always stays: the row is checked against it
     keep = max(policy.keep_events, 1)
     removed = shortened = 0
     for job_id in list(rows.ids):
@@ -48,7 +49,7 @@ def trim_events(rows: Rows, policy: TrimPolicy, now_ms: int) -> tuple[int, bool]
     return removed, False
 
 
-def _going(rows: Rows, policy: TrimPolicy, now_ms: int) -> Iterator[Job]:
+def _removable(rows: Rows, policy: TrimPolicy, now_ms: int) -> Iterator[Job]:
     """Settled jobs, oldest first, that are too old or too many."""
     excess = _excess(rows, policy)
     for job_id in rows.ids:
@@ -69,7 +70,7 @@ def _too_old(job: Job, policy: TrimPolicy, now_ms: int) -> bool:
 
 
 def _excess(rows: Rows, policy: TrimPolicy) -> set[str]:
-    """Per status with a count: everything but the newest so many."""
+    """Jobs beyond the number that the policy keeps of each status, the newest first."""
     left = dict(policy.keep_count)
     excess: set[str] = set()
     if not left:

@@ -19,9 +19,9 @@ from .waits import Waits
 
 
 class Rows:
-    """Jobs and events, with every index the port's questions need.
+    """Jobs and events, with every index that the port needs.
 
-    What a write leads to gathers in `woken`, `freed`, `waits.over` and `written` until the operation ends.
+    The consequences of a write collect in `woken`, `freed`, `waits.over` and `written` until the operation ends.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Rows:
         self.expiring = RankedIds()
         self.blocked: defaultdict[str, defaultdict[str, RankedIds]] = defaultdict(lambda: defaultdict(RankedIds))
         self.routed: defaultdict[str, defaultdict[str, RankedIds]] = defaultdict(lambda: defaultdict(RankedIds))
-        """by queue and route: rows whose task a session of their queue does not have"""
+        """by queue and route: rows whose task is missing in a session of their queue"""
         self.slots: defaultdict[str, set[str]] = defaultdict(set)
         self.held: defaultdict[str, set[str]] = defaultdict(set)
         self.kinds: defaultdict[str, set[str]] = defaultdict(set)
-        """jobs of all kinds but `task`, which are few among very many tasks"""
+        """jobs of all kinds except `task`: few among very many tasks"""
         self.unique: dict[str, str] = {}
         self.units: defaultdict[str, set[str]] = defaultdict(set)
         self.open_units: Counter[str] = Counter()
@@ -48,8 +48,8 @@ class Rows:
         self.written: list[Written] = []
         self.freed: Counter[str] = Counter()
         self.waits = Waits()
-        self.touch: Callable[[str], None] = _nobody
-        """told of a job before its row or its events are changed"""
+        self.touch: Callable[[str], None] = lambda _: None
+        """called with the id of a job before its row or its events change"""
 
     def write(self, after: Job, events: Sequence[Event], now_ms: int) -> None:
         """Insert or replace one row, and append its events."""
@@ -76,7 +76,7 @@ class Rows:
             self.waits.settled(after.id, after.status)
 
     def remove(self, job: Job, left: Sequence[Event] = ()) -> None:
-        """Forget a row and its events; `left` stays."""
+        """Remove a row and its events; the events `left` stay."""
         self.touch(job.id)
         del self.jobs[job.id]
         del self.ids[bisect_left(self.ids, job.id)]
@@ -91,8 +91,8 @@ class Rows:
         self.waits.settled(job.id, GONE)
 
     def place(self, rows: Mapping[str, Job | None]) -> None:
-        """Have rows be as somebody else left them (None: gone), with nothing following from it. All at once: one may
-        have what another lets go of."""
+        """Set rows to a given state (None: gone), without any consequences. All at once: one row may take over what
+        another releases."""
         for job_id in rows:
             if (before := self.jobs.pop(job_id, None)) is not None:
                 self._unindex(before)
@@ -108,15 +108,15 @@ class Rows:
         return [job, *(self.jobs[unit] for unit in sorted(self.units.get(job.id, ())))]
 
     def free_slots(self, key: str, limits: dict[str, int]) -> int | None:
-        """How many more rows of a key may be held; None without a limit."""
+        """The free slots of a key; None without a limit."""
         most = limits.get(key)
         return None if most is None else max(most - len(self.slots.get(key, ())), 0)
 
     def promote_blocked(self, limits: dict[str, int], now_ms: int) -> None:
-        """Let blocked rows compete again for the slots that came free.
+        """Make blocked rows ready for the slots that became free.
 
-        The best of *each* queue gets ready, because the best of all may stand in a paused queue or in
-        one that nobody serves; at the claim the key is counted again.
+        The best of *each* queue becomes ready, because the best of all may be in a paused queue or in one without
+        workers; the claim counts the key again.
         """
         while self.freed:
             key, n = self.freed.popitem()
@@ -130,7 +130,7 @@ class Rows:
                     self.write(msgspec.structs.replace(row, lane=Lane.READY), (), now_ms)
 
     def follow_waits(self, chain: Chain, now_ms: int) -> None:
-        """Move on whoever waited for what settled, and whoever waited for those."""
+        """Move on the jobs that waited for settled jobs, and those that waited for them."""
         over = self.waits.over
         while over:
             on, status = over.popleft()
@@ -142,7 +142,7 @@ class Rows:
                     self.write(moved.job, moved.events, now_ms)
 
     def stranded(self, limits: dict[str, int]) -> Iterator[tuple[str, str]]:
-        """(key, queue) where blocked rows wait though a slot is free and nobody is ready to take it."""
+        """(key, queue) with blocked rows although the key has a free slot and no ready row."""
         for key, lines in self.blocked.items():
             if self.free_slots(key, limits) == 0:
                 continue
@@ -166,12 +166,12 @@ class Rows:
         )
 
     def _comes_first(self, job: Job, now_ms: int) -> bool:
-        """Whether no other row of its queue that waits for a time comes sooner."""
+        """Whether it is due before every other waiting row of its queue."""
         first = self.due[job.queue].first()
         return first is None or job.due_ms <= first[0] or first[0] <= now_ms
 
     def count_moves(self, events: Iterable[Event]) -> None:
-        """Count moves that somebody else made, for the rates."""
+        """Count moves of other processes, for the rates."""
         for event in events:
             self._rate(entered([event]), event.at_ms)
 
@@ -243,10 +243,6 @@ class Rows:
             del self.unit_counts[job.parent]
         if not is_settled(job):
             _less(self.open_units, job.parent)
-
-
-def _nobody(_: str) -> None:
-    """Nobody wants to know."""
 
 
 def _discard(index: defaultdict[str, set[str]], name: str, job_id: str) -> None:

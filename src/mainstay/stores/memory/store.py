@@ -1,7 +1,7 @@
 """MemoryStore: the operations of the port over `Rows`.
 
-One lock around each operation makes it atomic between threads. Within an operation everything that can
-be refused is refused before the first write, so nothing ever needs undoing.
+One lock around each operation makes it atomic between threads. An operation refuses whatever it refuses before its
+first write, so nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from .wake import MemoryWake, WakeHub
 
 
 class MemoryStore:
-    """Jobs in memory: gone with the process, otherwise like any store.
+    """Jobs in memory: lost with the process, otherwise like any store.
 
-    Safe to use from several tasks and threads. Nothing to configure; tests pass a `VirtualClock`.
+    Safe to use from several tasks and threads. Tests pass a `VirtualClock`.
 
     >>> import asyncio
     >>> store = MemoryStore()
@@ -99,15 +99,15 @@ class MemoryStore:
 
     @contextmanager
     def _reading(self) -> Iterator[int]:
-        """One atomic step; gives the time it happens at."""
+        """One atomic step; yields its time."""
         with self._lock:
             if self._closed:
-                raise StoreClosed("this memory store was closed; make a new one")
+                raise StoreClosed("this memory store was closed; open a new one")
             yield self.clock.now_ms()
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
-        """An atomic step that, when done, moves on who waited, passes on free slots and wakes whom it concerns."""
+        """An atomic step. At its end, it moves on waiting jobs, passes on free slots and wakes subscribers."""
         with self._reading() as now_ms:
             yield now_ms
             rows = self._rows
@@ -125,7 +125,7 @@ class MemoryStore:
     # jobs -------------------------------------------------------------------------------------------
 
     def durability_of(self, level: Durability) -> str:
-        raise refused(level, "this store keeps jobs in memory, and they are gone with the process")
+        raise refused(level, "this store keeps jobs in memory, and loses them with the process")
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if durability is not None:
@@ -134,10 +134,10 @@ class MemoryStore:
             return self._insert(jobs, now_ms)
 
     def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[InsertResult]:
-        entry = InsertPlan(self._rows, self._keys, now_ms)
-        made = entry.plan(jobs)
-        entry.write()
-        return made
+        plan = InsertPlan(self._rows, self._keys, now_ms)
+        results = plan.plan(jobs)
+        plan.write()
+        return results
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         with self._reading():
@@ -171,10 +171,10 @@ class MemoryStore:
                 elif (job := self._take(best, session, now_ms)) is not None:
                     taken.append(job)
             for row in late:
-                # out of the way for this claim only: it is the sweeper's to end
+                # skipped by this claim only: the sweeper ends it
                 self._rows.ready[row.queue].put(row.id, row.rank)
             for job in taken:
-                # rows that got ready in this very step and were taken by it need nobody else
+                # rows that became ready in this step and were claimed by it need no other worker
                 topic = f"queue:{job.queue}"
                 if self._rows.woken[topic] > 0:
                     self._rows.woken[topic] -= 1
@@ -184,7 +184,7 @@ class MemoryStore:
         return [session for session in self._sessions.values() if not session.dead]
 
     def _bring_back(self, queue: str, tasks: Mapping[str, object] | None, n: int, now_ms: int) -> None:
-        """Make routed rows ready that the session can run, as many as it asks for."""
+        """Make routed rows ready that the session can run, up to n."""
         if queue not in self._rows.routed or self._is_paused(queue):
             return
         for route, line in list(self._rows.routed[queue].items()):
@@ -196,7 +196,8 @@ class MemoryStore:
                 self._rows.write(msgspec.structs.replace(self._rows.jobs[best[1]], lane=Lane.READY), (), now_ms)
 
     def _route(self, row: Job, now_ms: int) -> None:
-        """Put a row where only sessions that have its task look, and wake all: which of them have it is not known."""
+        """Move a row to the lane for sessions that have its task, and wake all: it is not known which of them have
+        it."""
         self._rows.write(msgspec.structs.replace(row, lane=Lane.ROUTED), (), now_ms)
         self._rows.woken[f"queue:{row.queue}"] += EVERYBODY
         self._offers.warn(row)
@@ -211,11 +212,11 @@ class MemoryStore:
             except InvalidTransition:
                 rows.write(msgspec.structs.replace(row, lane=Lane.ASIDE), (), now_ms)
                 continue
-            # a unit waits in its claimable state: no move, it only gets into line
+            # a unit waits in its claimable state: it only changes lanes
             rows.write(msgspec.structs.replace(moved.job, lane=Lane.READY), moved.events, now_ms)
 
     def _best(self, queues: Sequence[str]) -> Job | None:
-        """The row that goes first over all the queues."""
+        """The first row over all the queues."""
         heads = []
         for queue in queues:
             if self._is_paused(queue):
@@ -253,36 +254,36 @@ class MemoryStore:
         if row is None:
             return ChangeResult(outcome)
         if outcome == "stale":
-            seen = self._refusals.get(row.id, {})
-            if change.before.token not in seen:
-                self._refusals[row.id] = {**seen, change.before.token: refusal(change, now_ms)}
+            known = self._refusals.get(row.id, {})
+            if change.before.token not in known:
+                self._refusals[row.id] = {**known, change.before.token: refusal(change, now_ms)}
         if outcome != "applied":
             return ChangeResult(outcome, row)
         after = landed(row, change)
         if self._takes_unique(row, after):
             return ChangeResult("conflict", row)
-        entry = InsertPlan(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
+        plan = InsertPlan(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
         try:
-            entry.plan(change.spawn)
+            plan.plan(change.spawn)
         except (Conflict, InvalidInput):
             return ChangeResult("conflict", row)
         rows.write(after, change.events, now_ms)
-        entry.write()
+        plan.write()
         last = may_be_last(row, after) and not rows.open_units.get(after.parent or "")
         if last and (moved := parent_move(rows.jobs.get(after.parent or ""), change, now_ms, self.chain)):
             rows.write(moved.job, moved.events, now_ms)
         return ChangeResult(outcome, after, last)
 
     def _since(self, change: Change) -> Sequence[Event]:
-        """The stored events after the row the change was made from; most often there are none."""
-        seen, events = change.before.version, self._rows.events.get(change.before.id, [])
-        if not events or events[-1].seq <= seen:
+        """The stored events since the row that the change was decided on; usually none."""
+        version, events = change.before.version, self._rows.events.get(change.before.id, [])
+        if not events or events[-1].seq <= version:
             return ()
-        start = bisect_right(events, seen, key=lambda event: event.seq)
+        start = bisect_right(events, version, key=lambda event: event.seq)
         return events[start : start + SINCE]
 
     def _takes_unique(self, row: Job, after: Job) -> bool:
-        """Whether a settled job would come back while another one holds its unique key."""
+        """Whether a settled job would become unsettled while another job holds its unique key."""
         if after.unique_key is None or not is_settled(row) or is_settled(after):
             return False
         return after.unique_key in self._rows.unique
@@ -299,14 +300,14 @@ class MemoryStore:
 
     async def due(self, queues: Sequence[str]) -> int | None:
         with self._reading():
-            # a paused queue gives nothing when the time comes; whoever resumes it wakes its workers
+            # a paused queue releases no jobs; resuming it wakes its workers
             open_queues = [queue for queue in queues if not self._is_paused(queue)]
             times = [first[0] for queue in open_queues if (first := self._rows.due[queue].first()) is not None]
-            # who waits for other jobs waits for no time
+            # a job that waits for other jobs has no due time
             return min((at for at in times if at != AWAITS_MS), default=None)
 
     def next_expiry(self) -> int | None:
-        """When the next unsettled row has to be looked at; None if none does. For tests that move the clock."""
+        """When the next unsettled row expires; None if none does. For tests that move the clock."""
         with self._reading():
             first = self._rows.expiring.first()
             return None if first is None else first[0]
@@ -315,16 +316,16 @@ class MemoryStore:
         with self._writing() as now_ms:
             self._declare_dead()
             rows = self._rows
-            found: dict[str, Overdue] = {}
+            overdue: dict[str, Overdue] = {}
             for session in sorted(rows.held):
                 holder = self._sessions.get(session)
                 if holder is None or holder.dead:
-                    found.update(
+                    overdue.update(
                         (job_id, Overdue(rows.jobs[job_id], "session")) for job_id in sorted(rows.held[session])
                     )
             for job_id in rows.expiring.until(now_ms):
-                found.setdefault(job_id, Overdue(rows.jobs[job_id], "time"))
-            return list(found.values())[:limit]
+                overdue.setdefault(job_id, Overdue(rows.jobs[job_id], "time"))
+            return list(overdue.values())[:limit]
 
     def _declare_dead(self) -> None:
         now = self.clock.lease_ms()
@@ -386,24 +387,24 @@ class MemoryStore:
             self._leaders.fence(lead)
             jobs, more_jobs = trim_jobs(self._rows, policy, now_ms)
             events, more_events = trim_events(self._rows, policy, now_ms)
-            over = [name for name, (key, _) in self._keys.items() if key.until_ms <= now_ms]
-            for name in over[: policy.batch]:
+            expired = [name for name, (key, _) in self._keys.items() if key.until_ms <= now_ms]
+            for name in expired[: policy.batch]:
                 del self._keys[name]
             self._forget_refusals()
             self._schedules.forget_ticks()
-            more = more_jobs or more_events or len(over) > policy.batch
-            return Trimmed(jobs, events, min(len(over), policy.batch), more)
+            more = more_jobs or more_events or len(expired) > policy.batch
+            return Trimmed(jobs, events, min(len(expired), policy.batch), more)
 
     async def delete(
         self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
     ) -> list[Deletion]:
         with self._writing() as now_ms:
-            answers = [self._delete(job_id, actor, reason, versions, now_ms) for job_id in ids]
+            results = [self._delete(job_id, actor, reason, versions, now_ms) for job_id in ids]
             self._forget_refusals()
-            return answers
+            return results
 
     def _forget_refusals(self) -> None:
-        """Those of jobs that are gone."""
+        """Remove the refusals of missing jobs."""
         for job_id in [job_id for job_id in self._refusals if job_id not in self._rows.jobs]:
             del self._refusals[job_id]
 
@@ -414,13 +415,13 @@ class MemoryStore:
         if job is None:
             return "missing"
         family = self._rows.family(job)
-        answer = deletion(job, any(row.session is not None for row in family), versions)
-        if answer != "deleted":
-            return answer
+        result = deletion(job, any(row.session is not None for row in family), versions)
+        if result != "deleted":
+            return result
         for row in family[1:]:
             self._rows.remove(row)
         self._rows.remove(job, [tombstone(job, now_ms=now_ms, actor=actor, reason=reason, chain=self.chain)])
-        return answer
+        return result
 
     # sessions and leadership ------------------------------------------------------------------------
 
@@ -441,9 +442,9 @@ class MemoryStore:
             return Pulse(session=name, known=False)
         self._sessions[name] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms())
         held = (self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ())))
-        asked = tuple(job.id for job in held if is_stopping(job.parent, job.status))
+        stopping = tuple(job.id for job in held if is_stopping(job.parent, job.status))
         by = session.draining_by if session.is_draining else None
-        return Pulse(session=name, known=True, cancelling=asked, draining_by=by)
+        return Pulse(session=name, known=True, cancelling=stopping, draining_by=by)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         with self._writing() as now_ms:
@@ -467,7 +468,8 @@ class MemoryStore:
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
         with self._writing():
-            holder = self._sessions.get(self._leaders.holder(name))
+            current = self._leaders.current(name)
+            holder = None if current is None else self._sessions.get(current.holder)
             if holder is not None and holder.dead:
                 self._leaders.depose(holder.id)
             return self._leaders.lead(name, session, ttl_s, self.clock.lease_ms())
@@ -527,9 +529,9 @@ class MemoryStore:
             self._leaders.fence(lead)
             if self._schedules.ticked(name, at_ms):
                 return None
-            made = self._insert(jobs, now_ms)
+            results = self._insert(jobs, now_ms)
             self._schedules.tick(name, at_ms)
-            return made
+            return results
 
     # wake and check ---------------------------------------------------------------------------------
 
@@ -539,35 +541,35 @@ class MemoryStore:
     async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
         with self._reading():
             start = bisect_right(self._rows.ids, after)
-            found = [self._rows.jobs[job_id] for job_id in self._rows.ids[start : start + limit]]
+            jobs = [self._rows.jobs[job_id] for job_id in self._rows.ids[start : start + limit]]
             return [
                 Audited(job=job, events=[e for e in self._rows.events[job.id] if e.seq > job.trimmed_seq], key=job)
-                for job in found
+                for job in jobs
             ]
 
     async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:  # noqa: ARG002 - as good
         with self._writing() as now_ms:
-            found = check(self._rows, self._limits, self.chain, now_ms, repair=repair)
-            found += self._leaders.check(self.clock.lease_ms(), repair=repair)
+            violations = check(self._rows, self._limits, self.chain, now_ms, repair=repair)
+            violations += self._leaders.check(self.clock.lease_ms(), repair=repair)
             strays = [job_id for job_id in self._refusals if job_id not in self._rows.jobs]
             if repair:
                 self._forget_refusals()
-            return [*found, *(stray_refusal(job_id, repaired=repair) for job_id in strays)]
+            return [*violations, *(stray_refusal(job_id, repaired=repair) for job_id in strays)]
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         with self._writing() as now_ms:
             if self._rows.jobs.get(after.id) != found.key:
                 return False
             self._rows.touch(after.id)
-            kept = self._rows.events[after.id]
-            fresh = {event.seq for event in events}
-            kept[:] = [event for event in kept if event.seq not in fresh]
+            stored = self._rows.events[after.id]
+            replaced = {event.seq for event in events}
+            stored[:] = [event for event in stored if event.seq not in replaced]
             self._rows.write(after, events, now_ms)
             return True
 
 
 async def open_memory(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
-    """Make the store that `memory:` names: an empty one, every time."""
+    """Open `memory:`: an empty store, every time."""
     if options:
         raise InvalidInput("store", f"{url!r}: a memory store takes no options ({', '.join(sorted(options))})")
     return MemoryStore(clock, chain)

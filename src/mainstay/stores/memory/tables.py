@@ -1,5 +1,5 @@
-"""All that a memory store holds, apart from what is done with it: whoever keeps a copy of a store elsewhere brings
-tables that note how they were before each change."""
+"""The data of a memory store, apart from its operations. The registry brings tables of its own, which record how they
+were before each change."""
 
 from __future__ import annotations
 
@@ -12,23 +12,16 @@ from .directory import LeadershipTable, ScheduleTable
 from .insertion import Keys
 from .rows import Rows
 
-#: makes the table of a name
-Make = Callable[[str], dict[Any, Any]]
-
-
-def _plain(_: str) -> dict[Any, Any]:
-    return {}
-
 
 class Tables:
-    """Jobs with their events in `rows`, and the small tables beside them. What they hold is replaced, never changed in
-    place."""
+    """Jobs with their events in `rows`, and the small tables beside them. Their values are replaced, never changed in
+    place. `make` creates the table of a name."""
 
-    def __init__(self, make: Make = _plain) -> None:
+    def __init__(self, make: Callable[[str], dict[Any, Any]] = lambda _: {}) -> None:
         self.rows = Rows()
         self.keys: Keys = make("keys")
         self.refusals: dict[str, dict[int, RefusedWrite]] = make("refusals")
-        """job -> token -> what was refused"""
+        """job -> token -> the refused write"""
         self.sessions: dict[str, Session] = {}
         self.leaders = LeadershipTable(make("leads"))
         self.queues: dict[str, QueueSettings] = make("queues")

@@ -1,4 +1,4 @@
-"""Who waits for whom."""
+"""Which jobs wait for which."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterable, Iterator
 
 
 class Waits:
-    """Edges from jobs to the jobs they wait for. What a settled row leads to gathers in `over` until the operation
-    ends, and is followed up then, in order."""
+    """Edges from jobs to the jobs they wait for. Settled jobs collect in `over` until the operation ends; then the jobs
+    that wait for them move on, in order."""
 
     def __init__(self) -> None:
         self.on: dict[str, tuple[str, ...]] = {}
-        """job -> what it waits or waited for, in the order given"""
+        """job -> all jobs it waits or waited for, in the order given"""
         self.open: dict[str, dict[str, None]] = {}
-        """job -> those who still wait for it, in order"""
+        """job -> the jobs that still wait for it, in order"""
         self.left: Counter[str] = Counter()
         """job -> how many it still waits for"""
         self.over: deque[tuple[str, str]] = deque()
-        """(job, status) that settled or went, with somebody waiting for it"""
-        self.touch: Callable[[str, str], None] = _nobody
-        """told of (what, job) before edges are changed: `add`, `close` and `forget` by their names"""
+        """(job, status): a job that settled or went, and has waiters"""
+        self.touch: Callable[[str, str], None] = lambda _operation, _job_id: None
+        """called before edges change, with the operation (`add`, `close` or `forget`) and the job"""
 
     def add(self, job_id: str, awaited: Iterable[str]) -> None:
         self.touch("add", job_id)
-        self.on[job_id] = found = tuple(dict.fromkeys(awaited))
-        for each in found:
+        self.on[job_id] = dependencies = tuple(dict.fromkeys(awaited))
+        for each in dependencies:
             self.open.setdefault(each, {})[job_id] = None
-        self.left[job_id] = len(found)
+        self.left[job_id] = len(dependencies)
 
     def keep(self, job_id: str, awaited: Iterable[str]) -> None:
-        """Of what a job waits for, only these have not ended."""
+        """Of the jobs that a job waits for, only these have not ended."""
         still = set(awaited)
         for each in self.on[job_id]:
             if each not in still:
@@ -40,12 +40,12 @@ class Waits:
             del self.left[job_id]
 
     def settled(self, job_id: str, status: str) -> None:
-        """Tell that a row settled, or went."""
+        """A job has settled, or is gone."""
         if job_id in self.open:
             self.over.append((job_id, status))
 
     def close(self, job_id: str) -> Iterator[tuple[str, bool]]:
-        """End the wait for a job: who waited for it, and whether each waits for more."""
+        """End the wait for a job. Yields each waiter, and whether it waits for more."""
         self.touch("close", job_id)
         for waiter in self.open.pop(job_id, ()):
             self.left[waiter] -= 1
@@ -55,7 +55,7 @@ class Waits:
             yield waiter, more
 
     def forget(self, job_id: str) -> None:
-        """A job went: it waits for nothing any more."""
+        """A job is gone, and waits for nothing any more."""
         if job_id not in self.on:
             return
         self.touch("forget", job_id)
@@ -69,7 +69,3 @@ class Waits:
             waiters.pop(job_id, None)
             if not waiters:
                 del self.open[awaited]
-
-
-def _nobody(what: str, job_id: str) -> None:
-    """Nobody wants to know."""

@@ -11,7 +11,7 @@ from typing import Self
 
 
 class WakeHub:
-    """Knows who waits for what."""
+    """All subscriptions of one store, by topic."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -19,7 +19,7 @@ class WakeHub:
 
     @property
     def awaited(self) -> bool:
-        """Whether anybody subscribes to anything."""
+        """Whether there is any subscription."""
         with self.lock:
             return bool(self._by_topic)
 
@@ -31,7 +31,7 @@ class WakeHub:
         return subscription
 
     def notify(self, topics: Mapping[str, int]) -> None:
-        """Wake for each topic: everybody, but for a queue no more subscribers than rows got ready."""
+        """Wake all subscribers of each topic; for a queue, no more than rows became ready."""
         with self.lock:
             for topic, n in topics.items():
                 self._notify(topic, n)
@@ -39,12 +39,12 @@ class WakeHub:
     def leave(self, subscription: MemoryWake) -> None:
         with self.lock:
             for topic in subscription.topics:
-                found = self._by_topic.get(topic, {})
-                found.pop(subscription, None)
-                if not found:
+                subscribers = self._by_topic.get(topic, {})
+                subscribers.pop(subscription, None)
+                if not subscribers:
                     self._by_topic.pop(topic, None)
             if subscription.woken_by is not None:
-                # it was chosen for a row and goes away without looking: the next one gets the wake
+                # it was chosen for a row and leaves without a claim: the next subscriber gets the wake
                 self._notify(subscription.woken_by, 1)
                 subscription.woken_by = None
 
@@ -54,7 +54,7 @@ class WakeHub:
             return
         chosen = [s for s in subscribers if s.woken_by is None]
         if topic.startswith("queue:"):
-            # those who wait now go before those who are busy and would look only later
+            # waiting subscribers before busy ones, which would claim only later
             chosen = sorted(chosen, key=lambda s: not s.waiting)[:n]
         for subscription in chosen:
             subscribers[subscription] = subscribers.pop(subscription)
@@ -78,7 +78,7 @@ class MemoryWake:
         """Called under the hub's lock, from any thread."""
         self.woken_by = topic
         if self._waiter is not None:
-            with contextlib.suppress(RuntimeError):  # its loop was closed: nobody is there to be woken
+            with contextlib.suppress(RuntimeError):  # its loop was closed
                 self._waiter.get_loop().call_soon_threadsafe(_finish, self._waiter)
 
     async def wait(self, timeout_s: float) -> bool:

@@ -1,11 +1,11 @@
-"""The parts of an open registry, and the way to them: all live on the loop of its home."""
+"""The parts of an open registry. All of them run on the registry's own event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,17 +33,17 @@ Prepare = Callable[[], Awaitable[None]]
 
 
 class RegistryInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a registry stands."""
+    """The size and position of a registry."""
 
     commits: int
     snapshot: int
-    """the last commit that the newest snapshot holds; 0: there is none"""
+    """the last commit in the newest snapshot; 0: there is none"""
     snapshot_bytes: int
     events: int
 
 
 class RegistryParts:
-    """What the operations of the port are made of."""
+    """What the operations of the port use."""
 
     def __init__(
         self,
@@ -64,27 +64,30 @@ class RegistryParts:
         hub = WakeHub()
         self.log = Log(store)
         self.follower = Follower(self.log, lambda: Replica(clock, chain, clock_name=machine), clock, hub.notify)
-        self.line = CommitQueue(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
-        self.line.on_written = self._tell
-        self.roller = SnapshotWriter(self.follower, clock, self._capture, part_bytes=part_bytes)
-        self.line.after_commit = self.roller.committed
+        self.commits = CommitQueue(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
+        self.commits.on_written = self._observe
+        self.snapshots = SnapshotWriter(self.follower, clock, self._capture, part_bytes=part_bytes)
+        self.commits.after_commit = self.snapshots.committed
         self.sessions = RegistrySessions(self.log, clock, machine, lambda: self.follower.replica.tables.sessions)
-        self.poller = Poller(hub, home, self._look, every_s=poll_s)
+        self.poller = Poller(hub, home, self._has_news, every_s=poll_s)
         self._ending = Shutdown()
         self._busy: set[asyncio.Task[object]] = set()
 
     async def read(self, work: Work[T], *, prepare: Prepare | None = None) -> T:
-        """Something that changes nothing, on all that was committed when it was asked for."""
-        return await self.run(lambda: self.line.run(Op(work, reads=True, prepare=prepare)))
+        """Run an operation that changes nothing, with all commits up to now."""
+        return await self.run(lambda: self.commits.run(Op(work, reads=True, prepare=prepare)))
 
     async def write(self, work: Work[T], *, looks: bool = False) -> T:
-        """Something that may change something; see `Op`."""
-        return await self.run(lambda: self.line.run(Op(work, looks=looks)))
+        """Run an operation that may change the registry; see `Op`."""
+        return await self.run(lambda: self.commits.run(Op(work, looks=looks)))
 
     async def run(
-        self, work: Callable[[], Awaitable[T]], *, unheard: Callable[[T], Awaitable[object]] | None = None
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        unheard: Callable[[T], Coroutine[Any, Any, object]] | None = None,
     ) -> T:
-        """Do some work at home, from whatever loop runs here."""
+        """Run some work on the registry's loop, from any loop. `unheard` undoes it if its caller was cancelled."""
         self.check_open()
 
         async def do() -> T:
@@ -96,11 +99,7 @@ class RegistryParts:
             finally:
                 self._busy.discard(task)
 
-        async def undo(answer: T) -> object:
-            assert unheard is not None
-            return await unheard(answer)
-
-        return await self.home.run(do, unheard=undo if unheard else None)
+        return await self.home.run(do, unheard=unheard)
 
     def check_open(self) -> None:
         self.home.check_open()
@@ -108,56 +107,40 @@ class RegistryParts:
             raise StoreClosed(f"the store on {self.store.place} was closed; open it again")
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
+        """Finish the accepted calls and release everything. A second call waits for the first."""
         await self._ending.reach(self._close)
 
     async def _close(self) -> None:
-        await self.home.run(self._let_go)
+        await self.home.run(self._release)
         await self.home.close()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         await self.poller.close()
         while self._busy:
             await asyncio.wait(tuple(self._busy))
-        await self.line.settled()
-        await self.roller.settled()
-        await self.line.settled()
+        await self.commits.settled()
+        await self.snapshots.settled()
+        await self.commits.settled()
         await self.store.close()
 
     async def about(self) -> RegistryInfo:
-        """Where it stands."""
+        """The size and position of the registry."""
 
         async def look() -> RegistryInfo:
             seen = await self.log.head()
             head = seen.head if seen else LogHead()
-
-            async def taken(_: MemoryStore) -> RegistryInfo:
-                replica = self.follower.replica
-                events = sum(len(each) for each in replica.tables.rows.events.values())
-                return RegistryInfo(
-                    commits=replica.number, snapshot=head.number, snapshot_bytes=head.size, events=events
-                )
-
-            return await self.line.run(Op(taken, reads=True))
+            number, events = await self.commits.at_tip(lambda replica: (replica.number, replica.event_count))
+            return RegistryInfo(commits=number, snapshot=head.number, snapshot_bytes=head.size, events=events)
 
         return await self.run(look)
 
-    def _tell(self, written: Sequence[Written]) -> None:
+    def _observe(self, written: Sequence[Written]) -> None:
         if written and self.observer is not None:
             self.observer(written)
 
     async def _capture(self) -> tuple[int, list[bytes]]:
-        async def taken(_: MemoryStore) -> tuple[int, list[bytes]]:
-            replica = self.follower.replica
-            return replica.number, [encoded(line) for line in replica.lines()]
+        return await self.commits.at_tip(lambda replica: (replica.number, [encoded(line) for line in replica.lines()]))
 
-        return await self.line.run(Op(taken, reads=True))
-
-    async def _look(self) -> bool:
+    async def _has_news(self) -> bool:
         before = self.follower.replica.number
-
-        async def nothing(_: MemoryStore) -> None:
-            pass
-
-        await self.line.run(Op(nothing, reads=True))
-        return self.follower.replica.number != before
+        return await self.commits.at_tip(lambda replica: replica.number) != before

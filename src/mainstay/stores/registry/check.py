@@ -1,47 +1,46 @@
-"""Whether what is in the store says what this process believes: all of it is read anew, and compared."""
+"""The check of a replica: reads the whole log again and compares."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from ..memory import MemoryStore
 from ..port import Violation
-from .commit_queue import CommitQueue, Op
+from .commit_queue import CommitQueue
 from .documents import Line as Document
 from .follower import Follower
 from .replica import Replica
 
 _MOST_NAMED = 10
-_MEETINGS = 50
-#: how long a lead is good for is another number for each who reads it
+_MOST_TRIES = 50
+#: fields of a lead that differ for each reader
 _OWN = ("left_ms", "clock", "until_ms")
 
 
-async def differences(line: CommitQueue, follower: Follower) -> list[Violation]:
+async def differences(commits: CommitQueue, follower: Follower) -> list[Violation]:
     """Read the snapshot and the log from the beginning, and compare with the replica at the same number."""
-    anew = follower.again()
+    second = follower.second()
 
-    async def compare(_: MemoryStore) -> list[Violation] | None:
-        if anew.replica.number != follower.replica.number:
+    def compare(replica: Replica) -> list[Violation] | None:
+        if second.replica.number != replica.number:
             return None
-        return list(_compared(follower.replica, anew.replica, follower.log.store.place))
+        return list(_compared(replica, second.replica, follower.log.store.place))
 
-    # others may commit at any time, so the two meet at the same number only now and then
-    for _ in range(_MEETINGS):
-        await anew.catch_up()
-        if (found := await line.run(Op(compare, reads=True))) is not None:
-            return found
+    # other processes may commit at any time, so the two do not always have the same number
+    for _ in range(_MOST_TRIES):
+        await second.catch_up()
+        if (violations := await commits.at_tip(compare)) is not None:
+            return violations
     return []
 
 
 def _compared(ours: Replica, theirs: Replica, place: str) -> Iterable[Violation]:
-    here, there = _documents(ours), _documents(theirs)
-    apart = sorted(here.keys() ^ there.keys(), key=repr)
-    for frozen in apart[:_MOST_NAMED]:
-        line = here.get(frozen) or there[frozen]
+    in_memory, in_log = _documents(ours), _documents(theirs)
+    different = sorted(in_memory.keys() ^ in_log.keys(), key=repr)
+    for frozen in different[:_MOST_NAMED]:
+        line = in_memory.get(frozen) or in_log[frozen]
         what = f"{line['t']} {line.get('id') or line.get('job_id') or line.get('name')}"
-        where = "is in the memory of this process and not in the log" if frozen in here else "is in the log only"
+        where = "is in the memory of this process but not in the log" if frozen in in_memory else "is only in the log"
         yield Violation(
             code="registry_differs",
             message=f"{place}: a document ({what}) {where}; restart this process, and keep the log to investigate",
@@ -57,7 +56,7 @@ def _comparable(line: Document) -> Document:
 
 
 def _frozen(value: Any) -> Any:
-    """Values and not their text: 4 and 4.0 are the same."""
+    """A hashable form that compares values, not their text: 4 and 4.0 are equal."""
     if isinstance(value, dict):
         return tuple((name, _frozen(value[name])) for name in sorted(value))
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value

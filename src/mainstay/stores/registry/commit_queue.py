@@ -1,8 +1,7 @@
-"""Operations on their way: run on the replica one after the other, committed together.
+"""The queue of operations: run on the replica one after the other, committed together.
 
-Whoever asks while a commit is under way waits in line; when it is done all who wait go together, in one commit. Each
-has its own answer, or its own error. If another process was quicker with a commit, what was done here is taken back,
-his is taken over, and all is decided again.
+Operations that arrive during a commit wait for the next one and share it. Each has its own result, or its own error. If
+another process makes the commit first, the changes here are undone, its commit is applied, and all is decided again.
 """
 
 from __future__ import annotations
@@ -24,15 +23,17 @@ from .files import encoded
 from .follower import Follower, Notify
 from .log import Commit
 from .pace import CommitPace
+from .replica import Replica
 
 log = logging.getLogger("mainstay.stores.registry")
 
 T = TypeVar("T")
 
-#: given up after so many lost tries, but not before it was tried for so long: among many a few lost ones are no news
+#: a commit is given up after this number of lost attempts, and not before this time: beside many writers a few lost
+#: attempts are normal
 TRIES = 5
 PATIENCE_S = 30.0
-#: the longest wait before the second try; twice as much before each further one, up to the most
+#: the longest wait before the second attempt, doubled before each further one, up to a maximum
 BASE_S, MOST_S = 0.1, 2.0
 _MOST_AT_ONCE = 500
 _MOST_BREATHS = 50
@@ -41,7 +42,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class Op(Generic[T]):
-    """One operation: `work` on the replica's store. It may be run several times, and must not wait."""
+    """One operation: `work` on the replica's store. It may run several times, and must not wait."""
 
     def __init__(
         self,
@@ -54,15 +55,15 @@ class Op(Generic[T]):
     ) -> None:
         self.work = work
         self.reads = reads
-        """changes nothing, and wants to see all that was committed"""
+        """it changes nothing, and needs all commits"""
         self.looks = looks
-        """better run on what others have just done"""
+        """it should see the latest commits of others"""
         self.prepare = prepare
-        """what has to be read beside the log, each time before it is run"""
+        """reads what it needs beside the log, each time before it runs"""
         self.unheard = unheard
-        """undoes it if it turns out to be done after it was answered with an outage"""
+        """undoes it if it turns out to be committed after its caller got an outage"""
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.answer: T
+        self.result: T
         self.error: Exception | None = None
 
     def resolve(self) -> None:
@@ -71,7 +72,7 @@ class Op(Generic[T]):
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
-            self.future.set_result(self.answer)
+            self.future.set_result(self.result)
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
@@ -79,7 +80,7 @@ class Op(Generic[T]):
 
 
 class CommitQueue:
-    """Where operations wait for their turn. All of it on one event loop."""
+    """The operations of one process. All of it on one event loop."""
 
     def __init__(
         self, follower: Follower, clock: Clock, notify: Notify, *, rng: random.Random, sleep: Sleep = asyncio.sleep
@@ -96,7 +97,7 @@ class CommitQueue:
         self._waiting: list[Op[Any]] = []
         self._task: asyncio.Task[None] | None = None
         self._doubtful: dict[str, list[Op[Any]]] = {}
-        """commits that may have been made although they were answered with an outage"""
+        """commits that may have been made although their callers got an outage"""
         self._undoing: set[asyncio.Task[None]] = set()
         follower.on_commit = self._recognise
 
@@ -106,8 +107,16 @@ class CommitQueue:
             self._task = asyncio.get_running_loop().create_task(self._serve(), name="mainstay registry")
         return await op.future
 
+    async def at_tip(self, take: Callable[[Replica], T]) -> T:
+        """Run a function on the replica, with all commits up to now."""
+
+        async def work(_: MemoryStore) -> T:
+            return take(self._follower.replica)
+
+        return await self.run(Op(work, reads=True))
+
     async def settled(self) -> None:
-        """Wait until nobody is in line."""
+        """Wait until the queue is empty."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -131,21 +140,21 @@ class CommitQueue:
                 op.resolve()
             if writes:
                 await self._write(writes, looked=looked)
-        except BaseException as error:  # noqa: BLE001 - whoever asked hears of it; the line goes on
+        except BaseException as error:  # noqa: BLE001 - the callers get it; the queue continues
             self._follower.replica.undo()
-            # `writes` has those who joined on the way, too
+            # `writes` includes operations that joined later
             for op in (*reads, *writes):
                 op.fail(error)
 
     async def _write(self, ops: list[Op[Any]], *, looked: bool) -> None:
-        """Commit what they change. Who comes while we wait for our turn is added to `ops`."""
+        """Commit their changes. Operations that arrive while this process leaves time to others are added to `ops`."""
         self.counts.updates += 1
         if wait_s := self._pace.wait_s(_now_s()):
             await self._sleep(wait_s)
             ops += self._joining()
         confirmed = False
         if self._pace.others:
-            # a look costs less than a commit that comes too late
+            # reading costs less than a commit that comes too late
             await self._follower.catch_up(to_write=True)
             looked = confirmed = True
         until_ms = self._clock.lease_ms() + PATIENCE_S * 1000
@@ -153,7 +162,7 @@ class CommitQueue:
             begun_s = _now_s()
             lines = await self._decide(ops)
             if not lines and not looked:
-                # somebody is refused, or finds nothing, on what may be old news
+                # an operation is refused, or finds nothing, on a replica that may be out of date
                 self._follower.replica.undo()
                 await self._follower.catch_up()
                 looked = True
@@ -163,7 +172,7 @@ class CommitQueue:
                 return
             try:
                 if not confirmed:
-                    await self._follower.confirm_to_write()
+                    await self._follower.confirm(to_write=True)
                 won = await self._commit(lines, ops)
             except PayloadTooLarge:
                 if len(ops) == 1:
@@ -189,7 +198,8 @@ class CommitQueue:
             looked = confirmed = True
 
     async def _until_quiet(self) -> None:
-        """Catch up, and wait for a moment in which nobody commits: into one after the other nobody comes in between."""
+        """Catch up, and wait for a moment without commits: between two immediate commits of one process no other
+        succeeds."""
         for _ in range(_MOST_BREATHS):
             await self._follower.catch_up()
             await asyncio.sleep(self._pace.breath_s)
@@ -197,13 +207,13 @@ class CommitQueue:
                 return
 
     def _joining(self) -> list[Op[Any]]:
-        """Who came while we waited, and may as well go now."""
-        some = [op for op in self._waiting if not op.reads and not op.future.done()]
+        """Writes that arrived during the wait, and can be part of this commit."""
+        writes = [op for op in self._waiting if not op.reads and not op.future.done()]
         self._waiting = [op for op in self._waiting if op.reads]
-        return some
+        return writes
 
     async def _decide(self, ops: list[Op[Any]]) -> list[dict[str, Any]]:
-        """Run them; what that came to."""
+        """Run them on the replica. Returns their effects."""
         for op in ops:
             await self._prepare(op)
         for op in ops:
@@ -219,8 +229,8 @@ class CommitQueue:
         mark = len(replica.journal.entries)
         op.error = None
         try:
-            op.answer = await op.work(replica.store)
-        except Exception as error:  # noqa: BLE001 - it is the answer to this one, and no other's
+            op.result = await op.work(replica.store)
+        except Exception as error:  # noqa: BLE001 - the result of this operation alone
             replica.undo(mark)
             op.error = error
 
@@ -245,14 +255,14 @@ class CommitQueue:
         return True
 
     async def _counts(self, number: int) -> bool:
-        """Whether a commit is one. If this process stood still for so long that a commit of the same number may have
-        been made, read by all, put into a snapshot and removed, ours is in nobody's way and means nothing."""
+        """Whether a commit counts. If this process stood still long enough for a commit of the same number to be made,
+        read by all, put into a snapshot and removed, then ours met no conflict and is not part of the log."""
         seen = await self._follower.log.head()
         if seen is not None and seen.head.number < number:
             return True
         key = self._follower.next_key
-        if found := await self._follower.log.store.get(key):
-            await self._follower.log.store.delete(key, found.version)
+        if stored := await self._follower.log.store.get(key):
+            await self._follower.log.store.delete(key, stored.version)
         self._follower.distrust()
         return False
 
@@ -264,11 +274,11 @@ class CommitQueue:
             op.resolve()
 
     def _recognise(self, commit: Commit) -> None:
-        """Somebody else's commit; or one of our own that nobody was told of."""
+        """Read a commit: of another process, or one of our own whose callers got an outage."""
         self._pace.saw(commit.by, _now_s())
         for op in self._doubtful.pop(commit.id, ()):
             assert op.unheard is not None
-            undoing = asyncio.get_running_loop().create_task(_quietly(op.unheard(op.answer)))
+            undoing = asyncio.get_running_loop().create_task(_quietly(op.unheard(op.result)))
             self._undoing.add(undoing)
             undoing.add_done_callback(self._undoing.discard)
 
@@ -281,4 +291,4 @@ async def _quietly(undoing: Awaitable[object]) -> None:
     try:
         await undoing
     except MainstayError:
-        log.warning("jobs claimed by a commit without an answer could not be released", exc_info=True)
+        log.warning("jobs of a claim whose outcome was unknown could not be released", exc_info=True)

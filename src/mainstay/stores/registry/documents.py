@@ -1,12 +1,12 @@
-"""What a registry keeps, as documents: one JSON object per line.
+"""The documents of a registry: one JSON object per line.
 
-Every line says what it is by `t`; its other fields are named as those of the structs. What this version of Mainstay
-does not know of a document is kept beside the value and written again with it, so that an older program may share a
+The field `t` is the kind of a document; its other fields have the names of the structs. Fields that this version of
+Mainstay does not know are kept beside the value and written again with it, so that an older program can share a
 registry with a newer one.
 
-    job      a whole row            change   some fields of a row     gone      no such row any more
+    job      a whole row            change   some fields of a row     gone      the row was removed
     event    one more event         drop     events that were trimmed
-    wait     who waits for whom     wait_over, wait_gone
+    wait     which jobs a job waits for      wait_over, wait_gone
     key, refusals, lead, queue, limit, schedule, tick     a value of a small table; with "gone": true it is removed
 """
 
@@ -22,13 +22,13 @@ from ...model import BLANK, Job, Leadership, Options, QueueSettings, Schedule
 from ..port import Key, RefusedWrite
 
 Line = dict[str, Any]
-#: what is in a document and not in the value made of it
+#: fields of a document that are not in its value
 Extras = dict[str, Any]
 
 _JOB_FIELDS = frozenset(Job.__struct_fields__)
 _EVENT_FIELDS = frozenset(Event.__struct_fields__)
 _BLANK: Line = msgspec.to_builtins(BLANK)
-#: fields whose values are structs themselves, which a newer program may have given more
+#: fields whose values are structs, to which a newer program may have added fields
 _REPLACED = ("error", "progress")
 _NESTED = ("options", *_REPLACED)
 _known: dict[bytes, tuple[Options, bool]] = {}
@@ -48,7 +48,7 @@ def job_line(job: Job, extras: Extras) -> Line:
 
 
 def change_line(before: Job, after: Job) -> Line | None:
-    """What is different; None if nothing is."""
+    """The fields that differ; None if none does."""
     changed = [name for name in Job.__struct_fields__ if getattr(before, name) != getattr(after, name)]
     if not changed:
         return None
@@ -57,16 +57,16 @@ def change_line(before: Job, after: Job) -> Line | None:
 
 def read_job(line: Line) -> tuple[Job, Extras]:
     options, exact = _options(line["options"])
-    # a program that is older than a field left it out
+    # a program from before a field was added leaves it out
     job = msgspec.convert({**_BLANK, **line, "options": options}, Job)
     extras = _extras(line, job, _REPLACED)
     return job, extras if exact else {**extras, "options": line["options"]}
 
 
 def read_change(line: Line, before: Job, extras: Extras) -> tuple[Job, Extras]:
-    found = msgspec.convert(line, _Fields)
+    changed = msgspec.convert(line, _Fields)
     fields = {
-        name: value for name in line if name in _JOB_FIELDS and (value := getattr(found, name)) is not msgspec.UNSET
+        name: value for name in line if name in _JOB_FIELDS and (value := getattr(changed, name)) is not msgspec.UNSET
     }
     after = msgspec.structs.replace(before, **fields)
     kept = {name: value for name, value in extras.items() if name not in line}
@@ -74,7 +74,7 @@ def read_change(line: Line, before: Job, extras: Extras) -> tuple[Job, Extras]:
 
 
 def _options(raw: Any) -> tuple[Options, bool]:
-    """Options, and whether that is all of them. Jobs submitted alike have the same, so the last few are remembered."""
+    """Options, and whether they are complete. Similar jobs have the same options, so the last few are remembered."""
     text = msgspec.json.encode(raw)
     if (known := _known.get(text)) is None:
         options = msgspec.convert(raw, Options)
@@ -85,15 +85,15 @@ def _options(raw: Any) -> tuple[Options, bool]:
 
 
 def _extras(line: Line, job: Job, nested: Iterable[str]) -> Extras:
-    found = {name: line[name] for name in line.keys() - _JOB_FIELDS if name != "t"}
+    extras = {name: line[name] for name in line.keys() - _JOB_FIELDS if name != "t"}
     for name in nested:
         if line.get(name) is not None and _as_read(getattr(job, name)) != line[name]:
-            found[name] = line[name]
-    return found
+            extras[name] = line[name]
+    return extras
 
 
 def _as_read(value: Any) -> Any:
-    """As it would be read from a line: tuples are lists there."""
+    """A value as it is read from a line, where tuples are lists."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -108,8 +108,8 @@ def read_event(line: Line) -> Event:
 # small tables --------------------------------------------------------------------------------------
 
 
-class Small(msgspec.Struct, frozen=True):
-    """How the values of one small table are written and read."""
+class TableCodec(msgspec.Struct, frozen=True):
+    """Writes and reads the values of one small table."""
 
     table: str
     t: str
@@ -129,32 +129,27 @@ class Small(msgspec.Struct, frozen=True):
     def read(self, line: Line) -> tuple[Any, Extras]:
         value = self.value(line)
         known = self.line(self.key(line), value, {})
-        return value, {name: found for name, found in line.items() if name not in known}
+        return value, {name: field for name, field in line.items() if name not in known}
 
 
-def _struct(kind: Any, *, but: str = "") -> tuple[Callable[[Any], Line], Callable[[Line], Any]]:
+def _by_name(table: str, t: str, kind: type[msgspec.Struct]) -> TableCodec:
+    """Of structs whose `name` is the key; a line has it as its id."""
+
     def body(value: Any) -> Line:
-        found: Line = msgspec.to_builtins(value)
-        found.pop(but, None)
-        return found
+        fields: Line = msgspec.to_builtins(value)
+        del fields["name"]
+        return fields
 
-    return body, lambda line: msgspec.convert(line, kind)
+    return TableCodec(table, t, _as_id, body, _id_of, lambda line: msgspec.convert({**line, "name": line["id"]}, kind))
 
 
-def _named(kind: Any) -> tuple[Callable[[Any], Line], Callable[[Line], Any]]:
-    """A struct whose `name` is the key; a line has it as its id."""
-    body, _ = _struct(kind, but="name")
-    return body, lambda line: msgspec.convert({**line, "name": line["id"]}, kind)
+def _as_id(key: str) -> Line:
+    return {"id": key}
 
 
 def _id_of(line: Line) -> str:
-    found: str = line["id"]
-    return found
-
-
-_queue, _read_queue = _named(QueueSettings)
-_schedule, _read_schedule = _named(Schedule)
-_lead, _read_lead = _named(Leadership)
+    key: str = line["id"]
+    return key
 
 
 def _key_body(value: tuple[Key, str]) -> Line:
@@ -162,10 +157,10 @@ def _key_body(value: tuple[Key, str]) -> Line:
     return {"content": msgspec.to_builtins(key.content), "until_ms": key.until_ms, "job": job_id}
 
 
-SMALL = {
-    small.t: small
-    for small in (
-        Small(
+CODECS = {
+    codec.t: codec
+    for codec in (
+        TableCodec(
             "keys",
             "key",
             lambda key: {"scope": key[0], "name": key[1]},
@@ -173,21 +168,19 @@ SMALL = {
             lambda line: (line["scope"], line["name"]),
             lambda line: (msgspec.convert(line, Key), line["job"]),
         ),
-        Small(
+        TableCodec(
             "refusals",
             "refusals",
-            lambda key: {"id": key},
+            _as_id,
             lambda value: {"refused": msgspec.to_builtins(list(value.values()))},
             _id_of,
-            lambda line: {found.token: found for found in msgspec.convert(line["refused"], list[RefusedWrite])},
+            lambda line: {write.token: write for write in msgspec.convert(line["refused"], list[RefusedWrite])},
         ),
-        Small("leads", "lead", lambda key: {"id": key}, _lead, _id_of, _read_lead),
-        Small("queues", "queue", lambda key: {"id": key}, _queue, _id_of, _read_queue),
-        Small(
-            "limits", "limit", lambda key: {"id": key}, lambda most: {"most": most}, _id_of, lambda line: line["most"]
-        ),
-        Small("schedules", "schedule", lambda key: {"id": key}, _schedule, _id_of, _read_schedule),
-        Small(
+        _by_name("leads", "lead", Leadership),
+        _by_name("queues", "queue", QueueSettings),
+        TableCodec("limits", "limit", _as_id, lambda most: {"most": most}, _id_of, lambda line: line["most"]),
+        _by_name("schedules", "schedule", Schedule),
+        TableCodec(
             "ticks",
             "tick",
             lambda key: {"id": key[0], "at_ms": key[1]},
@@ -197,4 +190,4 @@ SMALL = {
         ),
     )
 }
-BY_TABLE = {small.table: small for small in SMALL.values()}
+BY_TABLE = {codec.table: codec for codec in CODECS.values()}

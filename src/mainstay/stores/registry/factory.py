@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import urlencode
 
 from ...clock import Clock
 from ...lifecycle import Chain
 from ...storage.options import duration_of, is_on
-from ...storage.urls import shown_url, split_url
+from ...storage.urls import folder_in, options_in, shown_url, split_url
 from ..audit_key import admit_fingerprint
 from ..port import JobStore
 from ..versioned import open_versioned, prepare_versioned
+from ..versioned.file import MARKER
 from .log import Log, LogHead, no_registry
 from .store import PART_BYTES, JobRegistry
 
@@ -21,31 +21,31 @@ _SMALL_PARTS = {"dynamodb": 256 * 1024}
 
 
 async def prepare_registry(url: str, *, clock: Clock, chain: Chain) -> list[str]:
-    """Make the registry of a URL, and the folder, bucket, container or table for it, if they are missing: what was
-    done."""
-    options = dict(parse_qsl(split_url(url).query, keep_blank_values=True))
-    made = await prepare_versioned(_below(url, options))
-    log = Log(await open_versioned(_below(url, options)))
+    """Create the registry of a URL, and the folder, bucket, container or table for it, if they do not exist. Returns
+    what was done."""
+    below = _below(url, options_in(url))
+    steps = await prepare_versioned(below)
+    log = Log(await open_versioned(below))
     try:
-        there = await log.head() is not None
+        existed = await log.head() is not None
         seen = await log.begin(LogHead(audit=chain.fingerprint, made_ms=clock.now_ms()))
         admit_fingerprint(seen.head.audit, chain.fingerprint, log.store.place)
     finally:
         await log.store.close()
-    return made if there else [*made, "made the job registry"]
+    return steps if existed else [*steps, "created the job registry"]
 
 
 async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
     """Open `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `dynamodb://table/prefix` or
     `file:///folder`.
 
-    Options: `poll` (how often a process that waits looks for what others did, 1s), `create` (yes; no: a registry that
-    is not there is an error). All others are those of the versioned store.
+    Options: `poll` (how often a waiting process looks for commits of others, 1s), `create` (yes; no: a missing registry
+    is an error). All others are those of the versioned store.
     """
     poll_s = duration_of(options, "poll", "1s")
     create = is_on(options, "create", default="yes")
-    scheme, _, path, *_ = split_url(url)
-    if scheme == "file" and not create and not (Path(unquote(path)) / ".mainstay").exists():
+    scheme = split_url(url).scheme
+    if scheme == "file" and not create and not (folder_in(url, field="store", example="jobs") / MARKER).exists():
         raise no_registry(shown_url(url))
     below = _below(url, options)
     return await JobRegistry.open(
@@ -62,5 +62,5 @@ async def open_registry(url: str, *, clock: Clock, chain: Chain, options: dict[s
 def _below(url: str, options: dict[str, str]) -> str:
     """The URL of the versioned store, without the options of the registry."""
     rest = urlencode({name: value for name, value in options.items() if name not in _OWN})
-    # put together by hand: from its parts, `file:jobs` would become `file:///jobs`
+    # joined by hand: urlunsplit would turn `file:jobs` into `file:///jobs`
     return url.partition("?")[0] + (f"?{rest}" if rest else "")

@@ -1,7 +1,7 @@
-"""What the documents are written to: NDJSON, compressed with zstd where that is smaller.
+"""The files that contain documents: NDJSON, compressed with zstd where that is smaller.
 
-The first line says what the file is. Its `schema` has two numbers: a program refuses a higher first one, and takes a
-higher second one for what it is, some fields or kinds of documents more, which it keeps as they are.
+The first line describes the file. Its `schema` has two numbers: a program refuses a higher first one. With a higher
+second one there may be new fields or kinds of documents, which it keeps as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def packed(lines: Iterable[bytes]) -> bytes:
 
 
 def always_packed(lines: Iterable[bytes]) -> bytes:
-    """Also where it is not smaller: what people read by hand is read in one way."""
+    """Compressed even if that is not smaller, so that people can always read the file in the same way."""
     return _compressed(_text(lines))
 
 
@@ -50,7 +50,7 @@ def _text(lines: Iterable[bytes]) -> bytes:
 
 
 def unpacked(body: bytes, where: str) -> list[tuple[bytes, Line]]:
-    """The lines, as they stand there and as documents; of a file that a newer program wrote, only if it may be read."""
+    """The lines, as text and as documents; refuses a file with a newer schema."""
     try:
         text = zstandard.decompress(body) if body.startswith(_MAGIC) else body
         lines = [(line, _decode(line)) for line in text.splitlines()]
@@ -77,7 +77,7 @@ def damaged(where: str, error: object) -> StoreDamaged:
 
 
 def split(lines: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
-    """Parts of at most so many bytes before they are compressed; a longer line is one of its own.
+    """Parts of at most this number of bytes before compression; a longer line is a part of its own.
 
     >>> list(split([b"aa", b"b", b"cccc"], 4))
     [[b'aa', b'b'], [b'cccc']]

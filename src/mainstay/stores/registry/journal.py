@@ -1,4 +1,5 @@
-"""How the tables were before each change, so that what somebody else was quicker with can be taken back."""
+"""The journal records the tables before each change, so that changes can be undone when another process commits
+first."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from ..memory.tables import Tables
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: stands for "there was none"
+#: there was no value
 ABSENT: Any = object()
 
 
 class RowBefore(msgspec.Struct, frozen=True):
-    """A job before its row or its events changed."""
+    """A job before a change of its row or its events."""
 
     job_id: str
     job: Job | None
@@ -27,16 +28,16 @@ class RowBefore(msgspec.Struct, frozen=True):
 
 
 class WaitBefore(msgspec.Struct, frozen=True):
-    """Edges before they changed: who waited for a job (`close`), or for whom a job waited (`forget`)."""
+    """Edges before a change: the jobs that waited for a job (`close`), or the jobs that it waited for (`forget`)."""
 
-    what: str
+    operation: str
     job_id: str
     edges: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
 
 
 class CellBefore(msgspec.Struct, frozen=True):
-    """A value of a small table."""
+    """A value of a small table before a change."""
 
     table: str
     key: Any
@@ -47,7 +48,7 @@ Entry = RowBefore | WaitBefore | CellBefore
 
 
 class JournaledTable(dict[K, V]):
-    """A dictionary that notes what it is about to lose."""
+    """A dictionary that records each value before it changes."""
 
     def __init__(self, name: str, entries: list[Entry]) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class JournaledTable(dict[K, V]):
         return self[key]
 
     def put_back(self, key: K, value: Any) -> None:
-        """Set a value, or have none (`ABSENT`), with nothing noted."""
+        """Set a value, or remove it (`ABSENT`), without a record."""
         if value is ABSENT:
             super().pop(key, None)
         else:
@@ -90,7 +91,7 @@ class JournaledTable(dict[K, V]):
 
 
 class Journal:
-    """Tables that note their changes, and the notes since the last commit."""
+    """Tables that record their changes, and the records since the last commit."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -101,16 +102,15 @@ class Journal:
         self._quiet = False
 
     def clear(self) -> None:
-        """What was noted is committed."""
+        """The recorded changes are committed."""
         self.entries.clear()
 
     def undo(self, mark: int = 0) -> None:
-        """Take back what was changed since there were so many notes."""
-        taken = self.entries[mark:]
+        """Undo the changes since the journal had `mark` entries."""
         self._quiet = True
         try:
             rows: dict[str, Job | None] = {}
-            for entry in reversed(taken):
+            for entry in reversed(self.entries[mark:]):
                 if isinstance(entry, RowBefore):
                     rows[entry.job_id] = entry.job
                     self._put_events(entry.job_id, entry.events)
@@ -140,19 +140,19 @@ class Journal:
         events = rows.events.get(job_id)
         self.entries.append(RowBefore(job_id, rows.jobs.get(job_id), None if events is None else tuple(events)))
 
-    def _touch_wait(self, what: str, job_id: str) -> None:
+    def _touch_wait(self, operation: str, job_id: str) -> None:
         if self._quiet:
             return
         waits = self.tables.rows.waits
-        if what == "close":
-            self.entries.append(WaitBefore(what, job_id, tuple(waits.open.get(job_id, ()))))
-        elif what == "forget":
+        if operation == "close":
+            entry = WaitBefore(operation, job_id, tuple(waits.open.get(job_id, ())))
+        elif operation == "forget":
             on = waits.on[job_id]
-            self.entries.append(
-                WaitBefore(what, job_id, on, tuple(each for each in on if job_id in waits.open.get(each, ())))
-            )
+            still = tuple(each for each in on if job_id in waits.open.get(each, ()))
+            entry = WaitBefore(operation, job_id, on, still)
         else:
-            self.entries.append(WaitBefore(what, job_id))
+            entry = WaitBefore(operation, job_id)
+        self.entries.append(entry)
 
     def _put_events(self, job_id: str, events: tuple[Event, ...] | None) -> None:
         if events is None:
@@ -162,9 +162,9 @@ class Journal:
 
     def _put_edges(self, entry: WaitBefore) -> None:
         waits = self.tables.rows.waits
-        if entry.what == "add":
+        if entry.operation == "add":
             waits.forget(entry.job_id)
-        elif entry.what == "close":
+        elif entry.operation == "close":
             if entry.edges:
                 waits.open[entry.job_id] = dict.fromkeys(entry.edges)
                 waits.left.update(entry.edges)

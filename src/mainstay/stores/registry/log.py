@@ -1,15 +1,15 @@
-"""The log in the store: commits one after the other, and the head, which says where to begin.
+"""The log in the store: commits in sequence, and the head, where a reader begins.
 
-- `log/<number>` one commit. Whoever makes the key makes the commit; nobody can make it twice.
+- `log/<number>` one commit. The process that creates the key makes the commit; only one can.
 - `snapshot/<number>-<id>/<part>` everything up to a commit, written once.
-- `events/<first>-<last>` the events of these commits, for good.
+- `events/<first>-<last>` the events of these commits, kept forever.
 - `head` the newest snapshot, the key of the audit trail, and how far commits were removed.
 - `sessions/<id>` one session and its heartbeat (`sessions.py`).
 
-A registry has an identity: random, made with its head, and written into every commit, snapshot and session. A place can
-hold another registry than it did when this process opened it: its disk was unmounted and a program made a new one, or
-an operator cleared the bucket. So a process reads the head before it commits and compares the identity. It refuses a
-registry that is not its own, and it skips a commit of another registry in the log of its own.
+A registry has an identity: random, created with its head, and part of every commit, snapshot and session. A place can
+hold another registry than it did when this process opened it: its disk was unmounted and a program created a new one,
+or an operator cleared the bucket. So a process reads the head before it commits and compares the identity. It refuses a
+registry that is not its own, and skips a commit of another registry in its own log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .files import SCHEMA, check_schema, damaged, encoded, packed, unpacked
 log = logging.getLogger("mainstay.stores.registry")
 
 HEAD = "head"
-#: where a registry has left something, although its head is gone
+#: the keys of a registry whose head is gone
 _REMAINS = ("log/", "snapshot/", "events/")
 
 
@@ -45,14 +45,13 @@ def commit_key(number: int) -> str:
 
 def no_registry(place: str) -> StoreError:
     return StoreError(
-        f"there is no job registry in {place}; the first program that uses it makes one. Is this the right place?"
+        f"there is no job registry in {place}; the first program that uses it creates one. Is this the right place?"
     )
 
 
 def head_gone(where: str) -> StoreDamaged:
     return StoreDamaged(
-        f"{where} is gone, and it was there: restore it from an older version of the object; the snapshot and the "
-        "commits are still there"
+        f"{where} is gone: restore it from an older version of the object; the snapshot and the commits still exist"
     )
 
 
@@ -63,7 +62,7 @@ class Commit(msgspec.Struct, frozen=True):
     id: str
     by: str
     registry: str
-    """the identity of the registry that it was made for; "" if its writer was older than identities"""
+    """the identity of its registry; "" if its writer is a version without identities"""
     lines: list[tuple[bytes, Line]]
     size: int
 
@@ -73,9 +72,9 @@ class LogHead(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: tuple[int, int] = SCHEMA
     audit: str = ""
-    """fingerprint of the key that seals the trail"""
+    """fingerprint of the key that seals the audit trail"""
     snapshot: str = ""
-    """the folder of its parts; "" for none"""
+    """the folder of its parts; "": there is none"""
     number: int = 0
     """the last commit in it"""
     parts: int = 0
@@ -83,26 +82,26 @@ class LogHead(msgspec.Struct, frozen=True, kw_only=True):
     """bytes of all parts"""
     at_ms: int = 0
     past: tuple[tuple[int, int], ...] = ()
-    """(number, at_ms) of snapshots before it, about one an hour for a day and a bit"""
+    """(number, at_ms) of earlier snapshots, about one an hour for about two days"""
     removed: int = 0
     """commits up to here were removed"""
     identity: str = ""
-    """tells this registry from every other; "" if it was made before registries had one, until the next commit"""
+    """different for every registry; "" if it was created without one, until the next commit"""
     identity_added: bool = False
-    """it was made without an identity and was given one later"""
+    """it was created without an identity and got one later"""
     made_ms: int = 0
-    """when the registry was made; 0: not known"""
+    """when the registry was created; 0: not known"""
 
 
 class SeenHead(msgspec.Struct, frozen=True):
-    """The head, and what it takes to replace it."""
+    """The head as it was read, and its version."""
 
     head: LogHead
     version: str
     raw: dict[str, Any]
 
     def document(self, head: LogHead) -> bytes:
-        """Another head; what a newer program wrote beside what we know stays."""
+        """Another head. Unknown fields of a newer program stay."""
         return encoded({**self.raw, **msgspec.to_builtins(head)})
 
 
@@ -113,29 +112,29 @@ class Log:
         self.store = store
         self.writer = writer or f"{socket.gethostname()}:{os.getpid()}"
         self.identity: str | None = None
-        """of the registry that this process opened; None before the head was read"""
+        """of the registry that this process opened; None before the head is read"""
 
     async def read(self, number: int) -> Commit | None:
         """A commit; None if there is none yet."""
         key = commit_key(number)
-        found = await self.store.get(key)
-        if found is None:
+        stored = await self.store.get(key)
+        if stored is None:
             return None
-        lines = unpacked(found.value, self.where(key))
+        lines = unpacked(stored.value, self.where(key))
         header = lines[0][1]
-        made_by, registry = str(header.get("by", "")), str(header.get("registry", ""))
-        return Commit(number, str(header.get("id", "")), made_by, registry, lines, len(found.value))
+        writer, registry = str(header.get("by", "")), str(header.get("registry", ""))
+        return Commit(number, str(header.get("id", "")), writer, registry, lines, len(stored.value))
 
     async def is_foreign(self, commit: Commit) -> bool:
-        """Whether a commit of another registry stands in this log: a process that had opened an earlier registry in
-        this place wrote it. All readers skip it, so they agree. Raises `StoreReplaced` if this process is the one
-        that opened another registry.
+        """Whether a commit belongs to another registry: a process that had opened an earlier registry in this place
+        wrote it. All readers skip it, so they agree. Raises `StoreReplaced` if this process is the one that opened
+        another registry.
 
-        A commit without an identity is not foreign: a program of the version before makes such commits.
+        A commit without an identity is not foreign: programs of the previous version make such commits.
         """
         if commit.registry in ("", self.identity):
             return False
-        await self.confirm()  # raises if the log is another one; an older registry may have been given its identity
+        await self.confirm()  # raises if the log is another one; an older registry may have got its identity
         if commit.registry == self.identity:
             return False
         log.warning(
@@ -147,9 +146,9 @@ class Log:
         return True
 
     async def create(self, number: int, commit_id: str, lines: Sequence[bytes], at_ms: int) -> int | None:
-        """Make a commit: its size in bytes. None: somebody else has made it.
+        """Make a commit. Returns its size in bytes; None if another process has made it.
 
-        Raises `WriteUnsure` if it may have been made all the same.
+        Raises `WriteUnsure` if the outcome is unknown.
         """
         header = {"t": "commit", "schema": SCHEMA, "n": number, "id": commit_id, "by": self.writer, "at_ms": at_ms}
         body = packed([encoded({**header, **self.mark()}), *lines])
@@ -163,40 +162,40 @@ class Log:
         try:
             if await unsure.mine():
                 return True
-            found = await self.read(number)
+            commit = await self.read(number)
         except StoreUnavailable as error:
             raise unsure from error
-        if found is None:
-            raise unsure  # it may still be on its way
-        return found.id == commit_id
+        if commit is None:
+            raise unsure  # the write may still be under way
+        return commit.id == commit_id
 
     async def head(self) -> SeenHead | None:
-        found = await self.store.get(HEAD)
-        if found is None:
+        stored = await self.store.get(HEAD)
+        if stored is None:
             return None
         try:
-            raw = msgspec.json.decode(found.value)
+            raw = msgspec.json.decode(stored.value)
             check_schema(raw, self.where(HEAD))
-            seen = SeenHead(msgspec.convert(raw, LogHead), found.version, raw)
+            seen = SeenHead(msgspec.convert(raw, LogHead), stored.version, raw)
         except (msgspec.MsgspecError, LookupError, TypeError) as error:
             raise damaged(self.where(HEAD), error) from None
         self._compare(seen.head)
         return seen
 
     async def confirm(self) -> SeenHead:
-        """Read the head: raises `StoreReplaced` if it is of another registry, and if it is gone."""
-        if found := await self.head():
-            return found
+        """Read the head. Raises `StoreReplaced` if it is that of another registry, and `StoreDamaged` if it is gone."""
+        if seen := await self.head():
+            return seen
         raise head_gone(self.where(HEAD))
 
     async def confirm_to_write(self) -> None:
-        """The same before a write. A registry that was made before registries had an identity gets one here."""
+        """The same before a write. A registry without an identity gets one here."""
         while not (seen := await self.confirm()).head.identity:
             head = msgspec.structs.replace(seen.head, identity=uuid4().hex, identity_added=True)
             await self.move_head(seen, head)
 
     def mark(self) -> dict[str, str]:
-        """What says, in everything that is written, which registry it belongs to."""
+        """The field that names the registry in everything that is written."""
         return {"registry": self.identity} if self.identity else {}
 
     def _compare(self, head: LogHead) -> None:
@@ -212,37 +211,38 @@ class Log:
                 "continues by itself"
             )
 
-    async def there(self) -> SeenHead:
+    async def existing_head(self) -> SeenHead:
         """The head; raises if there is none."""
-        if found := await self.head():
-            return found
+        if seen := await self.head():
+            return seen
         raise no_registry(self.store.place)
 
     async def begin(self, head: LogHead) -> SeenHead:
-        """The head, made if there is none. If the head was lost and the log is whole, it is made from the log."""
+        """The head, created if there is none. If the head was lost and the log is complete, it is created from the
+        log."""
         while True:
-            if found := await self.head():
-                return found
+            if seen := await self.head():
+                return seen
             first = await self.read(1)
             if first is None and (remains := await self._remains()):
-                if found := await self.head():  # made by another process in this moment
-                    return found
+                if seen := await self.head():  # created by another process at this moment
+                    return seen
                 raise StoreDamaged(
-                    f"{self.where(HEAD)} is missing, and other parts of a job registry ({remains}) are there: restore "
-                    "the head from an older version of the object, or use an empty place; nothing was changed"
+                    f"{self.where(HEAD)} is missing, and other parts of a job registry ({remains}) exist: restore the "
+                    "head from an older version of the object, or use an empty place; nothing was changed"
                 )
             identity = first.registry if first else uuid4().hex
-            made = msgspec.structs.replace(head, identity=identity)
-            await self.store.create_if_absent(HEAD, encoded(msgspec.to_builtins(made)))
+            created = msgspec.structs.replace(head, identity=identity)
+            await self.store.create_if_absent(HEAD, encoded(msgspec.to_builtins(created)))
 
     async def _remains(self) -> str:
         for prefix in _REMAINS:
-            if found := await self.store.list_keys(prefix, limit=1):
-                return found[0]
+            if keys := await self.store.list_keys(prefix, limit=1):
+                return keys[0]
         return ""
 
     async def move_head(self, seen: SeenHead, head: LogHead) -> bool:
-        """False: somebody else has moved it."""
+        """Replace the head; False if another process has replaced it."""
         return await self.store.put(HEAD, seen.document(head), seen.version) is not None
 
     def where(self, key: str) -> str:

@@ -1,35 +1,35 @@
-"""How soon to commit again when others commit as well.
+"""The pace of commits beside other writers.
 
-A commit is lost if another one comes while it is on its way. Whoever has just won is ready for the next while the
-others still read what he did, and would win again and again, until they give up. So a process that sees others at work
-leaves them time between two commits of its own, in proportion to how many they are and how long a commit takes; what is
-asked for meanwhile goes together.
+A commit is lost if another process commits while it is under way. The winner is ready for its next commit while the
+others still read the last one, and would win again and again, until they give up. So a process that sees other writers
+leaves them time between two commits of its own, in proportion to their number and to the duration of a commit.
+Operations that arrive in that time share a commit.
 
-How much time is found out: twice as much after a commit that was lost, a little less after each that was made. So about
-one try in twenty is lost, whatever the number of processes, and five in a row once in millions.
+The time adapts: it doubles after a lost commit, and shrinks a little after each that succeeded. So about one attempt in
+twenty is lost, whatever the number of processes, and five in a row once in millions.
 
-One who commits without a pause and sees nobody may be in the way of somebody who has not won yet. So he stands aside
-for a moment now and then, and whoever has lost waits for such a moment.
+A process that commits without a pause and sees no other writer may block one that has not won yet. So it pauses for a
+moment now and then, and a process that has lost waits for such a moment.
 """
 
 from __future__ import annotations
 
 import random
 
-#: others count for so long after their last commit
+#: other writers count for this time after their last commit
 _ACTIVE_S = 5.0
-#: times the length of a commit, for each of the others
+#: the gap for each other writer, in durations of a commit
 _LEAST, _MOST = 3.0, 60.0
 _AFTER_LOST, _AFTER_MADE = 2.0, 0.97
 _LONGEST_S = 2.0
-#: so many commits with no pause between them, of the length of so many commits, then one of this length
+#: commits in a row without a pause; the duration of a pause, and of the pause after them, in durations of a commit
 _MOST_IN_A_ROW, _BREATHS, _ASIDE = 24, 3.0, 8.0
-#: how much the last commit counts in the mean
+#: weight of the last commit in the mean duration
 _NEW = 0.2
 
 
 class CommitPace:
-    """Fed with what is committed, by whom, and how long it took; times in seconds of any steady clock.
+    """Learns from commits: their writers and durations. Times are seconds of any monotonic clock.
 
     >>> pace = CommitPace(random.Random(1))
     >>> pace.made(10.0, took_s=0.05); pace.wait_s(10.0)
@@ -51,15 +51,15 @@ class CommitPace:
         self._in_a_row = 0
 
     def saw(self, writer: str, now_s: float) -> None:
-        """Somebody else has made a commit."""
+        """Another process has made a commit."""
         self._others[writer] = now_s
 
     def lost(self) -> None:
-        """One of ours came too late."""
+        """A commit of this process came too late."""
         self._share = min(_MOST, self._share * _AFTER_LOST)
 
     def made(self, now_s: float, *, took_s: float) -> None:
-        """We have made one."""
+        """This process has made a commit."""
         idle_s = now_s - took_s - (self._last_s or 0.0)
         self._in_a_row = self._in_a_row + 1 if idle_s < _BREATHS * took_s else 0
         self._share = max(_LEAST, self._share * _AFTER_MADE)
@@ -68,16 +68,16 @@ class CommitPace:
 
     @property
     def breath_s(self) -> float:
-        """How long nobody must have committed for it to be quiet."""
+        """The time without commits that counts as quiet."""
         return min(0.2, max(0.002, 2 * self._took_s))
 
     @property
     def others(self) -> bool:
-        """Whether others were at work lately."""
+        """Whether others committed recently."""
         return bool(self._others)
 
     def wait_s(self, now_s: float) -> float:
-        """How long to wait before the next."""
+        """How long to wait before the next commit."""
         for writer in [writer for writer, seen_s in self._others.items() if now_s - seen_s > _ACTIVE_S]:
             del self._others[writer]
         if self._last_s is None:

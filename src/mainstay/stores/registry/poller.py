@@ -1,4 +1,4 @@
-"""Hearing of what other processes commit: a look at the log now and then, while somebody waits for anything."""
+"""Polling for commits of other processes, while there are subscriptions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..store_loop import StoreLoop
 
 _SLOWER = 1.5
 _SLOWEST = 5.0
-"""times the interval, when nothing comes"""
+"""times the interval, when there is no news"""
 
 
 class Poller:
-    """Subscriptions of this process. What is committed here wakes at once; the rest when it is seen."""
+    """Subscriptions of this process. Commits of this process wake at once; those of others when they are read."""
 
     def __init__(self, hub: WakeHub, home: StoreLoop, look: Callable[[], Awaitable[bool]], *, every_s: float) -> None:
         self._hub = hub
@@ -27,9 +27,9 @@ class Poller:
 
     def subscribe(self, topics: Sequence[str]) -> MemoryWake:
         """From any thread."""
-        found = self._hub.subscribe(topics)
+        subscription = self._hub.subscribe(topics)
         self._home.spawn(self._begin)
-        return found
+        return subscription
 
     async def close(self) -> None:
         self._closed = True
@@ -49,7 +49,7 @@ class Poller:
                 try:
                     news = await self._look()
                 except MainstayError:
-                    news = False  # whoever needs the store says so himself
+                    news = False  # calls of the store report the error
                 wait_s = self._every_s if news else min(wait_s * _SLOWER, self._every_s * _SLOWEST)
         finally:
             self._task = None

@@ -1,7 +1,7 @@
 """A copy of the whole registry in memory, at one number of its log.
 
-Operations run on it as on any memory store. What they did is then written down as documents (`effects`), never the
-operation itself: two versions of Mainstay may decide differently, but they must not differ about what was decided.
+Operations run on it as on any memory store. Their effects are then recorded as documents (`effects`), never the
+operation itself: two versions of Mainstay may decide differently, but they must agree about each decision.
 """
 
 from __future__ import annotations
@@ -19,36 +19,40 @@ from ..memory import MemoryStore
 from ..port import Written
 from ..routes import EVERYBODY
 from . import documents
-from .documents import BY_TABLE, SMALL, Extras, Line
+from .documents import BY_TABLE, CODECS, Extras, Line
 from .journal import ABSENT, Journal, RowBefore, WaitBefore
 
-#: lines that say something of the file they stand in, not of the registry
+#: lines that describe their file, not the registry
 HEADERS = frozenset({"commit", "snapshot"})
 
 
 class Replica:
-    """What a process knows. `store` answers and decides; what it changed is then committed (`won`) or undone."""
+    """The state that a process knows. `store` reads and decides; its changes are then committed (`won`) or undone."""
 
     def __init__(self, clock: Clock, chain: Chain, *, clock_name: str) -> None:
         self.number = 0
-        """the last commit that is in it"""
+        """the last commit in it"""
         self.journal = Journal()
         self.tables = self.journal.tables
-        self.store = MemoryStore(clock, chain, tables=self.tables, notify=self._hear)
-        self.store.observer = self._observe
+        self._written: list[Written] = []
+        self._woken: Counter[str] = Counter()
+        self.store = MemoryStore(clock, chain, tables=self.tables, notify=self._collect_woken)
+        self.store.observer = self._collect_written
         self._clock = clock
         self._clock_name = clock_name
         self._extras: dict[tuple[str, Any], Extras] = {}
         self._strangers: dict[tuple[str, str], Line] = {}
-        """documents of kinds this program does not know"""
-        self._written: list[Written] = []
-        self._woken: Counter[str] = Counter()
+        """documents of unknown kinds"""
         self._moves: dict[int, Counter[str]] = {}
 
-    # what operations did ----------------------------------------------------------------------------
+    @property
+    def event_count(self) -> int:
+        return sum(len(events) for events in self.tables.rows.events.values())
+
+    # effects of operations --------------------------------------------------------------------------
 
     def effects(self) -> list[Line]:
-        """What has changed since the last commit."""
+        """The changes since the last commit."""
         first: dict[str, RowBefore] = {}
         cells: dict[tuple[str, Any], Any] = {}
         waits: list[Line] = []
@@ -63,12 +67,12 @@ class Replica:
         for before in first.values():
             lines += self._row_lines(before)
         lines += waits
-        found = (self._cell_line(table, key, before) for (table, key), before in cells.items())
-        lines += [line for line in found if line is not None]
+        cell_lines = (self._cell_line(table, key, before) for (table, key), before in cells.items())
+        lines += [line for line in cell_lines if line is not None]
         return lines
 
     def won(self, lines: Sequence[Line]) -> tuple[list[Written], Mapping[str, int]]:
-        """The effects are committed: whom to tell of which rows, and whom to wake."""
+        """The effects are committed. Returns the written rows, for the observer, and the topics to wake."""
         for line in lines:
             if line["t"] == "change" and (kept := self._extras.get(("job", line["id"]))):
                 self._keep("job", line["id"], {name: value for name, value in kept.items() if name not in line})
@@ -76,17 +80,17 @@ class Replica:
                 self._keep("job", line["id"], {})
         self.number += 1
         self.journal.clear()
-        return self.heard()
+        return self._collected()
 
-    def heard(self) -> tuple[list[Written], Mapping[str, int]]:
-        """What the store told of since this was asked last."""
+    def _collected(self) -> tuple[list[Written], Mapping[str, int]]:
+        """The written rows and the topics to wake since the last call."""
         written, self._written = self._written, []
         woken, self._woken = self._woken, Counter()
         self._moves = {minute: Counter(counted) for minute, counted in self.tables.rows.moves.items()}
         return written, woken
 
     def undo(self, mark: int = 0) -> None:
-        """Take back what is not committed, since there were so many notes in the journal."""
+        """Undo what is not committed, since the journal had `mark` entries."""
         self.journal.undo(mark)
         if mark == 0:
             self._written.clear()
@@ -110,33 +114,33 @@ class Replica:
             yield documents.event_line(event)
 
     def _wait_lines(self, entry: WaitBefore) -> list[Line]:
-        if entry.what == "add":
+        if entry.operation == "add":
             on = self.tables.rows.waits.on.get(entry.job_id)
-            # gone again in the same commit: then it never was
+            # None: added and removed in the same commit
             return [] if on is None else [{"t": "wait", "id": entry.job_id, "on": list(on)}]
-        if entry.what == "close":
+        if entry.operation == "close":
             return [{"t": "wait_over", "id": entry.job_id}] if entry.edges else []
         return [{"t": "wait_gone", "id": entry.job_id}]
 
     def _cell_line(self, table: str, key: Any, before: Any) -> Line | None:
-        small, value = BY_TABLE[table], self.journal.small[table].get(key, ABSENT)
+        codec, value = BY_TABLE[table], self.journal.small[table].get(key, ABSENT)
         if value is before or value == before:
             return None
         if value is ABSENT:
-            return small.gone(key)
-        return self._timed(small.line(key, value, self._extras.get((small.t, key), {})))
+            return codec.gone(key)
+        return self._timed(codec.line(key, value, self._extras.get((codec.t, key), {})))
 
     def _timed(self, line: Line) -> Line:
-        """A lead says how long it is good for: the steady clock of one machine means nothing to another."""
+        """The line of a lead has its remaining time: the monotonic clock of one machine means nothing to another."""
         if line["t"] != "lead":
             return line
         left_ms = max(0, line["until_ms"] - self._clock.lease_ms())
         return {**line, "left_ms": left_ms, "clock": self._clock_name}
 
-    # what others did --------------------------------------------------------------------------------
+    # effects of other processes ---------------------------------------------------------------------
 
     def apply(self, lines: Iterable[Line]) -> Mapping[str, int]:
-        """Take over documents, of one commit or of a snapshot: whom to wake."""
+        """Apply the documents of a commit or of a snapshot. Returns the topics to wake."""
         rows = self.tables.rows
         after: dict[str, Job | None] = {}
         woken: Counter[str] = Counter()
@@ -154,17 +158,17 @@ class Replica:
                     self._drop(line)
                 case "wait" | "wait_over" | "wait_gone":
                     self._edges(line)
-                case kind if kind in SMALL:
+                case kind if kind in CODECS:
                     woken.update(self._cell(line))
                 case kind if kind not in HEADERS:
                     self._stranger(line)
         woken.update(self._place(after))
         self.journal.clear()
-        self.heard()
+        self._collected()
         return woken
 
     def lines(self) -> Iterator[Line]:
-        """All of it, as documents."""
+        """Everything, as documents."""
         rows = self.tables.rows
         for job_id in rows.ids:
             yield documents.job_line(rows.jobs[job_id], self._extras.get(("job", job_id), {}))
@@ -175,9 +179,9 @@ class Replica:
             still = [each for each in on if job_id in rows.waits.open.get(each, ())]
             yield {"t": "wait", "id": job_id, "on": list(on), "open": still}
         for table, values in self.journal.small.items():
-            small = BY_TABLE[table]
+            codec = BY_TABLE[table]
             for key, value in values.items():
-                yield self._timed(small.line(key, value, self._extras.get((small.t, key), {})))
+                yield self._timed(codec.line(key, value, self._extras.get((codec.t, key), {})))
         yield from self._strangers.values()
 
     def _row(self, line: Line, after: dict[str, Job | None]) -> None:
@@ -230,21 +234,21 @@ class Replica:
                 waits.keep(job_id, line["open"])
 
     def _cell(self, line: Line) -> Mapping[str, int]:
-        small = SMALL[line["t"]]
-        key = small.key(line)
+        codec = CODECS[line["t"]]
+        key = codec.key(line)
         if line.get("gone"):
-            self.journal.small[small.table].put_back(key, ABSENT)
-            self._keep(small.t, key, {})
+            self.journal.small[codec.table].put_back(key, ABSENT)
+            self._keep(codec.t, key, {})
             return {}
-        if small.t == "lead":
+        if codec.t == "lead":
             line = dict(line)
             left_ms, clock = line.pop("left_ms", 0), line.pop("clock", "")
             if clock != self._clock_name or not clock:
                 line["until_ms"] = self._clock.lease_ms() + left_ms
-        value, extras = small.read(line)
-        self.journal.small[small.table].put_back(key, value)
-        self._keep(small.t, key, extras)
-        if small.t == "queue" and not value.paused:
+        value, extras = codec.read(line)
+        self.journal.small[codec.table].put_back(key, value)
+        self._keep(codec.t, key, extras)
+        if codec.t == "queue" and not value.paused:
             return {f"queue:{key}": max(1, len(self.tables.rows.ready[key]))}
         return {}
 
@@ -261,25 +265,25 @@ class Replica:
         else:
             self._extras.pop((kind, key), None)
 
-    def _hear(self, woken: Mapping[str, int]) -> None:
+    def _collect_woken(self, woken: Mapping[str, int]) -> None:
         self._woken.update(woken)
 
-    def _observe(self, written: Sequence[Written]) -> None:
+    def _collect_written(self, written: Sequence[Written]) -> None:
         self._written.extend(written)
 
 
 def _differences(before: Sequence[Event], after: Sequence[Event]) -> tuple[list[list[int]], list[Event]]:
-    """Spans of events that went, and the events that came."""
+    """Spans of removed events, and the added events."""
     if len(after) >= len(before) and all(old is new for old, new in zip(before, after, strict=False)):
         return [], list(after[len(before) :])
-    left = {event.seq: event for event in after}
-    there = {event.seq: event for event in before}
+    new = {event.seq: event for event in after}
+    old = {event.seq: event for event in before}
     spans: list[list[int]] = []
     for event in before:
-        if left.get(event.seq) == event:
+        if new.get(event.seq) == event:
             continue
         if spans and spans[-1][1] == event.seq - 1:
             spans[-1][1] = event.seq
         else:
             spans.append([event.seq, event.seq])
-    return spans, [event for event in after if there.get(event.seq) != event]
+    return spans, [event for event in after if old.get(event.seq) != event]

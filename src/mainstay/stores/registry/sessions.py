@@ -1,10 +1,10 @@
-"""Sessions: a document each, rewritten with every beat, and never in the log.
+"""Sessions: a document each, rewritten with every heartbeat, and never in the log.
 
-There is no clock that all machines share. Of a session on this machine its last beat is compared with the steady clock
-that both use. One on another machine is watched: it is silent when its document has not changed for the whole of its
-lease, by the watcher's own steady clock. Whoever has just come watches for a lease before he judges.
+The machines share no clock. The last heartbeat of a session on this machine is compared with the monotonic clock that
+both use. A session of another machine is watched: it is silent when its document has not changed for a whole lease, by
+the watcher's own monotonic clock. A process that has just started watches for a lease before it decides.
 
-To declare a session dead is to say so in its document, if nobody has changed it since: its next beat is refused.
+Declaring a session dead is a conditional write to its document: its next heartbeat is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .files import SCHEMA, check_schema, damaged, encoded
 from .log import Log
 
 PREFIX = "sessions/"
-#: how often sessions are looked for that hold nothing, so that none stays for ever
+#: how often sessions without jobs are listed, so that none stays forever
 _LIST_MS = 60_000
 _BEAT_TRIES = 2
 _MOMENT_MS = 1_000
@@ -32,8 +32,8 @@ _AT_ONCE = 16
 
 
 def name_of(clock: Clock) -> str:
-    """Tells the steady clocks of different machines apart; "" where that cannot be told. One that was handed in (of a
-    test) is the same for all."""
+    """A name of this machine's monotonic clock; "" if it cannot be determined. A clock of a test is the same for
+    all."""
     if not isinstance(clock, SystemClock):
         return "given"
     boot = boot_id()
@@ -41,7 +41,7 @@ def name_of(clock: Clock) -> str:
 
 
 class _Seen(msgspec.Struct):
-    """A document as it was last read or written here."""
+    """A document as this process last read or wrote it."""
 
     version: str
     raw: dict[str, Any]
@@ -49,7 +49,7 @@ class _Seen(msgspec.Struct):
 
 
 class RegistrySessions:
-    """The documents, and `view`: what the replica's store knows of them."""
+    """The documents, and `view`: the sessions in the replica's store."""
 
     def __init__(self, log: Log, clock: Clock, machine: str, view: Callable[[], dict[str, Session]]) -> None:
         self._log = log
@@ -60,27 +60,28 @@ class RegistrySessions:
         self._seen: dict[str, _Seen] = {}
         self._listed_ms: int | None = None
 
-    # its own worker ---------------------------------------------------------------------------------
+    # by its own worker ------------------------------------------------------------------------------
 
     async def open(self, session: Session) -> None:
-        """Write its document, whoever had one of this name before."""
+        """Write its document; replaces one of the same name."""
         await self._log.confirm_to_write()
         raw: dict[str, Any] = msgspec.to_builtins(session)
         raw |= {"schema": SCHEMA, "dead": False, "beats": 0, **self._times(), **self._log.mark()}
         for _ in range(_TRIES):
             version = await self._store.create_if_absent(PREFIX + session.id, encoded(raw))
-            if version is None and (found := await self._store.get(PREFIX + session.id)):
-                version = await self._store.put(PREFIX + session.id, encoded(raw), found.version)
+            if version is None and (stored := await self._store.get(PREFIX + session.id)):
+                version = await self._store.put(PREFIX + session.id, encoded(raw), stored.version)
             if version is not None:
                 self._know(session.id, version, raw)
                 return
         raise StoreUnavailable(
-            f"session {session.id} in {self._store.place} is opened and closed by others all the time; use an id of "
-            "its own for each"
+            f"session {session.id} in {self._store.place} is opened and closed by others all the time; use a separate "
+            "id for each process"
         )
 
     async def beat(self, session: str) -> bool:
-        """Keep it alive; False if it was declared dead or closed. If others keep changing its document it lives on."""
+        """Keep it alive; False if it was declared dead or closed. It stays alive if others keep changing its
+        document."""
         seen = self._seen.get(session) or await self._read(session)
         for _ in range(_BEAT_TRIES):
             if seen is None or seen.raw["dead"]:
@@ -100,17 +101,17 @@ class RegistrySessions:
             seen = await self._read(session)
         self._seen.pop(session, None)
 
-    # everybody --------------------------------------------------------------------------------------
+    # by every process -------------------------------------------------------------------------------
 
     async def drain(self, session: str, *, by: str) -> bool:
-        """Ask it to drain; False if it is dead or not there. Its next beat finds its document changed, and reads it."""
+        """Ask it to drain; False if it is dead or missing. Its next heartbeat conflicts, and reads the document."""
         for _ in range(_TRIES):
             seen = await self._read(session)
             if seen is None or seen.raw["dead"]:
                 return False
             known = msgspec.structs.asdict(msgspec.convert(seen.raw, Session))
-            asked = msgspec.structs.asdict(Session(**known).drained(self._clock.now_ms(), by))
-            changed = {name: value for name, value in asked.items() if value != known[name]}
+            drained = msgspec.structs.asdict(Session(**known).drained(self._clock.now_ms(), by))
+            changed = {name: value for name, value in drained.items() if value != known[name]}
             if not changed:
                 return True
             raw = {**seen.raw, **changed}
@@ -118,30 +119,31 @@ class RegistrySessions:
                 self._know(session, version, raw)
                 return True
         raise StoreUnavailable(
-            f"session {session} in {self._store.place} was not asked to drain: it changed under every try; ask again"
+            f"session {session} in {self._store.place} was not asked to drain: it changed during every attempt; try "
+            "again"
         )
 
     async def look_at(self, session: str) -> None:
-        """Know it, if it is there."""
+        """Read its document, unless it is known."""
         if session not in self._view():
             await self._read(session)
 
     async def look_at_all(self, *, again: bool) -> None:
-        """Know all there are; `again`: as they are now."""
+        """Read the documents of all unknown sessions; `again`: of all sessions."""
         begun_ms = self._clock.lease_ms()
-        there = await self._list()
+        listed = await self._list()
         for session in list(self._view()):
             seen = self._seen.get(session)
-            if session not in there and (seen is None or seen.read_ms < begun_ms):
+            if session not in listed and (seen is None or seen.read_ms < begun_ms):
                 self._forget(session)
-        await self._read_all(session for session in there if again or session not in self._view())
+        await self._read_all(session for session in listed if again or session not in self._view())
 
     def shown(self, sessions: Iterable[Session]) -> list[Session]:
-        """With the time of their last beat, as well as it can be told: of another machine's, by the wall clocks."""
+        """With the time of their last heartbeat; for other machines an estimate by the wall clocks."""
         return [msgspec.structs.replace(session, beat_ms=self._beat_ms(session)) for session in sessions]
 
     async def judge(self, holders: Collection[str]) -> None:
-        """Declare dead who is silent. `holders` are those who hold jobs, or lead."""
+        """Declare silent sessions dead. `holders` are the sessions that hold jobs or a leadership."""
         view, now = self._view(), self._clock.lease_ms()
         if self._listed_ms is None or now - self._listed_ms > _LIST_MS:
             await self.look_at_all(again=False)
@@ -150,11 +152,11 @@ class RegistrySessions:
         await self._read_all(session for session in holders if self._is_watched(session, now))
         silent = [session.id for session in view.values() if self._is_silent(session, now)]
         await _gather(self._declare(session) for session in silent)
-        over = [session.id for session in view.values() if session.dead and session.id not in holders]
-        await _gather(self._remove(session) for session in over)
+        unneeded = [session.id for session in view.values() if session.dead and session.id not in holders]
+        await _gather(self._remove(session) for session in unneeded)
 
-    def put_off(self) -> None:
-        """Have nobody found silent who was not when they were judged a moment ago: it has not been declared dead."""
+    def postpone_silence(self) -> None:
+        """Keep sessions that became silent since `judge` alive for a moment: their documents do not say dead."""
         view, now = self._view(), self._clock.lease_ms()
         for session in list(view.values()):
             if self._is_silent(session, now):
@@ -165,7 +167,7 @@ class RegistrySessions:
         return not session.dead and now - session.beat_ms > session.lease_s * 1000
 
     def _is_watched(self, name: str, now: int) -> bool:
-        """Whether it is time to look at the document of another machine's session again."""
+        """Whether it is time to read the document of another machine's session again."""
         session, seen = self._view().get(name), self._seen.get(name)
         if session is None or seen is None or session.dead or self._is_here(seen.raw):
             return False
@@ -189,33 +191,34 @@ class RegistrySessions:
 
     async def _list(self) -> set[str]:
         self._listed_ms = self._clock.lease_ms()
-        found: set[str] = set()
+        names: set[str] = set()
         after = ""
         while page := await self._store.list_keys(PREFIX, after=after):
-            found.update(key.removeprefix(PREFIX) for key in page)
+            names.update(key.removeprefix(PREFIX) for key in page)
             after = page[-1]
             if len(page) < 1000:
                 break
-        return found
+        return names
 
     async def _read_all(self, sessions: Iterable[str]) -> None:
         await _gather(self._read(session) for session in sessions)
 
     async def _read(self, session: str) -> _Seen | None:
-        found = await self._store.get(PREFIX + session)
-        if found is None:
+        stored = await self._store.get(PREFIX + session)
+        if stored is None:
             self._forget(session)
             return None
+        where = self._log.where(PREFIX + session)
         try:
-            raw = msgspec.json.decode(found.value)
-            check_schema(raw, f"{PREFIX}{session} in {self._store.place}")
+            raw = msgspec.json.decode(stored.value)
+            check_schema(raw, where)
             if raw.get("registry") not in (None, self._log.identity):
-                # of a registry that was here before, or the one that has replaced this process's own
+                # of an earlier registry in this place, or of the one that has replaced this process's own
                 self._forget(session)
                 return None
-            return self._know(session, found.version, raw)
+            return self._know(session, stored.version, raw)
         except (msgspec.MsgspecError, LookupError, TypeError) as error:
-            raise damaged(f"{PREFIX}{session} in {self._store.place}", error) from None
+            raise damaged(where, error) from None
 
     def _know(self, name: str, version: str, raw: dict[str, Any]) -> _Seen:
         now, before = self._clock.lease_ms(), self._seen.get(name)
@@ -248,7 +251,7 @@ class RegistrySessions:
 
 
 async def _gather(calls: Iterable[Awaitable[object]]) -> None:
-    """All of them, not too many at once."""
-    waiting = list(calls)
-    for start in range(0, len(waiting), _AT_ONCE):
-        await asyncio.gather(*waiting[start : start + _AT_ONCE])
+    """Make all calls, a limited number of them concurrently."""
+    pending = list(calls)
+    for start in range(0, len(pending), _AT_ONCE):
+        await asyncio.gather(*pending[start : start + _AT_ONCE])

@@ -1,10 +1,10 @@
-"""Snapshots and chunks: what keeps the log short, and the audit trail whole.
+"""Snapshots and chunks: they keep the log short, and the audit trail complete.
 
-Each step leaves things as good as they were, so that whoever does it may die between any two:
+The registry is complete after each step, so the process may die between any two:
 
-1. the events of each whole block of commits are written as a chunk, once, under a name that says which commits;
-2. everything is written as a snapshot, under a name of its own;
-3. the head is moved to it, if it is newer than the one it points to;
+1. the events of each full block of commits are written as a chunk, once, under a name with the numbers of the commits;
+2. everything is written as a snapshot, under a new name;
+3. the head is moved to it, if it is newer than the current one;
 4. an hour later, commits that are in the snapshot and in chunks are removed, and older snapshots.
 """
 
@@ -25,18 +25,18 @@ from .log import LogHead, SeenHead, commit_key
 
 log = logging.getLogger("mainstay.stores.registry")
 
-#: a snapshot is due when the log since the last one has this part of its size, ...
+#: a snapshot is due when the log since the last one has a fourth of its size, ...
 _SHARE = 4
-#: ... or this many commits, whatever their size: somebody has to read them all at first
+#: ... or this number of commits, whatever their size: a process that opens the registry reads them all
 _MOST_COMMITS = 1024
-#: how often whoever commits looks whether a block has no chunk yet, because its maker died
+#: a writer checks every few commits whether a block has no chunk yet, because the process that was to write it died
 _LOOK_EVERY = 8
-#: commits removed in one go
+#: commits removed at once
 _REMOVED_AT_ONCE = 4 * BLOCK
-#: where no process lives long enough to see a snapshot get old, the wall clocks say it, with a margin for wrong ones
+#: if no process lives long enough to see a snapshot become old, the wall clocks decide, with a margin for wrong ones
 _SURELY_OLD_MS = 25 * 3_600_000
 
-#: the number and the lines of the replica, taken between two commits
+#: the number and the lines of the replica between two commits
 Capture = Callable[[], Awaitable[tuple[int, list[bytes]]]]
 
 
@@ -49,7 +49,7 @@ def chunk_key(block: int) -> str:
 
 
 class SnapshotWriter:
-    """Rolls in the background, one at a time."""
+    """Writes chunks and snapshots in the background, one at a time."""
 
     def __init__(self, follower: Follower, clock: Clock, capture: Capture, *, part_bytes: int) -> None:
         self._follower = follower
@@ -63,18 +63,18 @@ class SnapshotWriter:
         """number of a snapshot -> when this process first saw it in the head"""
 
     def committed(self, number: int) -> None:
-        """This process has made a commit; begin to roll if it is time."""
+        """This process has made a commit: start a round if it is due."""
         if number % _LOOK_EVERY or number // BLOCK <= self._chunked or self._task is not None:
             return
         self._task = asyncio.get_running_loop().create_task(self._roll_quietly(), name="mainstay registry roll")
 
     async def settled(self) -> None:
-        """Wait until nothing is rolled."""
+        """Wait for the current round."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
     async def roll(self) -> None:
-        """Do what is due."""
+        """Write the chunks and the snapshot that are due, and remove old commits."""
         seen = await self._follower.log.head()
         if seen is None:
             return
@@ -87,7 +87,7 @@ class SnapshotWriter:
             await self._remove(seen, old)
 
     async def snapshot(self, seen: SeenHead) -> SeenHead | None:
-        """Write all there is and point the head at it; None if somebody else's is newer."""
+        """Write a snapshot and move the head to it; None if another process has a newer one."""
         store = self._follower.log.store
         number, lines = await self._capture()
         name = f"snapshot/{number:012d}-{uuid4().hex[:8]}"
@@ -110,10 +110,10 @@ class SnapshotWriter:
                 past=_past(seen.head, self._clock.now_ms()),
             )
             moved = await self._follower.log.move_head(seen, head)
-            found = await self._follower.log.head()
-            if moved or found is None:
-                return found
-            seen = found
+            current = await self._follower.log.head()
+            if moved or current is None:
+                return current
+            seen = current
         await self._remove_all([f"{name}/{at:06d}" for at in range(len(parts))])
         return None
 
@@ -121,9 +121,9 @@ class SnapshotWriter:
         try:
             await self.roll()
         except StoreError as error:
-            log.info("rolling was put off: %s", error)
+            log.info("a snapshot of the registry was postponed: %s", error)
         except MainstayError:
-            log.warning("rolling failed", exc_info=True)
+            log.warning("a snapshot of the registry failed", exc_info=True)
         finally:
             self._task = None
 
@@ -145,16 +145,16 @@ class SnapshotWriter:
             self._chunked = max(self._chunked, block + 1)
 
     async def _events_of(self, block: int) -> list[bytes]:
-        found: list[bytes] = []
+        events: list[bytes] = []
         for number in range(block * BLOCK + 1, (block + 1) * BLOCK + 1):
             commit = await self._follower.log.read(number)
-            # one that is removed is in a chunk, and then this one is not asked for
+            # a removed commit is in a chunk, and then this block is not read
             if commit is not None and not await self._follower.log.is_foreign(commit):
-                found += [raw for raw, line in commit.lines if line["t"] == "event"]
-        return found
+                events += [raw for raw, line in commit.lines if line["t"] == "event"]
+        return events
 
     def _old_number(self, head: LogHead) -> int:
-        """The newest snapshot of which it is sure that it has been there for an hour; 0: of none."""
+        """The number of the newest snapshot that is certainly older than an hour; 0: there is none."""
         now, wall = self._clock.lease_ms(), self._clock.now_ms()
         watched = [number for number, seen in self._first_seen.items() if now - seen >= REMOVED_AFTER_S * 1000]
         known = (*head.past, (head.number, head.at_ms))
@@ -169,20 +169,20 @@ class SnapshotWriter:
             await self._follower.log.confirm()
             await self._remove_all([commit_key(number) for number in range(first, last + 1)])
             await self._follower.log.move_head(seen, msgspec.structs.replace(seen.head, removed=last))
-        # also what was left by whoever died over a snapshot
-        there = await self._follower.log.store.list_keys("snapshot/")
+        # also the parts of snapshots whose writers died
+        keys = await self._follower.log.store.list_keys("snapshot/")
         bound = f"snapshot/{old:012d}"
-        await self._remove_all([key for key in there if key < bound and not key.startswith(seen.head.snapshot)])
+        await self._remove_all([key for key in keys if key < bound and not key.startswith(seen.head.snapshot)])
 
     async def _remove_all(self, keys: Iterable[str]) -> None:
         store = self._follower.log.store
         for key in keys:
-            if found := await store.get(key):
-                await store.delete(key, found.version)
+            if stored := await store.get(key):
+                await store.delete(key, stored.version)
 
 
 def _past(head: LogHead, now_ms: int) -> tuple[tuple[int, int], ...]:
-    """The snapshots to remember when the head's is followed by another."""
+    """The earlier snapshots to record in the next head."""
     kept = [(number, at_ms) for number, at_ms in head.past if now_ms - at_ms < 2 * _SURELY_OLD_MS]
     if head.number and (not kept or head.at_ms - kept[-1][1] >= 3_600_000):
         kept.append((head.number, head.at_ms))

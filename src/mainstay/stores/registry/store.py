@@ -46,10 +46,10 @@ from .sessions import name_of
 
 T = TypeVar("T")
 
-#: bytes of one part of a snapshot before it is compressed
+#: bytes of one part of a snapshot before compression
 PART_BYTES = 4 * 1024 * 1024
 POLL_S = 1.0
-#: a leader renews its lead when less than this part of it is left; sooner would be a commit for nothing
+#: a leader renews its lead when less than this part of its time is left; each renewal is a commit
 _RENEWED_AT = 0.7
 
 _DURABILITY = "as durable as the storage: an answer means that the commit is in {place}"
@@ -59,7 +59,7 @@ class JobRegistry:
     """Jobs in a bucket, a table or a folder. Open one with `open_store("s3://bucket/prefix")`, or on any versioned
     store with `JobRegistry.open`.
 
-    Every process keeps all of it in memory, at one number of the log. To change something is to make the next commit.
+    Every process keeps everything in memory, at one number of the log. Each change is the next commit.
 
     >>> from mainstay.stores.versioned import open_versioned
     >>> async def jobs():
@@ -94,10 +94,10 @@ class JobRegistry:
         machine: str | None = None,
         create: bool = True,
     ) -> Self:
-        """On the versioned store that `opener` opens; it is called on the loop the registry lives on, and closed with
-        it. `poll_s` is how often a process that waits looks for what others did. `part_bytes` is for stores whose
-        values must be small. `machine` tells the steady clock of this machine from those of others; None finds out.
-        Without `create`, a registry that is not there is an error."""
+        """On the versioned store that `opener` opens. It is called on the registry's own loop; the store is closed with
+        the registry. `poll_s` is how often a waiting process looks for commits of others. `part_bytes` is for stores
+        with small values. `machine` names the monotonic clock of this machine; None: determine it. Without `create`, a
+        missing registry is an error."""
         home = StoreLoop(url or "this registry")
         clock, chain = clock or SystemClock(), chain or Chain()
 
@@ -116,7 +116,7 @@ class JobRegistry:
                     machine=name_of(clock) if machine is None else machine,
                 )
                 fresh = LogHead(audit=chain.fingerprint, made_ms=clock.now_ms())
-                seen = await (base.log.begin(fresh) if create else base.log.there())
+                seen = await (base.log.begin(fresh) if create else base.log.existing_head())
                 admit_fingerprint(seen.head.audit, chain.fingerprint, store.place)
                 await base.follower.catch_up()
             except BaseException:
@@ -132,8 +132,8 @@ class JobRegistry:
 
     @property
     def counts(self) -> UpdateCounts:
-        """What commits cost: how many there were, and how many came too late at first."""
-        return self._base.line.counts
+        """The number of commits, and of those that came too late at first."""
+        return self._base.commits.counts
 
     @property
     def observer(self) -> Observer | None:
@@ -147,13 +147,13 @@ class JobRegistry:
         await self._base.close()
 
     async def about(self) -> RegistryInfo:
-        """Where it stands, for whoever runs it."""
+        """Its size and position, for an operator."""
         return await self._base.about()
 
     # -- jobs ---------------------------------------------------------------------------------
 
     def durability_of(self, level: Durability) -> str:
-        raise refused(level, "how safe a commit is, the storage decides, for all jobs alike")
+        raise refused(level, "the storage decides how durable a commit is, for all jobs alike")
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         if durability is not None:
@@ -165,12 +165,12 @@ class JobRegistry:
             return await self._base.write(lambda store: store.insert(jobs))
         except WriteUnsure as error:
             raise StoreUnavailable(
-                f"{place} went away while jobs were submitted, and they may be there: look for them when "
-                f"it is back. With an idempotency key, submitting again is safe ({error})"
+                f"{place} became unreachable while jobs were submitted, and they may exist: look for them when it is "
+                f"back. With an idempotency key, submitting again is safe ({error})"
             ) from error
         except StoreUnavailable as error:
             raise StoreUnavailable(
-                f"no job was submitted, for {place} does not answer; submit again when it is back ({error})"
+                f"no job was submitted: {place} does not answer; submit again when it is back ({error})"
             ) from error
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
@@ -182,7 +182,7 @@ class JobRegistry:
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         async def give_back(claimed: list[Job]) -> None:
             if claimed:
-                await self._base.line.run(Op(lambda store: self._release(store, claimed)))
+                await self._base.commits.run(Op(lambda store: self._release(store, claimed)))
 
         def op() -> Op[list[Job]]:
             return Op(
@@ -192,7 +192,7 @@ class JobRegistry:
                 unheard=give_back,
             )
 
-        return await self._base.run(lambda: self._base.line.run(op()), unheard=give_back)
+        return await self._base.run(lambda: self._base.commits.run(op()), unheard=give_back)
 
     async def _release(self, store: MemoryStore, claimed: Sequence[Job]) -> None:
         now_ms = self.clock.now_ms()
@@ -214,13 +214,13 @@ class JobRegistry:
 
         async def work(store: MemoryStore) -> list[Overdue]:
             tables = self._base.follower.replica.tables
-            self._base.sessions.put_off()
+            self._base.sessions.postpone_silence()
             for holder in tables.leaders.holders():
                 if (session := tables.sessions.get(holder)) is not None and session.dead:
                     tables.leaders.depose(holder)
             return await store.overdue(limit)
 
-        return await self._base.run(lambda: self._base.line.run(Op(work, looks=True, prepare=judge)))
+        return await self._base.run(lambda: self._base.commits.run(Op(work, looks=True, prepare=judge)))
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         return await self._base.read(lambda store: store.events(job_id, after=after, limit=limit))
@@ -257,12 +257,12 @@ class JobRegistry:
         return await self._base.run(lambda: self._beat(sessions, reports))
 
     async def _beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
-        # the beats alone keep sessions alive; what they have to report is a commit like any other
+        # the heartbeats alone keep sessions alive; their reports are a commit like any other
         await asyncio.gather(*(self._base.sessions.beat(session) for session in sessions))
         if reports:
-            await self._base.line.run(Op(lambda store: store.report(reports)))
+            await self._base.commits.run(Op(lambda store: store.report(reports)))
         try:
-            return await self._base.line.run(Op(lambda store: store.beat(sessions), reads=True))
+            return await self._base.commits.run(Op(lambda store: store.beat(sessions), reads=True))
         except StoreUnavailable:
             return [Pulse(session=session, known=True) for session in sessions]
 
@@ -275,22 +275,22 @@ class JobRegistry:
     async def close_session(self, session: str) -> None:
         async def close() -> None:
             await self._base.sessions.close(session)
-            await self._base.line.run(Op(lambda store: store.close_session(session)))
+            await self._base.commits.run(Op(lambda store: store.close_session(session)))
 
         await self._base.run(close)
 
     async def sessions(self) -> list[Session]:
-        found = await self._base.read(
+        sessions = await self._base.read(
             lambda store: store.sessions(), prepare=lambda: self._base.sessions.look_at_all(again=True)
         )
-        return self._base.sessions.shown(found)
+        return self._base.sessions.shown(sessions)
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
         async def work(store: MemoryStore) -> Leadership:
-            held = self._base.follower.replica.tables.leaders.current(name)
-            left_ms = 0 if held is None else held.until_ms - self.clock.lease_ms()
-            if held is not None and held.holder == session and left_ms > ttl_s * 1000 * _RENEWED_AT:
-                return held
+            current = self._base.follower.replica.tables.leaders.current(name)
+            left_ms = 0 if current is None else current.until_ms - self.clock.lease_ms()
+            if current is not None and current.holder == session and left_ms > ttl_s * 1000 * _RENEWED_AT:
+                return current
             return await store.lead(name, session, ttl_s)
 
         return await self._base.write(work, looks=True)
@@ -339,11 +339,11 @@ class JobRegistry:
         return await self._base.read(lambda store: store.audit(after=after, limit=limit))
 
     async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:
-        found = await self._base.write(lambda store: store.check(repair=repair, quick=quick))
-        return found if quick else [*found, *await self._base.run(self._compare)]
+        violations = await self._base.write(lambda store: store.check(repair=repair, quick=quick))
+        return violations if quick else [*violations, *await self._base.run(self._compare)]
 
     async def _compare(self) -> list[Violation]:
-        return await differences(self._base.line, self._base.follower)
+        return await differences(self._base.commits, self._base.follower)
 
     async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
         return await self._base.write(lambda store: store.mend(found, after, events))

@@ -1,6 +1,6 @@
 """Named values with versions, changed by compare-and-swap, on folders, buckets, tables and key-value stores.
 
-Start from `open_versioned` and `port.py`; `update` reads, decides and writes until nobody was in between.
+Start from `open_versioned` and `port.py`; `update` reads, decides and writes again until no other writer was faster.
 """
 
 from ...storage.keys import check_key, check_prefix

@@ -3,9 +3,9 @@
 An item is `place` (partition key, a string: the URL's prefix, or `-`), `name` (sort key, a string: the key), `value`
 (binary) and `version` (a string that no other write has). All keys of a store are in one partition, so that they are
 listed in order; DynamoDB gives a partition 1,000 writes of 1 KB and 3,000 reads of 4 KB in a second. A list reads whole
-items, a megabyte at a time. Reads are consistent ones.
+items, a megabyte at a time. Reads are consistent.
 
-boto3 waits while it asks: it does so in threads of the store's own.
+boto3 blocks during a request, so it runs in threads of the store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
@@ -36,9 +36,9 @@ from botocore.loaders import create_loader
 from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, StoreError, StoreUnavailable
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of, number_of
-from ...storage.urls import shown_url
-from .idempotent_write import read, written
-from .input_check import check_listing, check_value, new_version
+from ...storage.urls import options_in, shown_url
+from .idempotent_write import read_again, write_once
+from .input_check import check_listing, check_value, check_version, new_version
 from .port import Versioned
 
 _OPTIONS = (
@@ -55,9 +55,9 @@ _OPTIONS = (
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 #: an item may have 400 KB (409,600 bytes), its names and keys included
 LARGEST = 400_000
-#: greater than all that keys are made of, and less
+#: greater than all characters of keys, and less
 _ABOVE, _BELOW = "~", " "
-#: keeps the description of the service, which takes a fifth of a second to read; everything else is read anew
+#: caches the description of the service, which takes a fifth of a second to read
 _LOADER = create_loader()
 _CONDITION = "ConditionalCheckFailedException"
 _READS = frozenset({"get_item", "query", "describe_table"})
@@ -84,34 +84,34 @@ async def open_dynamodb(url: str, *, options: dict[str, str]) -> DynamoVersioned
     """Open `dynamodb://table/prefix`.
 
     Options: `region`, `endpoint`, `connect_timeout`, `timeout`, `tries`, `threads`, and credentials, which are better
-    left in the environment or in the files that boto3 reads. Nothing is asked of the service yet.
+    left in the environment or in the files that boto3 reads. Sends no request yet.
     """
     table, prefix = _names(url, options)
     tries = number_of(options, "tries", 4, least=1, most=20)
     # boto3 reads the description of the service from files
-    return DynamoVersioned(await asyncio.to_thread(_Asked, url, options), table, prefix, tries=tries)
+    return DynamoVersioned(await asyncio.to_thread(_DynamoClient, url, options), table, prefix, tries=tries)
 
 
 async def prepare(url: str) -> list[str]:
-    """Make the table of a URL if there is none, paid by request: what was done."""
-    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    """Create the table of a URL if it does not exist, with on-demand billing. Returns what was done."""
+    options = options_in(url)
     table, _ = _names(url, options)
-    asked = await asyncio.to_thread(_Asked, url, options)
+    client = await asyncio.to_thread(_DynamoClient, url, options)
     try:
         try:
-            await asked("describe_table", TableName=table)
+            await client.call("describe_table", TableName=table)
         except NoTable:
-            await _make(asked, table)
-            await asyncio.to_thread(asked.client.get_waiter("table_exists").wait, TableName=table)
-            return [f"made the table {table}"]
+            await _create_table(client, table)
+            await asyncio.to_thread(client.boto.get_waiter("table_exists").wait, TableName=table)
+            return [f"created the table {table}"]
     finally:
-        asked.close()
+        client.close()
     return []
 
 
-async def _make(asked: _Asked, table: str) -> None:
+async def _create_table(client: _DynamoClient, table: str) -> None:
     try:
-        await asked(
+        await client.call(
             "create_table",
             TableName=table,
             BillingMode="PAY_PER_REQUEST",
@@ -122,18 +122,18 @@ async def _make(asked: _Asked, table: str) -> None:
             ],
         )
     except DynamoRefusal as error:
-        if error.reason == "ResourceInUseException":  # somebody made it in the same moment
+        if error.reason == "ResourceInUseException":  # another program created it at the same moment
             return
         raise StoreError(
-            f"{asked.place}: the table could not be made ({error.reason}); it takes dynamodb:CreateTable to make it: "
-            f"aws dynamodb create-table --table-name {table} --billing-mode PAY_PER_REQUEST --attribute-definitions "
-            f"AttributeName=place,AttributeType=S AttributeName=name,AttributeType=S --key-schema "
-            f"AttributeName=place,KeyType=HASH AttributeName=name,KeyType=RANGE"
+            f"{client.place}: the table could not be created ({error.reason}). To create it, with "
+            f"dynamodb:CreateTable, run: aws dynamodb create-table --table-name {table} --billing-mode PAY_PER_REQUEST "
+            f"--attribute-definitions AttributeName=place,AttributeType=S AttributeName=name,AttributeType=S "
+            f"--key-schema AttributeName=place,KeyType=HASH AttributeName=name,KeyType=RANGE"
         ) from error
 
 
 class DynamoRefusal(StoreError):
-    """The service said no; `reason` is its name for why."""
+    """The service refused a request; `reason` is its name of the error."""
 
     def __init__(self, message: str, reason: str) -> None:
         self.reason = reason
@@ -141,53 +141,53 @@ class DynamoRefusal(StoreError):
 
 
 class DynamoDenied(DynamoRefusal, StoreDenied):
-    """Whoever asks may not."""
+    """The caller lacks a permission."""
 
     code = StoreDenied.code
 
 
 class NoTable(DynamoRefusal):
-    """The table itself is not there."""
+    """The table does not exist."""
 
 
 class _Conflict(Exception):
-    """The condition did not hold; `there` is the item it was held against, if there is one."""
+    """The condition did not hold; `stored` is the item that it was compared with, if there is one."""
 
-    def __init__(self, there: dict[str, Any] | None) -> None:
-        self.there = there
+    def __init__(self, stored: dict[str, Any] | None) -> None:
+        self.stored = stored
 
 
 class DynamoVersioned:
-    """See the module's head."""
+    """See the module's docstring."""
 
-    def __init__(self, asked: _Asked, table: str, prefix: str, *, tries: int) -> None:
-        self._ask = asked
+    def __init__(self, client: _DynamoClient, table: str, prefix: str, *, tries: int) -> None:
+        self._client = client
         self._table = table
-        self._within = {"S": prefix or "-"}
+        self._partition = {"S": prefix or "-"}
         self._tries = tries
 
     @property
     def place(self) -> str:
-        return self._ask.place
+        return self._client.place
 
     async def get(self, key: str) -> Versioned | None:
-        found = await self._ask("get_item", TableName=self._table, Key=self._key(key), ConsistentRead=True)
-        item = found.get("Item")
+        response = await self._client.call("get_item", TableName=self._table, Key=self._key(key), ConsistentRead=True)
+        item = response.get("Item")
         return None if item is None else Versioned(bytes(item["value"]["B"]), item["version"]["S"])
 
     async def put(self, key: str, value: bytes, version: str) -> str | None:
-        return await self._write(key, value, "version = :seen", {":seen": {"S": _text(version)}})
+        return await self._write(key, value, "version = :seen", {":seen": {"S": check_version(version)}})
 
     async def create_if_absent(self, key: str, value: bytes) -> str | None:
         return await self._write(key, value, "attribute_not_exists(version)", None)
 
     async def delete(self, key: str, version: str) -> bool:
         item = self._key(key)
-        seen = {":seen": {"S": _text(version)}}
+        seen = {":seen": {"S": check_version(version)}}
 
         async def remove() -> str | None:
             try:
-                await self._ask(
+                await self._client.call(
                     "delete_item",
                     TableName=self._table,
                     Key=item,
@@ -199,9 +199,9 @@ class DynamoVersioned:
             return version
 
         async def mine() -> str | None:
-            return None  # what is gone does not say who removed it
+            return None  # an absent item does not show which program deleted it
 
-        return await written(remove, mine, tries=self._tries, what=f"{key} in {self.place}") is not None
+        return await write_once(remove, mine, tries=self._tries, what=f"{key} in {self.place}") is not None
 
     async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         check_listing(prefix, after, limit)
@@ -209,13 +209,13 @@ class DynamoVersioned:
         keys: list[str] = []
         more: dict[str, Any] = {}
         while first <= last:
-            page = await self._ask(
+            page = await self._client.call(
                 "query",
                 TableName=self._table,
                 ConsistentRead=True,
                 KeyConditionExpression="place = :place AND #name BETWEEN :first AND :last",
                 ExpressionAttributeNames={"#name": "name"},
-                ExpressionAttributeValues={":place": self._within, ":first": {"S": first}, ":last": {"S": last}},
+                ExpressionAttributeValues={":place": self._partition, ":first": {"S": first}, ":last": {"S": last}},
                 ProjectionExpression="#name",
                 Limit=limit - len(keys),
                 **more,
@@ -227,10 +227,10 @@ class DynamoVersioned:
         return keys
 
     async def close(self) -> None:
-        self._ask.close()
+        self._client.close()
 
     def _key(self, key: str) -> dict[str, Any]:
-        return {"place": self._within, "name": {"S": check_key(key)}}
+        return {"place": self._partition, "name": {"S": check_key(key)}}
 
     async def _write(self, key: str, value: bytes, condition: str, seen: dict[str, Any] | None) -> str | None:
         item = self._key(key)
@@ -243,12 +243,12 @@ class DynamoVersioned:
         own = new_version()
         item |= {"value": {"B": value}, "version": {"S": own}}
         more = {"ExpressionAttributeValues": seen} if seen else {}
-        there: dict[str, Any] | None = None
+        stored: dict[str, Any] | None = None
 
         async def write() -> str | None:
-            nonlocal there
+            nonlocal stored
             try:
-                await self._ask(
+                await self._client.call(
                     "put_item",
                     TableName=self._table,
                     Item=item,
@@ -257,21 +257,21 @@ class DynamoVersioned:
                     **more,
                 )
             except _Conflict as conflict:
-                there = conflict.there
+                stored = conflict.stored
                 return None
             return own
 
         async def mine() -> str | None:
-            if there and there["version"]["S"] == own:
+            if stored and stored["version"]["S"] == own:
                 return own
             found = await self.get(key)
             return own if found and found.version == own else None
 
-        return await written(write, mine, tries=self._tries, what=f"{key} in {self.place}")
+        return await write_once(write, mine, tries=self._tries, what=f"{key} in {self.place}")
 
 
-class _Asked:
-    """The client, in threads; what it raises is said in our words."""
+class _DynamoClient:
+    """The client, in threads. Its errors are translated into ours."""
 
     def __init__(self, url: str, options: dict[str, str]) -> None:
         self.place = shown_url(url)
@@ -279,7 +279,7 @@ class _Asked:
         session = botocore.session.get_session()
         session.register_component("data_loader", _LOADER)
         try:
-            self.client: Any = boto3.session.Session(botocore_session=session).client(
+            self.boto: Any = boto3.session.Session(botocore_session=session).client(
                 "dynamodb",
                 region_name=options.get("region"),
                 endpoint_url=options.get("endpoint"),
@@ -290,27 +290,27 @@ class _Asked:
                     connect_timeout=duration_of(options, "connect_timeout", "5s"),
                     read_timeout=duration_of(options, "timeout", "10s"),
                     max_pool_connections=threads,
-                    # once: a write that is tried again may meet itself; see unsure.py
+                    # the driver repeats nothing: a repeated write may conflict with itself; see idempotent_write.py
                     retries={"total_max_attempts": 1, "mode": "standard"},
                 ),
             )
         except NoRegionError:
-            raise InvalidInput("region", "say in which region the table is: ?region=..., or AWS_REGION") from None
+            raise InvalidInput("region", "the region of the table is missing; set ?region=... or AWS_REGION") from None
         self._tries = number_of(options, "tries", 4, least=1, most=20)
         self._threads: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, thread_name_prefix="dynamodb")
 
-    async def __call__(self, name: str, **parameters: Any) -> dict[str, Any]:
+    async def call(self, name: str, **parameters: Any) -> dict[str, Any]:
         once = partial(self._once, name, parameters)
-        return await read(once, tries=self._tries) if name in _READS else await once()
+        return await read_again(once, tries=self._tries) if name in _READS else await once()
 
     async def _once(self, name: str, parameters: dict[str, Any]) -> dict[str, Any]:
         if self._threads is None:
             raise StoreClosed(f"{self.place} was closed; open it again")
-        call: Callable[..., dict[str, Any]] = getattr(self.client, name)
+        call: Callable[..., dict[str, Any]] = getattr(self.boto, name)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(**parameters))
         except ClientError as error:
-            raise self._judged(error) from None
+            raise self._translated(error) from None
         except NoCredentialsError:
             raise StoreError(
                 f"{self.place}: no credentials were found; set AWS_ACCESS_KEY_ID and "
@@ -318,20 +318,20 @@ class _Asked:
             ) from None
         except (HTTPClientError, NoConnection) as error:
             raise StoreUnavailable(
-                f"{self.place}: the service does not answer ({type(error).__name__}); the outcome of "
-                "the request is unknown"
+                f"{self.place}: the service does not answer ({type(error).__name__}); the outcome of the request is "
+                "unknown"
             ) from None
         except BotoCoreError as error:
             raise StoreError(f"{self.place}: {error}") from None
 
-    def _judged(self, error: ClientError) -> Exception:
+    def _translated(self, error: ClientError) -> Exception:
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code == _CONDITION:
             return _Conflict(error.response.get("Item"))
         if code == _NO_TABLE:
             return NoTable(
-                f"{self.place}: there is no such table; make it first: mainstay store init {self.place}", code
+                f"{self.place}: there is no such table; create it first: mainstay store init {self.place}", code
             )
         if code in _DENIED:
             return DynamoDenied(
@@ -340,7 +340,7 @@ class _Asked:
                 code,
             )
         if code in _BUSY or status >= 500:
-            return StoreUnavailable(f"{self.place}: the service is too busy or away ({code or status}); try again")
+            return StoreUnavailable(f"{self.place}: the service is busy or unavailable ({code or status}); try again")
         return DynamoRefusal(
             f"{self.place}: the service refuses it ({code}: {error.response['Error'].get('Message')})", code
         )
@@ -349,13 +349,7 @@ class _Asked:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
             self._threads = None
-            self.client.close()
-
-
-def _text(version: str) -> str:
-    if not isinstance(version, str):
-        raise InvalidInput("version", f"a {type(version).__name__} is not a version; use the one that was read")
-    return version
+            self.boto.close()
 
 
 def _names(url: str, options: dict[str, str]) -> tuple[str, str]:

@@ -1,8 +1,7 @@
-"""Writing once over a wire that loses answers.
+"""Writing exactly once over a connection that loses responses.
 
-A driver that tries a conditional write again after it heard nothing may be told of a conflict with its own first try.
-So drivers try no write again; this does, and tells a conflict with others from one with itself by what is written,
-which carries a version of its own.
+A driver that repeats a conditional write after a lost response may get a conflict with its own first attempt. So
+drivers repeat no write. The functions here do, and recognize their own write by the version that it carries.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ T = TypeVar("T")
 BASE_S = 0.05
 
 
-async def read(
-    ask: Callable[[], Awaitable[T]], *, tries: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+async def read_again(
+    read: Callable[[], Awaitable[T]], *, tries: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> T:
-    """Ask again after an outage: reading twice does no harm."""
+    """Read, and repeat it after an outage: reading twice does no harm."""
     for tried in range(1, tries):
         try:
-            return await ask()
+            return await read()
         except StoreUnavailable:
             await sleep(BASE_S * 2**tried)
-    return await ask()
+    return await read()
 
 
-async def written(
+async def write_once(
     write: Callable[[], Awaitable[str | None]],
     mine: Callable[[], Awaitable[str | None]],
     *,
@@ -39,10 +38,10 @@ async def written(
     what: str,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> str | None:
-    """The version of what was written, or None for a conflict.
+    """Write, and repeat it after an outage. Returns the new version, or None for a conflict.
 
-    `write` answers so, or raises StoreUnavailable; `mine` says the version of what is there if it is ours. Where that
-    does not settle it: WriteUnsure.
+    `write` returns the same, or raises `StoreUnavailable`. `mine` returns the version of the stored value if it is our
+    write. Raises `WriteUnsure` if the outcome stays unknown.
     """
     for tried in range(tries):
         if tried:
@@ -58,7 +57,7 @@ async def written(
         if found := await mine():
             return found
         raise WriteUnsure(
-            f"{what} may or may not have been written: the answer was lost, and another process has written since; "
+            f"{what} may or may not have been written: the response was lost, and another process has written since; "
             f"read it again",
             mine,
         )

@@ -1,4 +1,4 @@
-"""What every adapter refuses at its door, beside bad keys, and how it makes a version."""
+"""Checks of arguments that every adapter makes, beside those of keys; and new versions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ def check_value(value: bytes) -> bytes:
     return value
 
 
+def check_version(version: str) -> str:
+    if not isinstance(version, str):
+        raise InvalidInput("version", f"a {type(version).__name__} is not a version; use the one that was read")
+    return version
+
+
 def check_listing(prefix: str, after: str, limit: int) -> None:
-    """What `list_keys` is asked for. `after` need not be a key that is there."""
+    """Check the arguments of `list_keys`. `after` need not be an existing key."""
     check_prefix(prefix)
     check_prefix(after, field="after")
     if not (isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= MOST_KEYS):
@@ -30,9 +36,9 @@ def check_listing(prefix: str, after: str, limit: int) -> None:
 
 
 def new_version() -> str:
-    """A version that nobody has given before and nobody will give again.
+    """A version that was never used before and is never used again.
 
-    It comes from the system and not from an injected source: a forked process, or a test with the same seed, would
-    draw the same ones again, and a backup that was restored would count up to them once more.
+    It comes from the operating system and not from an injected source: a forked process, or a test with the same seed,
+    would draw the same versions again. A counter would repeat them after a backup is restored.
     """
     return os.urandom(16).hex()

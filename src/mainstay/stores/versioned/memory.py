@@ -1,4 +1,4 @@
-"""Versioned values in a dictionary: for tests, and for what nobody would miss."""
+"""Versioned values in a dictionary: for tests, and for data that may be lost."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .port import Versioned, VersionedStore
 
 
 class MemoryVersioned:
-    """Gone when it is let go; no other process sees it. Open it with `open_versioned("memory:")`."""
+    """Lives as long as this object; no other process sees it. Open it with `open_versioned("memory:")`."""
 
     def __init__(self) -> None:
         self._values: dict[str, Versioned] = {}
-        self._door = threading.Lock()  # it may be used from several threads, each with a loop of its own
+        self._lock = threading.Lock()  # it may be used from several threads, each with its own loop
         self._closed = False
 
     @property
@@ -33,7 +33,7 @@ class MemoryVersioned:
         check_key(key)
         check_value(value)
         self._check_open()
-        with self._door:
+        with self._lock:
             found = self._values.get(key)
             if found is None or found.version != version:
                 return None
@@ -43,13 +43,13 @@ class MemoryVersioned:
         check_key(key)
         check_value(value)
         self._check_open()
-        with self._door:
+        with self._lock:
             return None if key in self._values else self._write(key, value)
 
     async def delete(self, key: str, version: str) -> bool:
         check_key(key)
         self._check_open()
-        with self._door:
+        with self._lock:
             found = self._values.get(key)
             if found is None or found.version != version:
                 return False
@@ -59,7 +59,7 @@ class MemoryVersioned:
     async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         check_listing(prefix, after, limit)
         self._check_open()
-        with self._door:
+        with self._lock:
             return heapq.nsmallest(limit, (key for key in self._values if key > after and key.startswith(prefix)))
 
     async def close(self) -> None:
@@ -72,7 +72,7 @@ class MemoryVersioned:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreClosed("the store memory: was closed; open it again")
+            raise StoreClosed("memory: was closed; open it again")
 
 
 async def open_memory(url: str, *, options: dict[str, str]) -> VersionedStore:  # noqa: ARG001 - as all adapters

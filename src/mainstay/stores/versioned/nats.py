@@ -1,11 +1,11 @@
 """A versioned store in a bucket of NATS JetStream's key-value store.
 
-The version is the revision, which is a place in the bucket's stream and never comes back. Keys are subjects: `/` and
-`.` change places, as a subject's parts are divided by dots. Removing writes a mark under the same condition, as the
+The version is the revision, a position in the bucket's stream that is never reused. Keys are subjects: `/` and `.` are
+exchanged, because dots separate the parts of a subject. A delete writes a mark under the same condition, as the
 key-value store does it; `nats kv` sees the same keys and values.
 
-Every write carries an id, by which the server knows one that is sent again (within two minutes), and by which we do.
-Reads ask the stream's leader. A list reads the names, and the heads, of all keys below the prefix's whole parts.
+Every write carries an id, by which the server recognizes a repeated one (within two minutes), and by which we do. Reads
+go to the stream's leader. A list reads the names, and the headers, of all keys below the complete parts of the prefix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import nats.errors
@@ -26,9 +26,9 @@ from nats.js.kv import KV_DEL, KV_OP, KV_PURGE, KeyValue
 from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, StoreError, StoreUnavailable
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of, is_on, number_of
-from ...storage.urls import shown_url
-from .idempotent_write import read, written
-from .input_check import check_listing, check_value, new_version
+from ...storage.urls import options_in, shown_url
+from .idempotent_write import read_again, write_once
+from .input_check import check_listing, check_value, check_version, new_version
 from .port import Versioned
 
 T = TypeVar("T")
@@ -39,18 +39,18 @@ _REVISION = re.compile(r"[1-9][0-9]{0,18}")
 _SWAPPED = str.maketrans("/.", "./")
 _WRONG_SEQUENCE = (10071, 10164)
 _NO_STREAM = 10059
-#: bytes left of the server's limit for what stands before a value
+#: bytes of the server's limit that are kept free for headers
 _HEADERS = 512
-#: how many keys are asked for at the same time, where a list has to
+#: concurrent requests of a list that has to read keys one by one
 _AT_ONCE = 64
-_GONE = (KV_DEL, KV_PURGE)
+_DELETED = (KV_DEL, KV_PURGE)
 
 
 async def open_nats(url: str, *, options: dict[str, str]) -> NatsVersioned:
     """Open `nats://host:port/bucket`, or `nats://host/bucket/prefix`.
 
-    Options: `connect_timeout`, `timeout`, `tries`, `tls=on`, `credentials` (a file); user and password, or a token,
-    stand before the host.
+    Options: `connect_timeout`, `timeout`, `tries`, `tls=on`, `credentials` (a file). User and password, or a token, go
+    before the host.
     """
     bucket, prefix = _names(url, options)
     tries = number_of(options, "tries", 4, least=1, most=20)
@@ -58,7 +58,7 @@ async def open_nats(url: str, *, options: dict[str, str]) -> NatsVersioned:
     client = await _connect(url, options)
     try:
         stream = client.jetstream(timeout=timeout_s)
-        values = await _asked(lambda: stream.key_value(bucket), shown_url(url))
+        values = await _translated(lambda: stream.key_value(bucket), shown_url(url))
     except BaseException:
         await client.close()
         raise
@@ -66,21 +66,21 @@ async def open_nats(url: str, *, options: dict[str, str]) -> NatsVersioned:
 
 
 async def prepare(url: str) -> list[str]:
-    """Make the bucket of a URL if there is none: what was done."""
-    options = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    """Create the bucket of a URL if it does not exist. Returns what was done."""
+    options = options_in(url)
     bucket, _ = _names(url, options)
     replicas = number_of(options, "replicas", 1, least=1, most=5)
     client = await _connect(url, options)
     try:
         stream = client.jetstream(timeout=duration_of(options, "timeout", "5s"))
         try:
-            await _asked(lambda: stream.key_value(bucket), shown_url(url))
+            await _translated(lambda: stream.key_value(bucket), shown_url(url))
         except NoKeyValueBucket:
-            await _asked(
+            await _translated(
                 lambda: stream.create_key_value(api.KeyValueConfig(bucket=bucket, history=1, replicas=replicas)),
                 shown_url(url),
             )
-            return [f"made the bucket {bucket}"]
+            return [f"created the bucket {bucket}"]
     finally:
         await client.close()
     return []
@@ -91,7 +91,7 @@ class _State(msgspec.Struct):
 
 
 class _Info(msgspec.Struct):
-    """What the server says of a stream, as far as we ask."""
+    """The fields that we use of the server's description of a stream."""
 
     state: _State | None = None
     total: int = 0
@@ -99,11 +99,11 @@ class _Info(msgspec.Struct):
 
 
 class NoKeyValueBucket(StoreError):
-    """The bucket itself is not there."""
+    """The bucket does not exist."""
 
 
 class NatsVersioned:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -132,101 +132,101 @@ class NatsVersioned:
         return self._place
 
     async def get(self, key: str) -> Versioned | None:
-        self._open()
-        found = await self._last(check_key(key))
-        if found is None or _is_gone(found):
+        self._check_open()
+        last = await self._last(check_key(key))
+        if last is None or _is_deleted(last):
             return None
-        return Versioned(found.data or b"", str(found.seq))
+        return Versioned(last.data or b"", str(last.seq))
 
     async def put(self, key: str, value: bytes, version: str) -> str | None:
-        self._open()
+        self._check_open()
         check_key(key)
-        self._check(value)
-        if not _REVISION.fullmatch(_text(version)):
+        self._check_size(value)
+        if not _REVISION.fullmatch(check_version(version)):
             return None
         return await self._write(key, value, version)
 
     async def create_if_absent(self, key: str, value: bytes) -> str | None:
-        self._open()
+        self._check_open()
         check_key(key)
-        self._check(value)
+        self._check_size(value)
         for _ in range(self._tries):
-            if made := await self._write(key, value, "0"):
-                return made
-            found = await self._last(key)
-            if found is None:
+            if version := await self._write(key, value, "0"):
+                return version
+            last = await self._last(key)
+            if last is None:
                 continue
-            if not _is_gone(found):
+            if not _is_deleted(last):
                 return None
-            if made := await self._write(key, value, str(found.seq)):
-                return made
-        raise StoreUnavailable(f"{key} in {self._place} is made and removed by others all the time; try again")
+            if version := await self._write(key, value, str(last.seq)):
+                return version
+        raise StoreUnavailable(f"{key} in {self._place} is created and deleted by others all the time; try again")
 
     async def delete(self, key: str, version: str) -> bool:
-        self._open()
+        self._check_open()
         check_key(key)
-        if not _REVISION.fullmatch(_text(version)):
+        if not _REVISION.fullmatch(check_version(version)):
             return False
-        found = await self._last(key)
-        # the mark that says "removed" has a revision, too
-        if found is None or str(found.seq) != version or _is_gone(found):
+        last = await self._last(key)
+        # the mark of a delete has a revision, too
+        if last is None or str(last.seq) != version or _is_deleted(last):
             return False
         return await self._write(key, b"", version, {KV_OP: KV_DEL}) is not None
 
     async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
-        self._open()
+        self._check_open()
         check_listing(prefix, after, limit)
-        whole = (self._root + prefix[: prefix.rfind("/") + 1]).translate(_SWAPPED) + ">"
-        names = await self._ask(lambda: self._subjects(whole))
-        found = sorted(name.translate(_SWAPPED).removeprefix(self._root) for name in names)
-        wanted = [key for key in found if key.startswith(prefix) and key > after]
-        gone = await self._ask(lambda: self._heads(whole)) if wanted else {}
-        # heads may end early while keys change; whoever was left out is asked for
-        unseen = [key for key in wanted if key not in gone]
+        pattern = (self._root + prefix[: prefix.rfind("/") + 1]).translate(_SWAPPED) + ">"
+        names = await self._call(lambda: self._subjects(pattern))
+        keys = sorted(name.translate(_SWAPPED).removeprefix(self._root) for name in names)
+        wanted = [key for key in keys if key.startswith(prefix) and key > after]
+        deleted = await self._call(lambda: self._deleted_keys(pattern)) if wanted else {}
+        # the headers may end early while keys change; the missing keys are read one by one
+        unseen = [key for key in wanted if key not in deleted]
         for start in range(0, len(unseen), _AT_ONCE):
             some = unseen[start : start + _AT_ONCE]
             for key, last in zip(some, await asyncio.gather(*map(self._last, some)), strict=True):
-                gone[key] = last is None or _is_gone(last)
-        return [key for key in wanted if not gone[key]][:limit]
+                deleted[key] = last is None or _is_deleted(last)
+        return [key for key in wanted if not deleted[key]][:limit]
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _open(self) -> None:
+    def _check_open(self) -> None:
         if self._client.is_closed:
             raise StoreClosed(f"{self._place} was closed; open it again")
 
-    def _check(self, value: bytes) -> None:
+    def _check_size(self, value: bytes) -> None:
         most = self._client.max_payload - _HEADERS
         if len(check_value(value)) > most:
             raise PayloadTooLarge(
                 "value", f"{len(value)} bytes are more than this server takes ({most}); raise its max_payload"
             )
 
-    async def _subjects(self, within: str) -> list[str]:
-        """Every name that is there, as of one moment, removed ones included."""
-        found: list[str] = []
+    async def _subjects(self, pattern: str) -> list[str]:
+        """All names at one moment, deleted ones included."""
+        names: list[str] = []
         while True:
-            asked = msgspec.json.encode({"subjects_filter": self._subject + within, "offset": len(found)})
-            answer = await self._client.request(f"$JS.API.STREAM.INFO.{self._name}", asked, timeout=self._timeout_s)
-            told = msgspec.json.decode(answer.data, type=_Info)
-            if told.error:
-                raise nats.js.errors.APIError.from_error(msgspec.to_builtins(told.error))
-            page = told.state.subjects if told.state else None
-            found += [subject.removeprefix(self._subject) for subject in page or ()]
-            if not page or len(found) >= told.total:
-                return found
+            request = msgspec.json.encode({"subjects_filter": self._subject + pattern, "offset": len(names)})
+            response = await self._client.request(f"$JS.API.STREAM.INFO.{self._name}", request, timeout=self._timeout_s)
+            info = msgspec.json.decode(response.data, type=_Info)
+            if info.error:
+                raise nats.js.errors.APIError.from_error(msgspec.to_builtins(info.error))
+            page = info.state.subjects if info.state else None
+            names += [subject.removeprefix(self._subject) for subject in page or ()]
+            if not page or len(names) >= info.total:
+                return names
 
-    async def _heads(self, within: str) -> dict[str, bool]:
-        """Whether a key is removed, without its value."""
-        watcher: Any = await self._values.watch(within, meta_only=True)
-        found: dict[str, bool] = {}
+    async def _deleted_keys(self, pattern: str) -> dict[str, bool]:
+        """Whether each key is deleted; reads no values."""
+        watcher: Any = await self._values.watch(pattern, meta_only=True)
+        deleted: dict[str, bool] = {}
         try:
             while (entry := await watcher.updates(timeout=self._timeout_s)) is not None:
-                found[entry.key.translate(_SWAPPED).removeprefix(self._root)] = entry.operation in _GONE
+                deleted[entry.key.translate(_SWAPPED).removeprefix(self._root)] = entry.operation in _DELETED
         finally:
             await watcher.stop()
-        return found
+        return deleted
 
     async def _last(self, key: str) -> api.RawStreamMsg | None:
         subject = self._subject + (self._root + key).translate(_SWAPPED)
@@ -239,7 +239,7 @@ class NatsVersioned:
                     raise
                 return None
 
-        return await read(lambda: self._ask(last), tries=self._tries)
+        return await read_again(lambda: self._call(last), tries=self._tries)
 
     async def _write(self, key: str, value: bytes, version: str, more: dict[str, str] | None = None) -> str | None:
         subject = self._subject + (self._root + key).translate(_SWAPPED)
@@ -255,26 +255,20 @@ class NatsVersioned:
                 raise
 
         async def mine() -> str | None:
-            found = await self._last(key)
-            return str(found.seq) if found and (found.headers or {}).get(api.Header.MSG_ID) == own else None
+            last = await self._last(key)
+            return str(last.seq) if last and (last.headers or {}).get(api.Header.MSG_ID) == own else None
 
-        return await written(lambda: self._ask(publish), mine, tries=self._tries, what=f"{key} in {self._place}")
+        return await write_once(lambda: self._call(publish), mine, tries=self._tries, what=f"{key} in {self._place}")
 
-    async def _ask(self, what: Callable[[], Awaitable[T]]) -> T:
+    async def _call(self, request: Callable[[], Awaitable[T]]) -> T:
         if not self._client.is_connected:
-            # what is sent now would wait here, and be written long after we said that it was not
-            raise StoreUnavailable(f"{self._place}: the connection is lost and is being made again; try again")
-        return await _asked(what, self._place)
+            # the client would queue the request, and write long after we reported that nothing was written
+            raise StoreUnavailable(f"{self._place}: the connection was lost, and is being restored; try again")
+        return await _translated(request, self._place)
 
 
-def _is_gone(found: api.RawStreamMsg) -> bool:
-    return (found.headers or {}).get(KV_OP) in _GONE
-
-
-def _text(version: str) -> str:
-    if not isinstance(version, str):
-        raise InvalidInput("version", f"a {type(version).__name__} is not a version; use the one that was read")
-    return version
+def _is_deleted(message: api.RawStreamMsg) -> bool:
+    return (message.headers or {}).get(KV_OP) in _DELETED
 
 
 def _names(url: str, options: dict[str, str]) -> tuple[str, str]:
@@ -299,10 +293,10 @@ async def _connect(url: str, options: dict[str, str]) -> Client:
         settings["user_credentials"] = options["credentials"]
     scheme = "tls" if is_on(options, "tls") else "nats"
     client = Client()
-    seen: list[Exception] = []
+    last_error: list[Exception] = []
 
     async def note(error: Exception) -> None:
-        seen[:] = [error]
+        last_error[:] = [error]
 
     async def connect() -> None:
         await client.connect(
@@ -316,31 +310,27 @@ async def _connect(url: str, options: dict[str, str]) -> Client:
 
     try:
         async with asyncio.timeout(wait_s):
-            await _asked(connect, shown_url(url))
+            await _translated(connect, shown_url(url))
     except BaseException as error:
         await client.close()
         if isinstance(error, TimeoutError):
-            why = f" ({seen[0]})" if seen else ""
+            why = f" ({last_error[0]})" if last_error else ""
             raise StoreUnavailable(f"{shown_url(url)}: the server does not answer{why}; is it running?") from None
         raise
     return client
 
 
-async def _asked(what: Callable[[], Awaitable[T]], place: str) -> T:
-    """Do it, and say what went wrong in our own words."""
+async def _translated(request: Callable[[], Awaitable[T]], place: str) -> T:
+    """Send a request, and raise our own errors."""
     try:
-        return await what()
+        return await request()
     except (nats.js.errors.BucketNotFoundError, nats.js.errors.NoStreamResponseError) as error:
-        raise NoKeyValueBucket(
-            f"{place}: there is no such bucket; make it first: mainstay store init {place}"
-        ) from error
+        raise _no_bucket(place) from error
     except (nats.js.errors.ServiceUnavailableError, nats.js.errors.ServerError) as error:
         raise StoreUnavailable(f"{place}: JetStream is not available now, or not enabled ({error})") from error
     except nats.js.errors.APIError as error:
         if error.err_code == _NO_STREAM:
-            raise NoKeyValueBucket(
-                f"{place}: there is no such bucket; make it first: mainstay store init {place}"
-            ) from error
+            raise _no_bucket(place) from error
         raise StoreError(f"{place}: the server refuses it ({error.description})") from error
     except nats.errors.AuthorizationError as error:
         raise StoreDenied(
@@ -352,3 +342,7 @@ async def _asked(what: Callable[[], Awaitable[T]], place: str) -> T:
         raise StoreUnavailable(
             f"{place}: the server does not answer ({why}); the outcome of the request is unknown"
         ) from error
+
+
+def _no_bucket(place: str) -> NoKeyValueBucket:
+    return NoKeyValueBucket(f"{place}: there is no such bucket; create it first: mainstay store init {place}")

@@ -1,7 +1,7 @@
 """Versioned values in one SQLite file, for the processes of one machine.
 
-A table of its own in a file of its own. Writers of different processes queue at the turnstile; every write is a
-transaction that is on the disk when it is answered. Readers wait for nobody.
+The file contains one table and nothing else. Writers of different processes queue at the turnstile; every write is a
+transaction that is on the disk when it is acknowledged. Readers do not wait.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ...errors import InvalidInput, SchemaTooNew, StoreError
 from ...storage.keys import check_key
 from ...storage.options import check_options, duration_of
 from ...storage.private_files import make_private_file, make_private_folder, report_exposed
+from ...storage.threads import Threads
 from ...storage.urls import shown_url, split_url
 from ..sqlite.errors import in_our_words
 from ..sqlite.path_check import side_folder
@@ -27,28 +28,27 @@ from ..sqlite.sql import all_rows, first_row
 from ..sqlite.turnstile import Turnstile
 from .input_check import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore
-from .threads import Threads
 
 T = TypeVar("T")
 
 APPLICATION_ID = 0x4D41494B  # "MAIK": not a file of jobs
 _VERSION = 1
 _TABLE = "CREATE TABLE named (key TEXT NOT NULL PRIMARY KEY, version TEXT NOT NULL, value BLOB NOT NULL) STRICT"
-#: greater than every character of a key
+#: greater than all characters of a key
 _BEHIND = "\x7f"
 
 
 class SqliteVersioned:
     """Open it with `open_versioned("sqlite:///values.db")`.
 
-    Beside the file stands a folder `values.db-mainstay` with locks; it holds no data.
+    Beside the file is a folder `values.db-mainstay` with locks; it contains no data.
     """
 
     def __init__(self, path: Path, *, place: str = "", busy_timeout_s: float = 10.0) -> None:
         self._path = path.absolute()
         self._place = place or f"sqlite:///{self._path}"
         self._busy_timeout_s = busy_timeout_s
-        self._door = threading.Lock()
+        self._lock = threading.Lock()
         self._closed = False
         self._local = threading.local()
         self._reading: list[apsw.Connection] = []
@@ -56,14 +56,14 @@ class SqliteVersioned:
             if not self._path.parent.is_dir():
                 raise StoreError(f"the folder of {self._path} does not exist; create it first")
             if self._path.exists() and self._path.stat().st_size:
-                self._look()
+                self._check_existing()
             folder = side_folder(self._path)
             make_private_folder(folder, like=self._path)
             self._turnstile = Turnstile(folder, timeout_s=busy_timeout_s)
             undo.callback(self._turnstile.close)
             self._turnstile.enter()
             try:
-                with contextlib.suppress(OSError):  # SQLite says why not
+                with contextlib.suppress(OSError):  # SQLite reports the reason
                     make_private_file(self._path)
                 self._db = self._connect()
                 undo.callback(self._db.close)
@@ -123,17 +123,17 @@ class SqliteVersioned:
 
     async def list_keys(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[str]:
         check_listing(prefix, after, limit)
-        asked = "SELECT key FROM named WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+        query = "SELECT key FROM named WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
         def run(db: apsw.Connection) -> list[str]:
-            return [key for (key,) in all_rows(db, asked, (after, prefix, prefix + _BEHIND, limit))]
+            return [key for (key,) in all_rows(db, query, (after, prefix, prefix + _BEHIND, limit))]
 
         return await self._read(run)
 
     async def close(self) -> None:
         await self._writer.close()
         await self._readers.close()
-        with self._door:
+        with self._lock:
             first, self._closed = not self._closed, True
         if first:
             self._db.close()
@@ -171,8 +171,8 @@ class SqliteVersioned:
         db.pragma("synchronous", "FULL")
         return db
 
-    def _look(self) -> None:
-        """Refuse what is not ours, before anything is made beside it."""
+    def _check_existing(self) -> None:
+        """Refuse a file of another program, before anything is created beside it."""
         db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             db.set_busy_timeout(int(self._busy_timeout_s * 1000))
@@ -183,8 +183,8 @@ class SqliteVersioned:
             db.close()
 
     def _admit(self, db: apsw.Connection) -> bool:
-        """Whether there is a table already."""
-        with db:  # one moment: another process may be making the table
+        """Whether the table exists; refuses another kind of database."""
+        with db:  # in one transaction: another process may be creating the table
             mark, version = db.pragma("application_id"), db.pragma("user_version")
             empty = first_row(db, "SELECT count(*) FROM sqlite_schema") == (0,)
         if mark == 0 and version == 0 and empty:
@@ -204,25 +204,25 @@ class SqliteVersioned:
         if self._admit(self._db):
             return
 
-        def make(db: apsw.Connection) -> None:
+        def create(db: apsw.Connection) -> None:
             db.execute(_TABLE)
             db.pragma("application_id", APPLICATION_ID)
             db.pragma("user_version", _VERSION)
 
         self._db.pragma("journal_mode", "WAL")
-        _in_transaction(self._db, make)
+        _in_transaction(self._db, create)
 
 
 def _in_transaction(db: apsw.Connection, run: Callable[[apsw.Connection], T]) -> T:
     db.execute("BEGIN IMMEDIATE")
     try:
-        answer = run(db)
+        result = run(db)
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # SQLite undoes it by itself for some errors
+        if db.in_transaction:  # after some errors SQLite has rolled back by itself
             db.execute("ROLLBACK")
         raise
-    return answer
+    return result
 
 
 async def open_sqlite(url: str, *, options: dict[str, str]) -> VersionedStore:

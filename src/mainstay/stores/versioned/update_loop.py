@@ -1,4 +1,4 @@
-"""Read, decide, write; and again if somebody else was quicker."""
+"""Read, decide, write; and again if another writer was faster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .port import Versioned, VersionedStore, WriteUnsure
 
 Change = Callable[[bytes | None], bytes | None]
 
-#: the longest wait between two tries, however many there are
+#: the longest wait between two attempts
 LONGEST_S = 10.0
-# from the system: forked processes that drew the same waits would meet again and again
-_CHANCE = random.SystemRandom()
+# from the operating system: forked processes that drew the same waits would conflict again and again
+_SYSTEM_RANDOM = random.SystemRandom()
 
 
 class UpdateCounts(msgspec.Struct):
-    """What updates cost. Hand the same one to many calls, and look at it whenever you like."""
+    """The cost of updates. Pass the same object to many calls, and read it at any time."""
 
     updates: int = 0
     """calls"""
@@ -43,17 +43,17 @@ async def update(
     rng: random.Random | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Versioned | None:
-    """Change a value, or make it, whoever else does so at the same time. What is there afterwards.
+    """Change or create a value beside other writers. Returns the value that is stored afterwards.
 
-    `change` gets the value (None: there is none) and returns the new one, or None to leave all as it is. It is called
-    again with what is there by then if somebody else was quicker, so it must be pure: look at nothing but its argument
-    and touch nothing. Before each further try there is a wait of a random part of `base_s`, doubled every time; after
-    `tries` writes that came too late: `TooManyConflicts`.
+    `change` gets the value (None: there is none) and returns the new one, or None to change nothing. If another writer
+    was faster, it is called again with the new value, so it must be pure: it uses only its argument and has no side
+    effects. Before each further attempt there is a wait of a random part of `base_s`, doubled every time. After `tries`
+    writes that came too late, `TooManyConflicts` is raised.
 
-    After an outage during a write nobody knows whether it was done, so the store is asked. It knows our write from the
-    same bytes of another. If others have written meanwhile ours may lie beneath, and `change` decides again: where
-    twice does harm, let it leave alone what it finds done. If the store cannot be asked either, or the last try was in
-    doubt, `StoreUnavailable` is raised.
+    After an outage during a write, the outcome is unknown, so the store is asked. It can tell our write from another
+    one with the same bytes. If others have written since, ours may be beneath theirs, and `change` decides again: if
+    doing it twice does harm, let it recognize what it has already done. If the store cannot be asked either, or the
+    outcome of the last attempt is unknown, `StoreUnavailable` is raised.
 
     >>> from mainstay.stores.versioned import open_versioned
     >>> async def count_to_two():
@@ -90,10 +90,10 @@ async def update(
         last = n == tries - 1
         if last and not unsure:
             break
-        await sleep((rng or _CHANCE).uniform(0, min(base_s * 2**n, LONGEST_S)))
-        # all of them: one that was on its way for long may be what we have just been in conflict with
-        if found := await _found(unsure):
-            return found
+        await sleep((rng or _SYSTEM_RANDOM).uniform(0, min(base_s * 2**n, LONGEST_S)))
+        # all of them: a delayed write of our own may have caused the last conflict
+        if stored := await _own_write(unsure):
+            return stored
         if last:
             break
         seen = await store.get(key)
@@ -103,7 +103,7 @@ async def update(
     raise TooManyConflicts(key, tries, place=store.place)
 
 
-async def _found(unsure: list[tuple[WriteUnsure, bytes]]) -> Versioned | None:
+async def _own_write(unsure: list[tuple[WriteUnsure, bytes]]) -> Versioned | None:
     for attempt, value in unsure:
         if version := await attempt.mine():
             return Versioned(value, version)
@@ -111,5 +111,5 @@ async def _found(unsure: list[tuple[WriteUnsure, bytes]]) -> Versioned | None:
 
 
 async def _write(store: VersionedStore, key: str, value: bytes, seen: Versioned | None) -> Versioned | None:
-    made = await (store.put(key, value, seen.version) if seen else store.create_if_absent(key, value))
-    return None if made is None else Versioned(value, made)
+    version = await (store.put(key, value, seen.version) if seen else store.create_if_absent(key, value))
+    return None if version is None else Versioned(value, version)

@@ -1,4 +1,4 @@
-"""What is stored for a value: a mark, a nonce that makes it unlike every other write, and the value itself."""
+"""The stored form of a value: a mark, a nonce that no other write has, and the value itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ....errors import StoreError
 _VALUE = b"MSv\x01"
 _REMOVED = b"MSr\x01"
 _HEAD = 20
-#: bytes in the envelope of what was removed; that of a value is longer, even of an empty one
+#: bytes in the envelope of a deleted value. That of a value is longer, even of an empty one
 REMOVED_SIZE = _HEAD
 
 
@@ -32,7 +32,7 @@ def nonce_of(body: bytes) -> bytes:
 
 
 def opened(body: bytes, where: str) -> bytes | None:
-    """The value; None for what was removed."""
+    """The value; None if it was deleted."""
     if body[:4] == _VALUE and len(body) > _HEAD:
         return body[_HEAD + 1 :]
     if body[:4] == _REMOVED and len(body) == REMOVED_SIZE:

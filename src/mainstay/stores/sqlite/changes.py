@@ -13,6 +13,7 @@ from ...lifecycle import Chain
 from ...model import Job
 from .. import change_check
 from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob, Written
+from ..row_codec import json_text
 from . import waits
 from .engine import SqliteTx
 from .rows import (
@@ -25,7 +26,6 @@ from .rows import (
     events_of,
     job_by_id,
     job_values,
-    progress_text,
 )
 from .selection import free_slots
 from .sql import first_row, savepoint
@@ -292,7 +292,7 @@ def _write_report(tx: SqliteTx, after: Job) -> None:
     values: tuple[Any, ...] = (
         after.started_ms,
         after.starts,
-        progress_text(after),
+        json_text(after.progress),
         after.progress_ms,
         after.checkpoint,
         after.expires_ms,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from ...errors import NotLeader
 from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
+from ..change_check import not_leader
 from ..port import InsertResult, NewJob, Overdue, Pulse
 from ..records import DRAINING, MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
@@ -173,9 +173,7 @@ def fence(tx: SqliteTx, held: Leadership | None) -> None:
         (held.name, held.holder, held.epoch, tx.lease_ms, boot_id()),
     )
     if row is None:
-        raise NotLeader(
-            f"session {held.holder} no longer leads {held.name!r} (epoch {held.epoch} is over); nothing was written"
-        )
+        raise not_leader(held)
 
 
 def set_queue(tx: SqliteTx, settings: QueueSettings) -> None:

@@ -16,7 +16,7 @@ import logging
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,13 +24,8 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from ...clock import Clock
-from ...errors import (
-    StoreClosed,
-    StoreLocked,
-)
-from ...model import Job, Lane
-from ..change_check import entered, falls_due
-from ..port import Written
+from ...errors import StoreClosed, StoreLocked
+from ..change_check import WriteEffects
 from .errors import in_our_words, translated
 from .sql import first_row
 from .turnstile import Turnstile
@@ -43,60 +38,24 @@ T = TypeVar("T")
 _MOST = 256
 
 
-class SqliteTx:
+class SqliteTx(WriteEffects):
     """One caller's part of a write transaction: the connection, its time, and what to do after the commit."""
 
     def __init__(self, db: apsw.Connection, clock: Clock) -> None:
+        super().__init__()
         self.db = db
         self.now_ms = clock.now_ms()
         self.lease_ms = clock.lease_ms()
-        self.tallies: Counter[tuple[str, str]] = Counter()
-        self.entered: Counter[str] = Counter()
-        self.written: list[Written] = []
-        self.woken: Counter[str] = Counter()
         self.has_waits: bool | None = None
-        """whether any job waits for another; None: not looked yet"""
+        """whether any job waits for another; None: not looked up yet"""
 
-    def wrote(self, written: Sequence[Written]) -> None:
-        """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""
-        self.written += written
-        tallies, counts = self.tallies, self.entered
-        waiting = []
-        for before, after, events in written:
-            if after.lane == Lane.DUE and falls_due(before, after):
-                waiting.append(after)
-            if after.parent is not None:
-                continue
-            if before is None or before.status != after.status:
-                tallies[after.queue, after.status] += 1
-                if before is not None:
-                    tallies[after.queue, before.status] -= 1
-            counts.update(entered(events))
-        if waiting:
-            self._wake_for_due(waiting)
-
-    def _wake_for_due(self, jobs: Sequence[Job]) -> None:
-        """One subscriber of each queue that now has a row which comes sooner than the next one did."""
-        soonest: dict[str, int] = {}
-        for job in jobs:
-            soonest[job.queue] = min(job.due_ms, soonest.get(job.queue, job.due_ms))
-        for name, due_ms in soonest.items():
-            # those whose time has passed count for nothing: in a queue that nobody serves they stay
+    def finish(self) -> None:
+        """Wake one subscriber of each queue that now has a row which is due sooner than the others."""
+        for name, due_ms in self.soonest.items():
+            # rows whose time has passed do not count: they stay in a queue that no worker serves
             sooner = "SELECT 1 FROM jobs WHERE lane = 2 AND queue = ? AND due_ms > ? AND due_ms < ? LIMIT 1"
             if first_row(self.db, sooner, (name, self.now_ms, due_ms)) is None:
                 self.woken[f"queue:{name}"] = max(self.woken[f"queue:{name}"], 1)
-
-    def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
-        """Tell the tallies that jobs moved; None stands for "not stored"."""
-        if before == after:
-            return
-        if before is not None:
-            self.tallies[queue_name, before] -= n
-        if after is not None:
-            self.tallies[queue_name, after] += n
-
-    def wake(self, topic: str, n: int = 1) -> None:
-        self.woken[topic] += n
 
 
 Write = Callable[[SqliteTx], T]
@@ -123,6 +82,10 @@ class _Waiting(Generic[T]):
         self.lasting = lasting
         self.value: Any = None
         self.error: BaseException | None = None
+
+    def execute(self, tx: SqliteTx) -> None:
+        self.value = self.run(tx)
+        tx.finish()
 
 
 class SqliteEngine:
@@ -295,7 +258,7 @@ class SqliteEngine:
                     tx = SqliteTx(db, self._clock)
                     if alone:
                         # the transaction itself is the savepoint: an error undoes it
-                        job.value = job.run(tx)
+                        job.execute(tx)
                         effects.append(tx)
                     elif self._run_in_savepoint(job, tx):
                         effects.append(tx)
@@ -324,7 +287,7 @@ class SqliteEngine:
         db = tx.db
         db.execute("SAVEPOINT one")
         try:
-            job.value = job.run(tx)
+            job.execute(tx)
         except BaseException as error:
             if not db.in_transaction:
                 raise

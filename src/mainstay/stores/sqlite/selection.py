@@ -23,9 +23,10 @@ from ...lifecycle import Chain, Event, claim, promote, table_of
 from ...model import Job, Lane, route_of
 from ..boot import boot_id
 from ..routes import EVERYBODY, MOST_ROUTED, Offers
+from ..row_codec import JOB_FIELDS
 from .damaged_text import read_rows
 from .engine import SqliteTx
-from .rows import CLAIM_JOB, INSERT_EVENT, JOB_FIELDS, event_values, job_from
+from .rows import CLAIM_JOB, INSERT_EVENT, event_values, job_from
 from .sql import Row, all_rows, first_row, value
 
 log = logging.getLogger("mainstay.stores.sqlite")

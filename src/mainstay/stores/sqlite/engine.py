@@ -1,12 +1,12 @@
-"""The engine: one writer thread with group commit, a few readers, and errors in our own words.
+"""The engine: one writer thread with group commit, and a few readers.
 
-Writers hand in functions of a transaction. The writer thread takes all that wait, passes the turnstile, runs
-each in a savepoint of one transaction and commits once; an answer is given only after the commit, so it
-means durable. A function that raises undoes its own savepoint and nobody else's. If the whole
-transaction breaks (a full disk, say), each function is run again alone, so that every caller gets its own answer.
+Callers submit functions of a transaction. The writer thread takes all waiting ones, passes the turnstile, runs each in
+a savepoint of one transaction, and commits once. A caller gets its result only after the commit, so the result is
+durable. A function that raises undoes only its own savepoint. If the whole transaction fails (on a full disk, for
+example), each function runs again alone, so that every caller gets its own result.
 
-A transaction of nothing but claims and beats is not forced to the disk: a power cut that takes it ends every claimant
-too, and the next commit that is forced brings it along.
+A transaction that has only claims and beats is not forced to the disk: a power cut that loses it ends every claimant,
+too, and the next forced commit includes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger("mainstay.stores.sqlite")
 
 T = TypeVar("T")
 
-#: Most functions in one commit: bounds how long the first of them waits.
+#: The most functions in one commit: bounds how long the first of them waits.
 _MOST = 256
 
 
@@ -64,7 +64,7 @@ Undo = Callable[[T], Write[None]]
 
 
 class _Waiting(Generic[T]):
-    """A write that waits for its commit, and the caller that waits for its answer, if one does."""
+    """A write that waits for its commit, and the future of its caller, if it has one."""
 
     __slots__ = ("error", "future", "lasting", "run", "undo", "value")
 
@@ -132,38 +132,38 @@ class SqliteEngine:
         return StoreClosed(f"the store on {self._path} was closed; open it again")
 
     async def write(self, run: Write[T], undo: Undo[T] | None = None, *, lasting: bool = True) -> T:
-        """Run a function in a write transaction; returns after the commit. What is not `lasting` need not survive a
-        power cut.
+        """Run a function in a write transaction; returns after the commit. A write that is not `lasting` need not
+        survive a power cut.
 
-        It is not run for a caller that was cancelled before its turn came. If the caller is cancelled later, what was
-        written stays, unless `undo` makes another write of the answer that nobody heard.
+        It does not run if the caller is cancelled before its turn. If the caller is cancelled later, the write stays,
+        unless `undo` makes a second write from the result.
         """
         if self._refuses is not None:
             raise self._refuses
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         job = _Waiting(run, future, undo, lasting=lasting)
-        with self._door:  # nothing may come in behind the last one, where nobody would answer it
+        with self._door:  # a write after the last one would never be answered
             if self._closed:
                 raise self._was_closed()
             self._jobs.put(job)
         try:
             return await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # answered, and cancelled before it could hear it
-                self._unheard(job)
+            if not future.cancelled():  # answered, but cancelled before the caller ran again
+                self._undo_unheard(job)
             raise
 
     async def read(self, run: Read[T]) -> T:
-        """Run a function on a read connection; all its statements see the same moment. Keep it short: a long read
-        holds the log open."""
+        """Run a function on a read connection; all its statements see one snapshot. It must be short: a long read keeps
+        the log from being reset."""
         return await self._read(self._run_snapshot, run)
 
     async def read_loosely(self, run: Read[T]) -> T:
-        """Run a function that takes long on a read connection; every statement sees a moment of its own."""
+        """Run a long function on a read connection; every statement sees its own snapshot."""
         return await self._read(self._run_read, run)
 
     async def close(self) -> None:
-        """Finish what was accepted, then let go. Safe to call twice."""
+        """Finish all accepted writes, then close. Safe to call twice."""
         with self._door:
             if self._closed:
                 return
@@ -173,9 +173,9 @@ class SqliteEngine:
 
     # -- internals ----------------------------------------------------------------------------
 
-    async def _read(self, how: Callable[[Read[T]], T], run: Read[T]) -> T:
+    async def _read(self, runner: Callable[[Read[T]], T], run: Read[T]) -> T:
         self.check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, how, run)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, runner, run)
 
     def _shut(self) -> None:
         self._writer.join()
@@ -227,7 +227,7 @@ class SqliteEngine:
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         try:
             effects = self._transact(batch)
-        except BaseException as raised:  # noqa: BLE001 - it is the callers' to see; the thread must live
+        except BaseException as raised:  # noqa: BLE001 - the callers get it; the thread must survive
             error = translated(self._path, raised)
             if len(batch) == 1 or isinstance(error, StoreLocked):
                 for job in batch:
@@ -239,13 +239,11 @@ class SqliteEngine:
             return
         try:
             self._notify(effects)
-        except Exception as error:  # noqa: BLE001 - the commit stands even if no sleeper could be woken
-            log.warning(
-                "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
-            )
+        except Exception as error:  # noqa: BLE001 - the commit stands even if no subscriber was woken
+            log.warning("%s: waiting subscribers could not be notified (%s); they will poll", self._path, error)
 
     def _transact(self, batch: list[_Waiting[Any]]) -> list[SqliteTx]:
-        """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
+        """Run a batch in one transaction. An error that it raises concerns the whole transaction."""
         db = self._db
         effects: list[SqliteTx] = []
         self._force(batch)
@@ -265,7 +263,7 @@ class SqliteEngine:
                 _flush_counts(db, effects)
                 db.execute("COMMIT")
             except BaseException:
-                # SQLite undoes the transaction by itself for some errors (a full disk, for one)
+                # SQLite itself undoes the transaction after some errors, such as a full disk
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
@@ -274,8 +272,7 @@ class SqliteEngine:
         return effects
 
     def _force(self, batch: list[_Waiting[Any]]) -> None:
-        """Force the next commit to the disk if a write of the batch needs it; cannot be changed inside a
-        transaction."""
+        """Set whether the next commit is forced to the disk. It cannot be changed inside a transaction."""
         lasting = False
         for job in batch:
             lasting = lasting or job.lasting
@@ -301,34 +298,34 @@ class SqliteEngine:
         return True
 
     def _deliver(self, batch: list[_Waiting[Any]]) -> None:
-        """Give each caller its answer, with one hop per event loop."""
+        """Pass the results to the callers, with one call per event loop."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting[Any]]] = {}
         for job in batch:
             if job.future is not None:
                 by_loop.setdefault(job.future.get_loop(), []).append(job)
             elif job.error is not None:
-                log.warning("what a cancelled call had written on %s was not undone: %s", self._path, job.error)
+                log.warning("%s: the write of a cancelled call was not undone: %s", self._path, job.error)
         for loop, jobs in by_loop.items():
             try:
                 loop.call_soon_threadsafe(self._resolve, jobs)
-            except RuntimeError:  # the loop was closed meanwhile, and its callers are gone
+            except RuntimeError:  # the loop was closed, and its callers are gone
                 for job in jobs:
-                    self._unheard(job)
+                    self._undo_unheard(job)
 
     def _resolve(self, jobs: list[_Waiting[Any]]) -> None:
         for job in jobs:
             if job.future is None or job.future.done():
-                self._unheard(job)
+                self._undo_unheard(job)
             elif job.error is not None:
                 job.future.set_exception(job.error)
             else:
                 job.future.set_result(job.value)
 
-    def _unheard(self, job: _Waiting[Any]) -> None:
+    def _undo_unheard(self, job: _Waiting[Any]) -> None:
         if job.undo is None or job.error is not None:
             return
         with self._door:
-            # a store that is closed frees its sessions, and what they hold is found by whoever sweeps
+            # the sessions of a closed store end, and a sweep takes back their jobs
             if not self._closed:
                 self._jobs.put(_Waiting(job.undo(job.value)))
 

@@ -35,8 +35,7 @@ def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> P
         return Page([], None)
     bounds = _bounds("id", query, cursor)
     if is_listed(query) and (parts := stretches(db, query, MOST_STRETCHES)) is not None:
-        meant = _filters(query, frozenset())
-        return page_of(db, parts, meant, bounds, limit, query)
+        return page_of(db, parts, _filters(query, frozenset()), bounds, limit, query)
     sources, served = _sources(db, query)
     rest = _filters(query, served)
     found: list[Job] = []

@@ -1,9 +1,9 @@
 """The SQLite schema and its forward migrations.
 
-One column per field of `Job` and `Event`. Statements name the columns in the order of the fields, because rows are
-bound and built positionally; the order in the table does not matter.
-Partial indexes hold only what is still to be worked on, so claims cost the same with a thousand and with a
-million stored jobs. `settled_ms IS NULL` is the stored form of "unsettled"; `lane` that of "ready".
+There is one column per field of `Job` and `Event`. Statements name the columns in the order of the fields, because rows
+are bound and built positionally; the order in the table does not matter. Partial indexes hold only unfinished work, so
+a claim costs the same with a thousand and with a million stored jobs. `settled_ms IS NULL` is the stored form of
+"unsettled"; `lane` that of "ready".
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def version_of(db: apsw.Connection) -> int:
 
 
 def is_fresh(db: apsw.Connection) -> bool:
-    """Whether nothing was made in it yet."""
+    """Whether the database is empty."""
     empty = first_row(db, "SELECT count(*) FROM sqlite_schema") == (0,)
     return version_of(db) == 0 and db.pragma("application_id") == 0 and empty
 
 
 def admit(db: apsw.Connection, path: str) -> None:
-    """Refuse what is not ours to open, before anything is written to it."""
+    """Refuse a database that we must not open, before anything is written to it."""
     if not is_fresh(db) and db.pragma("application_id") != APPLICATION_ID:
-        raise StoreError(f"{path} is an SQLite database, but not one of Mainstay's; choose another file")
+        raise StoreError(f"{path} is an SQLite database, but not a Mainstay store; choose another file")
     if (version := version_of(db)) > VERSION:
         has_facts = "facts" in tables_of(db)
         row = first_row(db, "SELECT value FROM facts WHERE name = 'compatible_from'") if has_facts else None
@@ -49,7 +49,7 @@ def admit(db: apsw.Connection, path: str) -> None:
 
 
 def migrate(db: apsw.Connection) -> None:
-    """Bring the database up to this version, in one transaction. A newer one is left as it is."""
+    """Migrate the database to this version, in one transaction. A newer one stays as it is."""
     version = version_of(db)
     if version >= VERSION:
         return
@@ -63,7 +63,7 @@ def migrate(db: apsw.Connection) -> None:
 
 
 def admit_key(db: apsw.Connection, fingerprint: str, path: str) -> None:
-    """Remember the audit key of a new database; refuse any other afterwards."""
+    """Store the fingerprint of the audit key in a new database; refuse any other key afterwards."""
     known = "SELECT value FROM facts WHERE name = 'audit'"
     if (row := first_row(db, known)) is None:
         db.execute("INSERT OR IGNORE INTO facts VALUES ('audit', ?)", (fingerprint,))
@@ -72,13 +72,13 @@ def admit_key(db: apsw.Connection, fingerprint: str, path: str) -> None:
 
 
 def expected_objects(version: int) -> dict[str, str]:
-    """Name -> SQL of every table and index as a version declares them, for the check."""
+    """Name -> SQL of every table and index of a version, for the check."""
     with _scratch(version) as db:
         return dict(all_rows(db, "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
 
 
 def expected_columns() -> dict[str, dict[str, str]]:
-    """Table -> column -> its default as SQL, as this version declares them."""
+    """Table -> column -> its default as SQL, in this version."""
     with _scratch(VERSION) as db:
         return {name: columns_of(db, name) for name in tables_of(db)}
 
@@ -112,31 +112,32 @@ _INDEXED = re.compile(r"\bINDEXED BY \w+")
 class OlderSchema(apsw.Connection):
     """A connection that reads a database of an older version as if it were of this one.
 
-    What later migrations add is supplied for this connection alone, in its temporary schema, whose names come first: a
-    view with the default of each missing column, an empty table for each missing table. The file is not changed.
+    Tables and columns of later migrations exist in the temporary schema of this connection, whose names take
+    precedence: a view with the default of each missing column, an empty table for each missing table. The file is not
+    changed.
     """
 
     def supply(self) -> None:
-        """Once, after it was connected."""
-        there = {name: columns_of(self, name) for name in tables_of(self)}
+        """Create the temporary objects, once after connecting."""
+        present = {name: columns_of(self, name) for name in tables_of(self)}
         for table, columns in expected_columns().items():
-            if table not in there:
+            if table not in present:
                 names = ", ".join(f'"{name}"' for name in columns)
                 super().execute(f"CREATE TEMP TABLE {table} ({names})")
-            elif missing := {name: sql for name, sql in columns.items() if name not in there[table]}:
+            elif missing := {name: sql for name, sql in columns.items() if name not in present[table]}:
                 added = ", ".join(f'{default} AS "{name}"' for name, default in missing.items())
                 rowid = "rowid AS rowid, " if table == "jobs" else ""
                 super().execute(f"CREATE TEMP VIEW {table} AS SELECT {rowid}*, {added} FROM main.{table}")
         self.pragma("query_only", True)
 
     def execute(self, statements: str, *args: Any, **options: Any) -> apsw.Cursor:
-        # a view has no indexes of its own, and may not be told to use one; that of the table is found all the same
+        # INDEXED BY is not allowed for a view; SQLite finds the index of its table all the same
         return super().execute(_INDEXED.sub("", statements), *args, **options)
 
 
 def refuse_older(path: str, version: int, command: str) -> SchemaTooOld:
-    """Why a database that may not be migrated here cannot be written."""
+    """The error of a write to a database of an older version that may not be migrated here."""
     return SchemaTooOld(
-        f"{path} has schema version {version}, and this Mainstay writes version {VERSION}. A command can look at it; "
-        f"to change it, bring it up first (programs of the version before go on): {command}; nothing was changed"
+        f"{path} has schema version {version}, and this Mainstay writes version {VERSION}; nothing was changed. It can "
+        f"be read. To write to it, migrate it first (programs of the version before can continue): {command}"
     )

@@ -132,7 +132,7 @@ CREATE TABLE ticks (schedule TEXT NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY 
 -- Facts about the file as a whole: "audit" is the fingerprint of the key its trail is sealed with ('' for none).
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
--- How many jobs of a queue stand in a status, and how many came into it in a minute. Written in the same
+-- How many jobs of a queue have a status, and how many moved into a status in a minute. Written in the same
 -- transaction as the rows they count; `mainstay check` compares them with the rows.
 CREATE TABLE tallies (
     queue TEXT NOT NULL,

@@ -22,7 +22,7 @@ CREATE TABLE mainstay.jobs (
     losses integer NOT NULL,
     trimmed_seq integer NOT NULL,
     lane smallint NOT NULL,
-    -- The claim that `version` counts last has no event yet: it is read from the row, and written with the next change.
+    -- The last claim that `version` counts has no event yet: it is read from the row, and written with the next change.
     open boolean NOT NULL DEFAULT false,
     kind text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
@@ -53,8 +53,8 @@ CREATE TABLE mainstay.jobs (
     autovacuum_analyze_scale_factor = 0.05
 );
 CREATE INDEX jobs_ready ON mainstay.jobs (queue, rank, due_ms, n) WHERE lane = 1;
--- Whose turn it is and who has waited longest are not the same: priorities. Without it, statistics would read all that
--- is ready. One more entry per job costs 2.5 % of its log and no time that could be measured.
+-- With priorities, the next job is not the one that has waited longest. Without this index, statistics would read all
+-- ready jobs. One more entry per job costs 2.5 % of its log and no measurable time.
 CREATE INDEX jobs_oldest ON mainstay.jobs (queue, due_ms) WHERE lane = 1;
 CREATE INDEX jobs_due ON mainstay.jobs (queue, due_ms) WHERE lane = 2;
 CREATE INDEX jobs_blocked ON mainstay.jobs (concurrency_key, queue, rank) WHERE lane = 3;
@@ -114,8 +114,8 @@ CREATE TABLE mainstay.refusals (
     CONSTRAINT refusals_of_job PRIMARY KEY (job_id, token)
 );
 
--- What each job waits for. An edge is open until the job it points to settles or goes; the open ones alone are indexed,
--- so that a store in which nobody waits pays one look at an empty index per write.
+-- The jobs that each job waits for. An edge is open until the job it points to settles or is deleted. Only open edges are
+-- indexed, so that a store without waits pays one look at an empty index per write.
 CREATE TABLE mainstay.waits (
     job_id uuid NOT NULL,
     on_id uuid NOT NULL,
@@ -126,8 +126,8 @@ CREATE TABLE mainstay.waits (
 CREATE INDEX waits_on ON mainstay.waits (on_id, job_id) WHERE NOT done;
 CREATE INDEX waits_open ON mainstay.waits (job_id) WHERE NOT done;
 
--- `locked`: its process holds a lock that the server drops with its connection. `incarnation` names the server that
--- gave it, so that a restart is not taken for a death. `lost_ms`: since when the lock is missing.
+-- `locked`: its process holds a lock that the server drops with its connection. `incarnation` identifies the run of the
+-- server that gave the lock, so that a restart is not taken for a death. `lost_ms`: since when the lock has been free.
 CREATE TABLE mainstay.sessions (
     started_ms bigint NOT NULL,
     beat_ms bigint NOT NULL,
@@ -143,7 +143,7 @@ CREATE TABLE mainstay.sessions (
     CONSTRAINT sessions_id PRIMARY KEY (id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- A session's last claim: sent again under the same nonce, because its answer was lost, it gets the same rows.
+-- A session's last claim. Sent again with the same nonce, because its result was lost, it gets the same rows.
 CREATE TABLE mainstay.claims (
     session text COLLATE "C" NOT NULL,
     nonce text COLLATE "C" NOT NULL,
@@ -159,8 +159,8 @@ CREATE TABLE mainstay.leaders (
     CONSTRAINT leaders_name PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
--- Who is to be woken for what, until when that is believed without a word from it. Nothing here survives a crash of the
--- server, and nothing needs to: listeners register again.
+-- The listeners of each topic; after `until_ms` a listener that has not renewed its row is ignored. Nothing here has to
+-- survive a crash of the server: listeners register again.
 CREATE UNLOGGED TABLE mainstay.listeners (
     until_ms bigint NOT NULL,
     waiting boolean NOT NULL,
@@ -170,7 +170,7 @@ CREATE UNLOGGED TABLE mainstay.listeners (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX listeners_listener ON mainstay.listeners (listener);
 
--- One row: the mark of this run of the server. A crash and a failover empty the table, and so show.
+-- One row: the mark of this run of the server. A crash and a failover empty the table, which makes them visible.
 CREATE UNLOGGED TABLE mainstay.incarnations (
     since_ms bigint NOT NULL,
     one boolean NOT NULL,
@@ -179,8 +179,8 @@ CREATE UNLOGGED TABLE mainstay.incarnations (
     CONSTRAINT incarnations_only_one CHECK (one)
 );
 
--- Where claims of a queue begin to look (`sql/heads.sql`): no ready row of it has a rank below both `rank` and all that
--- is `lowered`. `next_rank` is proposed; transactions older than `next_xid` may not have heard of it. Nothing here must
+-- Where claims of a queue begin to look (`sql/heads.sql`): no ready row of it has a rank below both `rank` and its rows
+-- in `lowered`. `next_rank` is proposed; transactions older than `next_xid` may not have seen it. Nothing here has to
 -- survive a crash of the server: without it, claims look from the beginning.
 CREATE UNLOGGED TABLE mainstay.heads (
     rank bigint NOT NULL,
@@ -229,9 +229,9 @@ CREATE TABLE mainstay.facts (
     CONSTRAINT facts_name PRIMARY KEY (name)
 );
 
--- How many jobs of a queue stand in a status, and how many came into it in a minute. Written in the same transaction as
--- the rows they count. Each connection counts in a shard of its own, so that nobody waits for another's commit; the
--- truth is the sum.
+-- How many jobs of a queue have a status, and how many moved into a status in a minute. Written in the same transaction
+-- as the rows they count. Each connection counts in a shard of its own, so that no transaction waits for the commit of
+-- another; the result is the sum.
 CREATE TABLE mainstay.tallies (
     n bigint NOT NULL,
     shard smallint NOT NULL,

@@ -1,5 +1,5 @@
--- What each session offers: its queues and tasks, as JSON, and the tasks once more for claims. Routes list the tasks of
--- which there may be routed jobs (`routes.py`), so that a claim looks at one table that is nearly always empty.
+-- The offer of each session: its queues and tasks, as JSON, and its routes once more for claims. `routes` lists the routes
+-- that may have routed jobs (`routes.py`), so that a claim looks at one table that is nearly always empty.
 CREATE TABLE mainstay.offers (
     session text COLLATE "C" NOT NULL,
     routes text[] COLLATE "C" NOT NULL,

@@ -1,4 +1,4 @@
 -- outside a transaction
--- Jobs whose task a worker of their queue does not have, by task.
+-- Routed jobs: a worker of their queue does not have their task.
 DROP INDEX CONCURRENTLY IF EXISTS mainstay.jobs_routed;
 CREATE INDEX CONCURRENTLY jobs_routed ON mainstay.jobs (queue, kind, name, rank) WHERE lane = 5;

@@ -1,3 +1,3 @@
--- Fields of a session and of a queue's settings that have no column of their own, as JSON (`stores/records.py`).
+-- Fields of sessions and of queue settings without a column of their own, as JSON (`stores/records.py`).
 ALTER TABLE mainstay.sessions ADD COLUMN more text COLLATE "C";
 ALTER TABLE mainstay.queues ADD COLUMN more text COLLATE "C";

@@ -534,7 +534,7 @@ async def test_a_job_that_must_be_new_and_is_not_keeps_its_batch_out(world: Worl
     known = await world.submit(**by)
     before = await world.dump()
     again = msgspec.structs.replace(world.new(**by), must_be_new=True)
-    with pytest.raises(AlreadySubmitted, match=r"jobs\[1\]: it was submitted before") as caught:
+    with pytest.raises(AlreadySubmitted, match=r"jobs\[1\] must be new") as caught:
         await world.store.insert([world.new(), again])
     assert caught.value.job_id == known.id
     assert await world.dump() == before

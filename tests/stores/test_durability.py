@@ -39,7 +39,7 @@ async def test_sqlite_gives_its_own_disk_if_it_is_told_to_be_durable(tmp_path: P
     durable = await open_store(f"sqlite:///{tmp_path}/a.db")
     fast = await open_store(f"sqlite:///{tmp_path}/b.db?durable=no")
     try:
-        assert durable.durability_of("local").startswith("local: an answer survives the death of the process")
+        assert durable.durability_of("local").startswith("local: a write survives a crash of the process")
         with pytest.raises(InvalidInput, match="has no replicas; it can give local"):
             durable.durability_of("replicated")
         with pytest.raises(InvalidInput, match="opened with durable=no"):

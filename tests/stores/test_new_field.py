@@ -86,15 +86,13 @@ def test_columns_are_fields_of_the_record(table: RecordTable[Session], kind: typ
     assert set(table.columns) - {MORE} <= set(kind.__struct_fields__)
 
 
-#: landed migrations never change
-_MIGRATIONS = {"stores/sqlite/schema.py", "stores/postgres/schema/definition.py"}
-
-
 def test_few_files_of_the_stores_name_a_field_that_they_change_themselves() -> None:
-    """The codec, and the scripts of two servers that write it."""
+    """The codec, and the scripts of two servers that write it; beside the migrations, which never change."""
     found = {
         str(path.relative_to(PACKAGE))
         for path in (PACKAGE / "stores").rglob("*")
-        if path.suffix in (".py", ".sql", ".lua") and re.search(r"\bdraining_ms\b", path.read_text())
+        if path.suffix in (".py", ".sql", ".lua")
+        and path.parent.name != "migrations"
+        and re.search(r"\bdraining_ms\b", path.read_text())
     }
-    assert len(found - _MIGRATIONS) <= 3, found
+    assert len(found) <= 3, found

@@ -1,4 +1,4 @@
-"""Which run of which machine this is: steady clocks of another one mean nothing here."""
+"""Identifies the running system: steady clocks of another boot or machine cannot be compared with ours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def boot_id() -> str:
-    """Tells one run of the machine from the next, and from other machines; "unknown" where the system does not say."""
+    """The id of this boot of this machine; "unknown" if the system does not have one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,20 +1,20 @@
-"""How far the adapters go, alike."""
+"""Limits and names that all adapters share."""
 
 from __future__ import annotations
 
-#: ticks further than this behind the last one are no longer remembered one by one
+#: how long ticks are stored one by one; older ones are judged by the last tick of their schedule
 TICKS_KEPT_MS = 86_400_000
-#: what leads by default: the session that runs schedules, retention and checks
+#: the name of the leadership over schedules, retention and checks
 LEADER = "leader"
-#: A lead is asked for again and again, for seconds. One that ends later than this was not given by any store.
+#: No store grants a leadership for longer: it is renewed every few seconds.
 LONGEST_LEAD_MS = 86_400_000
-#: rows that one page of a listing looks at, where no index serves its filters
+#: how many rows one page reads if no index serves its filters
 WINDOW = 20_000
-#: stretches of an index (jobs of one queue, status and name) that a page is merged of; of more, it looks row by row
+#: the most stretches of an index (jobs of one queue, status and name) that a page merges; with more, it filters rows
 MOST_STRETCHES = 2_000
-#: minutes that rates are taken over
+#: the number of minutes that rates cover
 RATE_MINUTES = 5
-#: beside the states that moves led to, what counts rows that are new
+#: counts new rows, beside the states that count moves
 SUBMITTED = "submitted"
-#: histories up to this length are not in the index of long ones
+#: the index of long histories has those with more events
 LONG = 3

@@ -1,46 +1,54 @@
-"""What every adapter decides in the same way: pure functions of the stored row and what is asked.
+"""The decisions that every adapter makes in the same way: pure functions of the stored row and the request.
 
-An adapter reads, asks here, and writes; so that all of them answer alike, and the answers can be tested
-without an engine.
+An adapter reads, calls these functions, and writes. So all adapters give the same results, and the decisions can be
+tested without an engine.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from ..errors import AlreadySubmitted, Conflict, InvalidInput, InvalidTransition, KeyConflict, UniqueClash
+from ..errors import (
+    AlreadySubmitted,
+    Conflict,
+    InvalidInput,
+    InvalidTransition,
+    KeyConflict,
+    NotLeader,
+    UniqueClash,
+)
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
-from ..model import AWAITS_MS, ErrorInfo, Job, Lane, expiry
+from ..model import AWAITS_MS, ErrorInfo, Job, Lane, Leadership, expiry
 from .bounds import SUBMITTED
-from .port import Change, ClaimReport, Key, NewJob, Outcome, RefusedWrite
+from .port import Change, ClaimReport, Key, NewJob, Outcome, RefusedWrite, Written
 
-#: how many events after `change.before` an adapter hands to `judge`: those of one claim are far fewer
+#: how many events after `change.before` an adapter passes to `judge`: one claim has far fewer
 SINCE = 100
 
 
 def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
-    """What becomes of a change.
+    """The outcome of a change.
 
-    `since` are the job's stored events after `change.before.version`, the first `SINCE` of them. If they show that
-    this change was written before, that wins over everything else: its sender must hear so even if the job was
-    claimed again since.
+    `since` are the first `SINCE` stored events of the job after `change.before.version`. If they show that this change
+    was written before, the outcome is `already_applied`, even if the job was claimed again since.
     """
     if row is None:
         return "missing"
     before, after = change.before, change.after
     if change.events and _was_written(row, change, since):
         return "already_applied"
-    # A server that crashed may have forgotten a claim while its holder lives on; the same version and token were given
-    # again since, and only the heads tell the two apart.
+    # A server that crashed may have lost a claim whose holder is still alive. The same version and token were then
+    # given to another claim, and only the heads differ.
     same = row.version == before.version and row.head == before.head
     if change.holder is not None and (
         (row.session, row.token) != (change.holder, before.token) or (row.version == before.version and not same)
     ):
         return "stale"
-    # a note leaves the status as it is, so an equal status says nothing about it
+    # a note keeps the status, so an equal status proves nothing
     same_outcome = change.kind != "note" and row.token == before.token and row.status == after.status
     unseen = takes_away(change) and row.progress_ms != before.progress_ms
     if change.events and same and not unseen and not _shrinks(row, after):
@@ -49,11 +57,11 @@ def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
 
 
 def _was_written(row: Job, change: Change, since: Sequence[Event]) -> bool:
-    """Whether this change, or the same one decided at another time, is among what was written.
+    """Whether this change, or the same one decided at another time, was written before.
 
-    One that is sent again was decided anew, so its time, its reasons and what follows its first event may differ.
-    A holder ends its claim in a given way once, so wherever that stands it is the one; others may wish the same
-    twice, so theirs must stand right where it would be written now.
+    A change that is sent again is decided again, so its time, its reasons and the events after its first may differ. A
+    holder ends its claim in a given way only once, so its event counts at any place. Other callers may want the same
+    change twice, so their event must be at the place where this change would be written.
     """
     first, last = change.events[0], change.events[-1]
     if any(event.seq == row.trimmed_seq and event.digest == row.trimmed_digest for event in change.events):
@@ -73,14 +81,13 @@ def _was_written(row: Job, change: Change, since: Sequence[Event]) -> bool:
 
 
 def takes_away(change: Change) -> bool:
-    """Whether somebody other than the holder ends a claim. It must have seen the holder's last progress: progress moves
-    no version, and a job that has just shown some must not be timed out for want of it."""
+    """Whether a caller other than the holder ends a claim. That caller must have seen the last progress: progress does
+    not change the version, and a job that has just reported some must not time out for a lack of it."""
     return change.holder is None and change.before.session is not None and change.after.session is None
 
 
 def deletion(row: Job, held: bool, versions: Mapping[str, int] | None) -> Literal["deleted", "held", "changed"]:
-    """What is to become of a row that is to be deleted, at the version that is meant; `held`: somebody works on
-    it, or on one of its units."""
+    """The outcome of deleting a row. `held`: a session holds the row or one of its units."""
     if versions is not None and versions.get(row.id, row.version) != row.version:
         return "changed"
     return "held" if held else "deleted"
@@ -98,19 +105,19 @@ def _shrinks(row: Job, after: Job) -> bool:
 
 
 def landed(row: Job, change: Change) -> Job:
-    """The row an applied change leaves: `after`, with what the holder reported in the meantime."""
+    """The row after an applied change: `change.after`, with what the holder has reported since `change.before`."""
     after = change.after
     if row.progress_ms == after.progress_ms and row.progress == after.progress and row.checkpoint == after.checkpoint:
         return after
     kept = msgspec.structs.replace(after, progress=row.progress, progress_ms=row.progress_ms, checkpoint=row.checkpoint)
     if after.status == row.status and after.session is not None and row.expires_ms != change.before.expires_ms:
-        # a note written from a row read before the last report must not take back the time it gained
+        # a note based on an older row must not take back the time that a later report gained
         return msgspec.structs.replace(kept, expires_ms=expiry(kept))
     return kept
 
 
 def reported(row: Job | None, report: ClaimReport, now_ms: int) -> Job | None:
-    """The row after a holder's report; None when the token is no longer held."""
+    """The row after a holder's report; None if the session no longer holds the token."""
     if row is None or (row.session, row.token) != (report.session, report.token):
         return None
     fields: dict[str, object] = {}
@@ -122,13 +129,13 @@ def reported(row: Job | None, report: ClaimReport, now_ms: int) -> Job | None:
         fields.update(checkpoint=report.checkpoint)
     after = msgspec.structs.replace(row, **fields)
     if is_stopping(row.parent, row.status) or not ({"started_ms", "progress"} & fields.keys()):
-        # while cancelling, the time is the end of the grace, and no progress buys more of it
+        # while cancelling, the time is the end of the grace period; progress does not extend it
         return after
     return msgspec.structs.replace(after, expires_ms=expiry(after))
 
 
 def refusal(change: Change, now_ms: int) -> RefusedWrite:
-    """The line a stale change leaves."""
+    """The record of a stale change."""
     return RefusedWrite(change.before.id, change.before.token, change.holder or "", change.after.status, now_ms)
 
 
@@ -136,20 +143,20 @@ def refusal(change: Change, now_ms: int) -> RefusedWrite:
 
 
 def is_settled(job: Job) -> bool:
-    """Whether nothing happens to it any more by itself."""
+    """Whether nothing more happens to it by itself."""
     return job.settled_ms is not None
 
 
 def slot(job: Job) -> str | None:
-    """The concurrency key of which this row takes a slot now: held rows do, whoever holds them."""
+    """The concurrency key of which this row takes a slot now: held rows do."""
     return job.concurrency_key if job.session is not None else None
 
 
 def freed(before: Job, after: Job | None) -> str | None:
-    """The concurrency key whose best blocked rows may get ready, now that `before` became `after`.
+    """The concurrency key whose best blocked rows may become ready after a change from `before` to `after`.
 
-    That is so when a slot came free, but also when a ready row left without taking the slot it was
-    promoted for (cancelled, put off, deleted): without this the key would be stranded.
+    The key of a slot that became free; and of a ready row that left without taking the slot it was promoted for
+    (cancelled, postponed, deleted), because otherwise no later event would free it.
     """
     if before.concurrency_key is None or (after is not None and after.session is not None):
         return None
@@ -160,7 +167,7 @@ def freed(before: Job, after: Job | None) -> str | None:
 
 
 def topics(before: Job | None, after: Job) -> list[str]:
-    """Whom to wake when a row was inserted (`before` None) or changed."""
+    """The topics to wake after a row was inserted (`before` None) or changed."""
     woken = []
     if after.lane == Lane.READY and (before is None or before.lane != Lane.READY):
         woken.append(f"queue:{after.queue}")
@@ -173,24 +180,24 @@ def topics(before: Job | None, after: Job) -> list[str]:
 
 
 def falls_due(before: Job | None, after: Job) -> bool:
-    """Whether a row has begun to wait for a time, or for an earlier one than before. If no other of its queue comes
-    sooner, one subscriber must hear of it: those that sleep know only of the times there were."""
+    """Whether a row has begun to wait for a time, or for an earlier time than before. If it is the first of its queue,
+    a subscriber must be woken: sleeping ones only know the earlier due times."""
     if after.lane != Lane.DUE or after.due_ms == AWAITS_MS:
         return False
     return before is None or before.lane != Lane.DUE or after.due_ms < before.due_ms
 
 
-#: flags of the events that move no job
+#: flags of events that do not move the job
 NO_MOVE = frozenset({"note", "tombstone"})
 
 
 def moves(event: Event) -> bool:
-    """Whether an event moved its job, for the rates; notes move nothing."""
+    """Whether an event moved its job, for the rates. A note does not."""
     return event.flag not in NO_MOVE
 
 
 def entered(events: Iterable[Event]) -> list[str]:
-    """What one row's events count for in the rates: the states that its moves led to, and that it was submitted."""
+    """What the events of one row add to the rates: the states that its moves led to, and its submit."""
     states: list[str] = []
     for event in events:
         if event.flag in NO_MOVE:
@@ -201,16 +208,58 @@ def entered(events: Iterable[Event]) -> list[str]:
     return states
 
 
+class WriteEffects:
+    """What one transaction wrote, for the counts, the wakes and the observer."""
+
+    def __init__(self) -> None:
+        self.written: list[Written] = []
+        self.tallies: Counter[tuple[str, str]] = Counter()
+        """(queue, status) -> how many more jobs it has"""
+        self.entered: Counter[str] = Counter()
+        """for the rates: see `entered`"""
+        self.woken: Counter[str] = Counter()
+        """topics to wake beside those of the written rows"""
+        self.soonest: dict[str, int] = {}
+        """queue -> the earliest time that a written row now waits for"""
+
+    def wrote(self, written: Sequence[Written]) -> None:
+        """Record rows that were inserted (`None` before) or changed, with their events."""
+        self.written += written
+        tallies, counts = self.tallies, self.entered
+        for before, after, events in written:
+            if after.lane == Lane.DUE and falls_due(before, after):
+                self.soonest[after.queue] = min(after.due_ms, self.soonest.get(after.queue, after.due_ms))
+            if after.parent is not None:
+                continue
+            if before is None or before.status != after.status:
+                tallies[after.queue, after.status] += 1
+                if before is not None:
+                    tallies[after.queue, before.status] -= 1
+            counts.update(entered(events))
+
+    def count(self, queue: str, before: str | None, after: str | None, n: int = 1) -> None:
+        """Record that jobs moved between statuses; None stands for "not stored"."""
+        if before == after:
+            return
+        if before is not None:
+            self.tallies[queue, before] -= n
+        if after is not None:
+            self.tallies[queue, after] += n
+
+    def wake(self, topic: str, n: int = 1) -> None:
+        self.woken[topic] += n
+
+
 def may_be_last(before: Job, after: Job) -> bool:
-    """Whether this change settled a unit, so that the parent's open units must be counted."""
+    """Whether this change settled a unit, so that the parent may have no open unit left."""
     return after.parent is not None and is_settled(after) and not is_settled(before)
 
 
 def parent_move(parent: Job | None, change: Change, now_ms: int, chain: Chain) -> Moved | None:
-    """`on_last` applied to the parent as it stands now; None when there is nothing to write.
+    """`on_last` applied to the parent as it is now; None if there is nothing to write.
 
-    A parent that moved elsewhere meanwhile (cancelled, timed out) keeps its state: whoever sent the
-    change hears `last` and decides.
+    A parent that has moved since (cancelled, timed out) keeps its state; the sender of the change gets `last` and
+    decides.
     """
     if parent is None or change.on_last is None or not change.events:
         return None
@@ -224,30 +273,29 @@ def parent_move(parent: Job | None, change: Change, now_ms: int, chain: Chain) -
 
 
 def is_left_to_its_units(job: Job) -> bool:
-    """Whether it is in a state that somebody holds, and nobody does: its units go on with it."""
+    """Whether its state needs a holder and it has none, because its units advance it."""
     state = table_of(job.parent).get(job.status)
     return job.session is None and state is not None and state.holds
 
 
 # waiting for other jobs -----------------------------------------------------------------------------
 
-#: stands for the status of a job that is not there any more
+#: the status that stands for a deleted job
 GONE = "deleted"
 
 
 def keeps_waiting(status: str, *, more: bool) -> bool:
-    """Whether the end of one job changes nothing for whoever waits for others besides, whatever it asked for; so that
-    its row need not be read."""
+    """Whether the end of one job leaves its dependants waiting, because they wait for `more` jobs. Then their rows need
+    not be read, whatever their options say."""
     return more and status == "succeeded"
 
 
 def dependant_move(
     row: Job | None, on: str, status: str, *, more: bool, now_ms: int, chain: Chain, actor: str = "store"
 ) -> Moved | None:
-    """What becomes of a row that waits for the job `on`, which has settled in `status` or is `GONE`; None: nothing yet.
+    """The move of a row that waits for the job `on`, which has settled in `status` or is `GONE`; None: none yet.
 
-    `more` says that it waits for others besides. A row that does not wait any more (it was cancelled, or sent on its
-    way by force) is left where it is.
+    `more`: it waits for other jobs, too. A row that no longer waits (it was cancelled, or forced on) stays as it is.
     """
     if row is None or not is_waiting(row):
         return None
@@ -261,8 +309,8 @@ def dependant_move(
 
 
 def stranded_move(row: Job, awaited: Sequence[tuple[str, str]], *, now_ms: int, chain: Chain) -> Moved | None:
-    """What becomes of a row that waits though nothing is left to wait for; `awaited` are those of its jobs that are
-    still there and settled. One that is gone was trimmed: that it ended badly would have been told when it did."""
+    """The move of a row that still waits although none of its jobs is open. `awaited` are the settled ones that are
+    still stored. The others were trimmed; a bad end of one would have moved the row at that time."""
     for on, status in awaited:
         if row.options.after_when != "settled" and status != "succeeded":
             return dependant_move(row, on, status, more=False, now_ms=now_ms, chain=chain, actor="check")
@@ -276,7 +324,7 @@ def is_waiting(row: Job) -> bool:
 
 
 def _released(row: Job, now_ms: int) -> Move:
-    """All it waited for is done: it is ready, or waits for the time it was put off to."""
+    """All jobs it waited for are done: it becomes ready, or waits for its own time."""
     done = "succeeded" if row.options.after_when != "settled" else "are settled"
     why = f"the jobs it waited for {done}"
     at_ms = row.options.not_before_ms
@@ -289,12 +337,46 @@ def _released(row: Job, now_ms: int) -> Move:
 def _broken(row: Job, on: str, status: str, now_ms: int) -> Move:
     why = f"waited for job {on} to succeed, and it {'was' if status == GONE else 'is'} {status}"
     details: dict[str, object] = {"dependency": on, "dependency_status": status}
-    # its due time must not say any longer that it waits: somebody may send it back to the queue
+    # the due time must no longer mark it as waiting: an operator may send it back to the queue
     if row.options.after_failed != "fail":
         return Move(to="skipped", reason=why, details=details, fields={"due_ms": now_ms})
     error = ErrorInfo(type="DependencyFailed", code="dependency_failed", message=why, retryable=False)
     details["error"] = msgspec.to_builtins(error)
     return Move(to="failed", reason=why, details=details, fields={"due_ms": now_ms, "error": error})
+
+
+# repairs --------------------------------------------------------------------------------------------
+
+
+def stray_tombstone(last: Event, now_ms: int, chain: Chain) -> Event:
+    """Closes the trail of a job whose row is gone."""
+    why = "the job's row was gone"
+    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", why, last.token, "tombstone", None)
+    return Event(*body, chain.digest(last.digest, body))
+
+
+def second_row_move(job: Job, new_id: str, *, now_ms: int, chain: Chain) -> Moved:
+    """Gives the second row with one id an id of its own, and quarantines it (a unit is cancelled)."""
+    copy = msgspec.structs.replace(job, id=new_id, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
+    # the history of the copy is unknown: its chain begins here
+    start = msgspec.structs.replace(copy, status="pending", settled_ms=None, session=None)
+    why = f"a second row had the id {job.id}; it was {job.status}"
+    return shelved(start, why, now_ms=now_ms, chain=chain)
+
+
+def shelved(job: Job, why: str, *, now_ms: int, chain: Chain) -> Moved:
+    """Quarantines a job for an operator; a unit is cancelled."""
+    move = Move(to="cancelled" if job.is_unit else "quarantined", reason=why, flag="repair")
+    return apply(job, move, now_ms=now_ms, actor="check", chain=chain)
+
+
+# refusals -------------------------------------------------------------------------------------------
+
+
+def not_leader(lead: Leadership) -> NotLeader:
+    return NotLeader(
+        f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
+    )
 
 
 # refusals of insert --------------------------------------------------------------------------------
@@ -316,13 +398,13 @@ def unique_clash(index: int, new: NewJob, existing: str) -> UniqueClash:
 
 def already_there(index: int, existing: str) -> AlreadySubmitted:
     return AlreadySubmitted(
-        f"jobs[{index}]: it was submitted before, as job {existing}, and had to be new; nothing was stored",
+        f"jobs[{index}] must be new, but was already submitted as job {existing}; nothing was stored",
         job_id=existing,
     )
 
 
 def given_back(job: Job, *, now_ms: int, chain: Chain) -> Change:
-    """The release of a claim that nobody heard of: its session lives on and beats, so no sweep would ever find it."""
+    """The release of a claim whose caller was cancelled. Its session lives and beats, so no sweep would find it."""
     move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
     moved = apply(job, move, now_ms=now_ms, actor="store", chain=chain)
     return Change.of(job, moved)
@@ -330,7 +412,7 @@ def given_back(job: Job, *, now_ms: int, chain: Chain) -> Change:
 
 def no_parent(index: int, parent: str) -> InvalidInput:
     return InvalidInput(
-        f"jobs[{index}].parent", f"there is no job {parent} for it to be a unit of; it may have been deleted or trimmed"
+        f"jobs[{index}].parent", f"there is no job {parent} for this unit; it may have been deleted or trimmed"
     )
 
 
@@ -341,4 +423,4 @@ def no_dependency(index: int, place: int, awaited: str) -> InvalidInput:
 
 
 def id_conflict(index: int, job_id: str) -> Conflict:
-    return Conflict(f"jobs[{index}]: there already is a job {job_id}; make a fresh id for each new job")
+    return Conflict(f"jobs[{index}]: a job {job_id} already exists; use a fresh id for each new job")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..errors import SchemaTooNew
 
@@ -24,6 +25,14 @@ from ..errors import SchemaTooNew
 FIRST = 6
 
 _CONTRACT = re.compile(r"^-- compatible from (\d+)$", re.MULTILINE)
+
+
+def read_migrations(folder: Path) -> tuple[str, ...]:
+    """The SQL scripts of a folder, by the number that their names start with. Landed scripts never change.
+
+    Script i migrates a schema from version i - 1 to i.
+    """
+    return tuple(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.sql")))
 
 
 def compatible_from(migrations: Sequence[str]) -> int:

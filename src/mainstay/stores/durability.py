@@ -1,7 +1,7 @@
-"""How safe a job is when its submit returns: the levels there are, for adapters and for whoever asks for one.
+"""Durability levels: how safe a job is when its submit returns.
 
-A level is a wish, and a store that cannot grant it says so before anything is written. Without a wish the store does
-as its URL says.
+A store that cannot give the requested level refuses it before anything is written. Without a request, the URL of the
+store decides.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, Literal, cast, get_args
 
 from ..errors import InvalidInput
 
-#: from the weakest to the strongest: on the disk of the server that took it; on the disks of its synchronous replicas,
-#: too; and visible to whoever reads there
+#: from the weakest to the strongest: on the disk of the server; also on the disks of its synchronous replicas; also
+#: visible to readers there
 Durability = Literal["local", "replicated", "applied"]
 LEVELS: tuple[Durability, ...] = get_args(Durability)
 
 
 def check_durability(value: Any, *, field: str = "durability") -> Durability:
-    """Refuse what is not a level.
+    """Refuse a value that is not a level.
 
     >>> check_durability("replicated")
     'replicated'
@@ -32,7 +32,7 @@ def check_durability(value: Any, *, field: str = "durability") -> Durability:
 
 
 def strongest(levels: Iterable[Durability | None]) -> Durability | None:
-    """What a commit needs to keep every promise in it; None when nobody asked for anything.
+    """The level that satisfies every request of one commit; None if there is no request.
 
     >>> strongest(["local", None, "applied"])
     'applied'
@@ -41,7 +41,7 @@ def strongest(levels: Iterable[Durability | None]) -> Durability | None:
 
 
 def refused(level: Durability, why: str, *, can: Iterable[Durability] = ()) -> InvalidInput:
-    """The refusal of a store that cannot give a level; `why` says what stands in the way."""
+    """The refusal of a store that cannot give a level, and why."""
     given = ", ".join(can)
     advice = f"it can give {given}" if given else "leave the durability out, or use another store"
     return InvalidInput("durability", f"{level!r} cannot be given here: {why}; {advice}")

@@ -1,7 +1,7 @@
 """From a URL to an open store.
 
-Adapters are found by the scheme, through the entry point group `mainstay.stores`; ours are registered
-the same way as anybody else's. An adapter is an async callable
+An adapter is found by the scheme of the URL, in the entry point group `mainstay.stores`. Ours are registered like those
+of other packages. An adapter is an async callable
 
     open(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore
 """
@@ -35,7 +35,7 @@ _OURS = {
     "dynamodb": "mainstay.stores.registry:open_registry",
     "file": "mainstay.stores.registry:open_registry",
 }
-#: drivers that are extras, and the extra that brings each
+#: the extra that installs each driver
 _DRIVERS = {
     "asyncpg": "postgres",
     "redis": "redis",
@@ -43,17 +43,17 @@ _DRIVERS = {
     "boto3": "dynamodb",
     "botocore": "dynamodb",
 }
-#: schemes that are still to come, and the extra that will bring each
+#: schemes of a later version, and their extras
 _EXTRAS = {"nats": "nats"}
 
 
-#: settings whose defaults would ask too much of a bucket: every look is a request, and every beat is one
+#: slower defaults for buckets, where every poll and every beat is a request
 _UNHURRIED = {"heartbeat": "30s", "lease": "2m", "sweep": "15s", "poll": "5s"}
 REGISTRY_SCHEMES = frozenset({"s3", "gs", "az", "dynamodb", "file"})
 
 
 def usual_settings(url: str) -> dict[str, str]:
-    """The settings that have other defaults on this store, as people write them.
+    """The settings that have other defaults on this store, as users write them.
 
     >>> usual_settings("s3://bucket/jobs")["lease"], usual_settings("sqlite:///jobs.db")
     ('2m', {})
@@ -66,11 +66,11 @@ class OpenStore(Protocol):
 
 
 async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes | None = None) -> JobStore:
-    """Open the store a URL names: `memory:`, `sqlite:///jobs.db`, `sqlite:////srv/jobs.db`, `postgresql://db/app`,
+    """Open the store of a URL: `memory:`, `sqlite:///jobs.db`, `sqlite:////srv/jobs.db`, `postgresql://db/app`,
     `redis://cache`.
 
     Options follow a question mark (`sqlite:///jobs.db?busy_timeout=5s`). `audit_key` (or the environment
-    variable MAINSTAY_AUDIT_KEY) seals the audit trail with an HMAC. With MAINSTAY_METRICS=on it counts for Prometheus.
+    variable MAINSTAY_AUDIT_KEY) seals the audit trail with an HMAC. MAINSTAY_METRICS=on adds metrics for Prometheus.
     """
     if not isinstance(url, str) or ":" not in url:
         raise InvalidInput("store", f"{url!r} is not a store URL; write one like 'sqlite:///jobs.db'")
@@ -85,14 +85,14 @@ async def open_store(url: str, *, clock: Clock | None = None, audit_key: bytes |
 
 
 def chain_of(audit_key: bytes | None) -> Chain:
-    """What seals the events: with this key, with that of the environment (MAINSTAY_AUDIT_KEY), or without one."""
+    """The chain that seals events: with this key, with the one in MAINSTAY_AUDIT_KEY, or without a key."""
     if audit_key is None and (text := os.environ.get("MAINSTAY_AUDIT_KEY")):
         audit_key = text.encode()
     return Chain(audit_key)
 
 
 def check_adapter(url: str) -> None:
-    """Refuse a URL that no adapter answers to, or whose driver is not installed, without opening anything."""
+    """Refuse a URL without an adapter, or whose driver is not installed. Opens nothing."""
     _adapter(split_url(url).scheme, url)
 
 

@@ -1,9 +1,9 @@
 """Metrics of a store: a wrapper around any adapter that counts for Prometheus.
 
-It is on when the environment says so (MAINSTAY_METRICS=on), for every store that `open_store` opens; so a worker's
-engines are metered without their program knowing. Moves are counted where the store commits them (its `observer`),
-so those that it makes by itself count as well; calls are timed and their answers counted around the port's methods.
-Needs the extra `prometheus`. What is exposed, and how: `mainstay.report.metrics` and docs/metrics.md.
+MAINSTAY_METRICS=on switches it on for every store that `open_store` opens, so the engines of a worker need no change.
+Moves are counted where the store commits them (its `observer`), so moves that the store makes by itself count as well.
+Calls of the port are timed, and their results counted. Needs the extra `prometheus`. For what is exposed, and how, see
+`mainstay.report.metrics` and docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from .proxy import StoreMethod, StoreProxy
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-#: the environment variable that switches it on: on, or names to have the names of tasks as well
+#: the environment variable that switches it on: `on`, or `names` to add the names of tasks
 VARIABLE = "MAINSTAY_METRICS"
-#: so many queues, and so many names, have numbers of their own; those after them share the label "other"
+#: how many queues, and how many names, get a label of their own; all later ones share the label "other"
 MOST_LABELS = 200
 
 _CALL_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -37,7 +37,7 @@ _SIZES = (0.0, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0)
 
 
 class StoreMetric(msgspec.Struct, frozen=True):
-    """One metric: the only place where its name is."""
+    """The declaration of one metric."""
 
     name: str
     kind: Literal["counter", "histogram", "gauge"]
@@ -103,7 +103,7 @@ COUNTED = (
 
 
 def wanted(environ: Mapping[str, str]) -> Literal["", "on", "names"]:
-    """What the environment says about metrics; "" is off.
+    """The mode that the environment sets; "" is off.
 
     >>> wanted({"MAINSTAY_METRICS": "on"}), wanted({})
     ('on', '')
@@ -115,19 +115,19 @@ def wanted(environ: Mapping[str, str]) -> Literal["", "on", "names"]:
         return "on"
     if text == "names":
         return "names"
-    raise InvalidInput(VARIABLE, f"{text!r} is none of on, off and names")
+    raise InvalidInput(VARIABLE, f"{text!r} is not one of on, off, names")
 
 
 def check_installed() -> None:
-    """Raise `MissingExtra` if there is nothing to count with."""
+    """Raise `MissingExtra` if the Prometheus client is missing."""
     if find_spec("prometheus_client") is None:
         raise MissingExtra("metrics", "prometheus_client is not installed; pip install 'mainstay[prometheus]'")
 
 
 class MeteredStore(StoreProxy):
-    """A store whose calls and moves are counted in a registry; without one, in Prometheus' own.
+    """A store whose calls and moves are counted in a registry; by default in the one of the Prometheus client.
 
-    `names` adds the names of tasks to the moves. Several stores may count in the same registry.
+    `names` adds the names of tasks to the moves. Several stores may share a registry.
     """
 
     def __init__(self, store: JobStore, registry: CollectorRegistry | None = None, *, names: bool = False) -> None:
@@ -135,7 +135,7 @@ class MeteredStore(StoreProxy):
         self._next: Observer | None = store.observer
         meters = self._meters = Meters.of(registry)
         self._names = names
-        store.observer = self._hear
+        store.observer = self._observe
         self._replace(lambda method: _timed(method, getattr(store, method), meters))
 
     @property
@@ -146,7 +146,7 @@ class MeteredStore(StoreProxy):
     def observer(self, observer: Observer | None) -> None:
         self._next = observer
 
-    def _hear(self, written: Sequence[Written]) -> None:
+    def _observe(self, written: Sequence[Written]) -> None:
         self._meters.count(written, names=self._names)
         if self._next is not None:
             self._next(written)
@@ -178,7 +178,7 @@ class Meters:
         self.batch_size = histogram(BATCH_SIZE)
         self.call_s = histogram(CALL_SECONDS)
         self.errors = counter(ERRORS)
-        # looked up once: by `labels` it takes as long as the counting itself
+        # cached: a lookup by `labels` takes as long as the counting itself
         self._state_s: Callable[..., Any] = functools.cache(self.state_s.labels)
         self._pickup_s: Callable[..., Any] = functools.cache(self.pickup_s.labels)
         self._queues = _Bounded()
@@ -186,7 +186,7 @@ class Meters:
 
     @classmethod
     def of(cls, registry: CollectorRegistry | None) -> Meters:
-        """Those of a registry; made once, because a registry takes each name once."""
+        """The metrics of a registry. Made once, because a registry accepts each name once."""
         check_installed()
         from prometheus_client import REGISTRY  # noqa: PLC0415 - an extra
 
@@ -213,13 +213,13 @@ class Meters:
         for labels, n in tally.items():
             self.transitions.labels(*labels).inc(n)
 
-    def look_at(self, method: str, asked: Any, answer: Any) -> None:
-        """Count what a call came to."""
+    def count_call(self, method: str, argument: Any, answer: Any) -> None:
+        """Count the result of a call."""
         if method == "claim":
             self.claims.labels("yes" if answer else "no").inc()
             self.batch_size.labels(method).observe(len(answer))
         elif method in ("insert", "apply", "report"):
-            self.batch_size.labels(method).observe(len(asked))
+            self.batch_size.labels(method).observe(len(argument))
         if method == "apply":
             outcomes = Tally(each.outcome for each in cast("Sequence[ChangeResult]", answer))
             if conflicts := outcomes["conflict"]:
@@ -234,7 +234,7 @@ _meters: dict[CollectorRegistry, Meters] = {}
 
 
 class _Bounded:
-    """Keeps the values of a label few: every one of them costs the Prometheus server memory, for ever."""
+    """Bounds the number of values of a label: each of them takes memory of the Prometheus server forever."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -261,7 +261,7 @@ def _timed(method: str, call: StoreMethod, meters: Meters) -> StoreMethod:
             raise
         finally:
             took.observe(time.perf_counter() - began)
-        meters.look_at(method, args[0] if args else (), answer)
+        meters.count_call(method, args[0] if args else (), answer)
         return answer
 
     return timed
@@ -272,7 +272,7 @@ def _kind(job: Job) -> str:
 
 
 def _since_ms(before: Job) -> int:
-    """When it came into the state it leaves. A note on a running job (an extension) does not begin it anew."""
+    """When the job entered the state that it leaves. A note on a running job (an extension) does not restart it."""
     if before.status == "running" and before.claimed_ms is not None:
         return before.claimed_ms
     return before.changed_ms

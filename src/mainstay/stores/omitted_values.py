@@ -1,4 +1,4 @@
-"""Values that a list leaves out: a payload, result or checkpoint that is longer than the list asked for.
+"""Values that a list leaves out: a payload, result or checkpoint that is longer than the limit of the query.
 
 In the row such a value is replaced by a mark that holds its size. The mark begins with the one byte that MessagePack
 never uses, so no stored value looks like it.

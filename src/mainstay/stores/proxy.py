@@ -1,7 +1,7 @@
 """A store in front of another store: the base of every wrapper.
 
-A wrapper overrides the methods that it treats otherwise, or replaces all coroutine methods at once with `_replace`. All
-else goes to the store behind it, also what an adapter has beyond the port.
+A wrapper overrides single methods, or replaces all coroutine methods at once with `_replace`. Everything else goes to
+the store behind it, also attributes that an adapter has beyond the port.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoreProxy:
         return getattr(self._store, name)
 
     def _replace(self, method_of: Callable[[str], StoreMethod], names: Sequence[str] = CALLS) -> None:
-        """Have coroutine methods made from their names."""
+        """Replace coroutine methods by functions made from their names."""
         for name in names:
             setattr(self, name, method_of(name))
 

@@ -1,4 +1,4 @@
-"""Which rows a query means, where no index says so."""
+"""Whether a row matches a query, for stores and filters without an index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .port import Query
 
 
 def matches(job: Job, query: Query) -> bool:
-    """Whether a query means this job.
+    """Whether a job matches a query.
 
     >>> from mainstay.model import BLANK
     >>> matches(BLANK, Query()), matches(BLANK, Query(name="another"))
@@ -31,7 +31,7 @@ def matches(job: Job, query: Query) -> bool:
 
 
 def is_listed(query: Query) -> bool:
-    """Whether queue, status, name and time say all of it, which indexes of all jobs serve.
+    """Whether a query has no filter except queue, status, name and time, which have indexes.
 
     >>> is_listed(Query(queue="mail", status=("failed",))), is_listed(Query(queue="mail", text="timeout"))
     (True, False)

@@ -48,14 +48,14 @@ class RecordTable(Generic[R]):
         """as a statement lists them"""
 
     def values(self, record: R, text: Callable[[str], str] = _same) -> list[Any]:
-        """What to bind for `columns`. `text` is how the engine stores text; a key is stored as it is."""
+        """The values of `columns`. `text` encodes text for the engine; a key is stored as it is."""
         key, *others = (self._more(record) if name == MORE else getattr(record, name) for name in self.columns)
         return [key, *(text(value) if isinstance(value, str) else value for value in others)]
 
     def read(
         self, row: Sequence[Any], apart: Mapping[str, Any] | None = None, *, text: Callable[[str], str] = _same
     ) -> R:
-        """A record from `columns` and from what the adapter stores apart. A number may come as its text."""
+        """A record from `columns` and the fields that the adapter stores apart. A number may come as text."""
         key, *others = row
         values = (key, *(text(value) if isinstance(value, str) else value for value in others))
         fields = {name: value for name, value in zip(self.columns, values, strict=True) if value is not None}
@@ -63,7 +63,7 @@ class RecordTable(Generic[R]):
         return msgspec.convert(found, self._kind, strict=False)
 
     def changed(self, before: R, after: R) -> dict[str, Any]:
-        """The columns that are different. `more` is not written: a newer program may have put more into it."""
+        """The columns that differ, without `more`: a newer program may have added fields to it."""
         own = (name for name in self.columns if name != MORE)
         return {name: getattr(after, name) for name in own if getattr(before, name) != getattr(after, name)}
 
@@ -73,14 +73,14 @@ class RecordTable(Generic[R]):
 
 
 def _decoded(text: str | None) -> dict[str, Any]:
-    """A text that cannot be read counts as empty: a damaged detail must not hide the session."""
+    """Damaged text counts as empty: it must not hide the session."""
     try:
         return _decode(text) if text else {}
     except msgspec.MsgspecError:
         return {}
 
 
-#: who asked a session to drain, since when: what a beat reads, so it is read without the rest of the record
+#: the fields that a beat reads, without the rest of the record
 DRAINING = ("draining_ms", "draining_by")
 SESSIONS = RecordTable(
     Session,
@@ -98,5 +98,5 @@ SESSIONS = RecordTable(
     apart=["offer"],
 )
 QUEUES = RecordTable(QueueSettings, "name", "paused", "reason", "set_by", "set_ms", MORE)
-#: what a schedule does is in its `spec`, which a store does not read
+#: a store does not read `spec`
 SCHEDULES = RecordTable(Schedule, "name", "spec", "paused", "last_tick_ms")

@@ -1,13 +1,13 @@
-"""Who gets which job: sessions offer tasks, and a claim passes over jobs whose task its session does not have.
+"""Routing: sessions offer tasks, and a claim skips jobs whose task its session does not have.
 
-Claims go by queue. Where programs with different tasks share a queue, a claim meets jobs that its session cannot run.
-Such a row leaves the ready index for `Lane.ROUTED`, where it waits under its route (`model.route_of`). Every claim
-first brings rows back whose route its session offers. So a job starts as soon as a session that has its task claims,
-whichever other sessions listen on the queue, and one that no live session has waits until one joins. A change of lane
-is not a move: no event is written and nothing is counted.
+Claims go by queue. If programs with different tasks share a queue, a claim meets jobs that its session cannot run. Such
+a row moves from the ready index to `Lane.ROUTED`, where it waits under its route (`model.route_of`). Every claim first
+brings back rows whose route its session offers. So a job starts as soon as a session with its task claims, whichever
+other sessions listen on the queue. A job whose task no live session has waits until one joins. A change of lane is not
+a move: no event is written and nothing is counted.
 
-While a live session does not say what it offers (an older version), no row is routed: that session may know the task,
-and would never look there. The worker that claimed the job puts it off instead.
+While a live session has no offer (it is of an older version), no row is routed: that session may have the task, and
+would never see the row. The worker that claimed the job postpones it instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ..model import Job, Offer, Session, route_of
 
 log = logging.getLogger("mainstay.worker")
 
-#: rows that one claim routes: a write must stay short
+#: the most rows that one claim routes: a write must stay short
 MOST_ROUTED = 1000
-#: claims that one call makes while all they take must be routed
+#: the most claims that one call makes while all their rows have to be routed
 MOST_CLAIMS = 20
-#: more sleepers than there are: which of them have a task is not known where they are woken
+#: more than there are subscribers: the store does not know which of them have a task, so all are woken
 EVERYBODY = 1000
 #: an unknown task is logged again after this time
 _AGAIN_S = 60.0
@@ -36,12 +36,12 @@ _decode = msgspec.json.Decoder(Offer).decode
 
 
 def offer_text(offer: Offer | None) -> str | None:
-    """An offer as it is stored."""
+    """An offer in its stored form."""
     return None if offer is None else _encode(offer).decode()
 
 
 def offer_from(text: str | bytes | None) -> Offer | None:
-    """A stored offer; one that cannot be read counts as none."""
+    """A stored offer; None if it is damaged."""
     if not text:
         return None
     try:
@@ -51,7 +51,7 @@ def offer_from(text: str | bytes | None) -> Offer | None:
 
 
 class Offers:
-    """The offers of the sessions that this process opened, and what it has logged about tasks they do not have."""
+    """The offers of the sessions that this process opened, and its warnings about tasks that they do not have."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._known: dict[str, Mapping[str, object]] = {}
@@ -68,11 +68,11 @@ class Offers:
         self._known.pop(session, None)
 
     def tasks_of(self, session: str) -> Mapping[str, object] | None:
-        """What it offers, by route; None: anything."""
+        """The routes that it offers; None: all of them."""
         return self._known.get(session)
 
     def warn(self, job: Job) -> None:
-        """Log, once a minute for each, that jobs of a task wait for another worker."""
+        """Log that jobs of a task wait for another worker, at most once a minute for each task."""
         place = (job.queue, route_of(job.kind, job.name))
         now_s, last_s = self._now_s(), self._logged_s.get(place)
         if last_s is not None and now_s - last_s < _AGAIN_S:

@@ -1,7 +1,7 @@
-"""The server's time as known here.
+"""The server's time, as this process knows it.
 
-What many machines share is judged by one clock, the server's. A process that needs it between two answers reckons from
-the last ones with its own steady clock. The machine's wall clock never enters: it may be an hour off.
+Many machines share leases and due times, so one clock decides: the server's. Between two answers of the server, a
+process extrapolates with its own steady clock. It never uses the machine's wall clock, which may be an hour off.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable
 import msgspec
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: how far two machines' clocks may drift apart: 0.1 ms a second. Ordinary ones keep within a tenth of it
+#: the assumed drift between the clocks of two machines: 0.1 ms a second. It is usually below a tenth of that
 _DRIFT = 1e-4
 
 
 class _Reading(msgspec.Struct, frozen=True):
-    """One answer: at `steady_ms` here it was `server_ms` there, give or take `error_ms`."""
+    """One answer: at `steady_ms` here, the server's time was `server_ms`, plus or minus `error_ms`."""
 
     server_ms: float
     steady_ms: float
@@ -31,12 +31,12 @@ class _Reading(msgspec.Struct, frozen=True):
 
 
 def steady_ms() -> float:
-    """Steady time of this machine, for `ServerClock.heard`; it goes on while the machine sleeps."""
+    """The steady time of this machine, for `ServerClock.heard`. It continues while the machine sleeps."""
     return time.clock_gettime_ns(_STEADY) / 1e6
 
 
 class ServerClock:
-    """A clock that follows a server's. Leases and due times are both judged by it.
+    """A clock that follows the server's, for both leases and due times.
 
     >>> steady = iter([1000.0, 1500.0]).__next__
     >>> clock = ServerClock(steady)
@@ -49,13 +49,14 @@ class ServerClock:
         self.steady = steady
         self._best: _Reading | None = None
         self._ahead_ms: float | None = None
-        """how far the server is ahead of `steady`, by the best reading: read with every job that begins or ends"""
+        """how far the server is ahead of `steady`, by the best reading; cached, because every start and end of a job
+        needs it"""
 
     def heard(self, server_ms: float, *, sent: float, received: float) -> None:
-        """The server said its time between `sent` and `received` (of `steady`).
+        """Take a reading: the server gave its time between `sent` and `received` (of `steady`).
 
-        The answer that took the shortest is the best one, but it ages: the clocks drift apart. One that contradicts it
-        means that the server's clock was set, or that another server answers now.
+        The answer with the shortest round trip is the best, but it ages, because the clocks drift apart. An answer that
+        contradicts it means that the server's clock was set, or that another server answers now.
         """
         half = (received - sent) / 2
         new = _Reading(server_ms, received - half, half)
@@ -69,7 +70,7 @@ class ServerClock:
         self._ahead_ms = new.server_ms - new.steady_ms
 
     def now_ms(self) -> int:
-        assert self._ahead_ms is not None, "a store hears its server's time before it is given out"
+        assert self._ahead_ms is not None, "a store reads its server's time before it is used"
         return int(self.steady() + self._ahead_ms)
 
     lease_ms = now_ms

@@ -1,6 +1,6 @@
-"""What a session may be called, in every store.
+"""Valid ids of sessions, in every store.
 
-The name is a file's in one store and part of a key in another, and stands unescaped in the event of a claim.
+The id is a file name in one store and part of a key in another, and is unescaped in the event of a claim.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from ..errors import InvalidInput
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-_RULE = "it has 1 to 128 of the characters A-Z a-z 0-9 . _ - and starts with no dot"
+_RULE = "it must have 1 to 128 of the characters A-Z a-z 0-9 . _ - and must not start with a dot"
 
 
 def is_session_name(session: str) -> bool:
@@ -22,6 +22,6 @@ def is_session_name(session: str) -> bool:
 
 
 def admit_session(session: str) -> None:
-    """Refuse a session whose id is no name."""
+    """Refuse a session with an invalid id."""
     if not is_session_name(session):
         raise InvalidInput("session", f"{session!r} is not a session id; {_RULE}")

@@ -1,4 +1,4 @@
-"""The end of a store: it happens once, whoever asks for it, from whatever loop or thread."""
+"""The end of a store: it happens once, from any loop or thread."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from concurrent.futures import Future
 
 
 class Shutdown:
-    """Whoever is first ends it; everybody else waits for the same end.
+    """The first caller ends the store; all others wait for the same end.
 
     >>> ended = []
     >>> async def end_twice():
-    ...     async def let_go():
+    ...     async def release():
     ...         ended.append("once")
     ...     ending = Shutdown()
-    ...     await asyncio.gather(ending.reach(let_go), ending.reach(let_go))
+    ...     await asyncio.gather(ending.reach(release), ending.reach(release))
     ...     return ending.begun
     >>> asyncio.run(end_twice()), ended
     (True, ['once'])
@@ -30,19 +30,19 @@ class Shutdown:
     def begun(self) -> bool:
         return self._over is not None
 
-    async def reach(self, let_go: Callable[[], Awaitable[None]]) -> None:
+    async def reach(self, release: Callable[[], Awaitable[None]]) -> None:
         with self._door:
             first = self._over is None
             over = self._over = self._over or Future()
         if first:
-            over.set_running_or_notify_cancel()  # one who waits for it and is cancelled cannot cancel it
+            over.set_running_or_notify_cancel()  # so that a waiting caller that is cancelled does not cancel it
             # a caller that is cancelled must not leave it half closed
-            await asyncio.shield(asyncio.ensure_future(self._go(let_go, over)))
+            await asyncio.shield(asyncio.ensure_future(self._go(release, over)))
         else:
             await asyncio.wrap_future(over)
 
-    async def _go(self, let_go: Callable[[], Awaitable[None]], over: Future[None]) -> None:
+    async def _go(self, release: Callable[[], Awaitable[None]], over: Future[None]) -> None:
         try:
-            await let_go()
+            await release()
         finally:
             over.set_result(None)

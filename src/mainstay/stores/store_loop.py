@@ -1,10 +1,10 @@
-"""Where the connections of a store on a server live: a thread with an event loop of its own.
+"""The home loop of a store on a server: a thread with an event loop of its own, where its connections live.
 
-A store may be used from any loop and any thread, and the connections of a driver from the loop they were made on. So
-each store on a server has a home, and every call goes there and comes back with the answer.
+A store may be used from any loop and any thread, but the connections of a driver only from the loop that made them. So
+each store on a server has a home loop, and every call runs there and returns its result to the caller's loop.
 
-A program whose own loop outlives every store it opens may say so (`adopt`): then that loop is the home, and calls from
-it need no way there and back. A worker's engine does, for its rate.
+A program whose own loop outlives every store it opens can pass it to `adopt`. Then that loop is the home loop, and
+calls from it need no thread switch. A worker's engine does that, for speed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
 Unheard = Callable[[T], Coroutine[Any, Any, object]]
 
-#: process -> its loop, so that a forked one does not take its parent's
+#: process -> its loop, so that a forked process does not use the loop of its parent
 _adopted: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def adopt(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the stores that this process opens from now on live on a loop that runs until they are closed."""
+    """Use this loop for the stores that this process opens from now on. It must run until they are closed."""
     _adopted[os.getpid()] = loop
 
 
 class StoreLoop:
-    """One thread, one event loop, and the way there and back.
+    """One thread with an event loop, and calls into it.
 
-    `place` names the store in messages; it must hold no secret (see `shown_url`).
+    `place` names the store in messages; it must not have a secret (see `shown_url`).
     """
 
     def __init__(self, place: str) -> None:
@@ -47,8 +47,8 @@ class StoreLoop:
         self._gone = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         adopted = _adopted.get(self._pid)
-        self._lodges = adopted is not None and not adopted.is_closed()
-        if adopted is not None and self._lodges:
+        self._is_adopted = adopted is not None and not adopted.is_closed()
+        if adopted is not None and self._is_adopted:
             self.loop = adopted
         else:
             self.loop = LoopThread(self._live, name="mainstay-store").start()
@@ -62,18 +62,18 @@ class StoreLoop:
             )
 
     async def run(self, work: Work[T], *, unheard: Unheard[T] | None = None) -> T:
-        """Do the work on the home loop, from whatever loop runs here.
+        """Run the work on the home loop, from any loop.
 
-        If the caller is cancelled, so is the work. With `unheard` it is not: what has begun is finished, and the
-        answer that nobody heard is given to `unheard`, which undoes it.
+        If the caller is cancelled, so is the work. With `unheard` it is not: work that has begun is finished, and its
+        result is passed to `unheard`, which undoes it.
         """
         self.check_open()
         loop = asyncio.get_running_loop()
-        if loop is self.loop and not self._lodges:
+        if loop is self.loop and not self._is_adopted:
             return await work()
         future: asyncio.Future[T] = loop.create_future()
         call = _Call(work, future, unheard)
-        with self._door:  # nothing may come in behind the last one, where nobody would answer it
+        with self._door:  # a call after the last one would never be answered
             self.check_open()
             if loop is self.loop:
                 self._begin(call)
@@ -84,20 +84,20 @@ class StoreLoop:
         except asyncio.CancelledError:
             if future.cancelled():
                 self._send(self._give_up, call)
-            else:  # answered, and cancelled before it could hear it
+            else:  # answered, but cancelled before the caller ran again
                 self._send(self._undo, call)
             raise
 
     def spawn(self, work: Work[object]) -> None:
-        """Begin the work on the home loop, from any thread; nobody waits for it, and it sees to its own errors. Once
-        the store is closed this does nothing."""
+        """Start the work on the home loop, from any thread, without waiting for it. The work handles its own errors.
+        Does nothing once the store is closed."""
         with self._door:
             if not self._closed:
                 self.loop.call_soon_threadsafe(self._start, work)
 
     async def close(self) -> None:
-        """Finish what was begun, then end the loop and its thread, if they are its own. Safe to call twice; not for a
-        home loop of its own."""
+        """Finish the calls that have begun, then end the loop and its thread, if they are its own. Safe to call twice;
+        not to be called on an own home loop."""
         with self._door:
             first, self._closed = not self._closed, True
             if first:
@@ -108,7 +108,7 @@ class StoreLoop:
     # -- on the home loop ---------------------------------------------------------------------
 
     def _begin(self, call: _Call[Any]) -> None:
-        if call.future.cancelled():  # before its turn came
+        if call.future.cancelled():  # before it began
             return
         call.task = self._start(call.work)
         call.task.add_done_callback(lambda _: self._answer(call))
@@ -121,7 +121,7 @@ class StoreLoop:
         call.abandoned = True
         if call.unheard is None and call.task is not None:
             call.task.cancel()
-        self._undo(call)  # it may have been answered meanwhile
+        self._undo(call)  # it may have finished since
 
     def _undo(self, call: _Call[Any]) -> None:
         if call.unheard is not None and call.has_value:
@@ -135,7 +135,7 @@ class StoreLoop:
         return task
 
     def _send(self, act: Callable[[_Call[Any]], None], call: _Call[Any]) -> None:
-        with contextlib.suppress(RuntimeError):  # the store is closed: its sessions end, and what they held is found
+        with contextlib.suppress(RuntimeError):  # the store is closed: a sweep takes back the jobs of its sessions
             self.loop.call_soon_threadsafe(act, call)
 
     def _leave(self) -> None:
@@ -144,8 +144,8 @@ class StoreLoop:
     async def _finish(self) -> None:
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
-            await asyncio.sleep(0)  # what they left to undo begins
-        if self._lodges:
+            await asyncio.sleep(0)  # lets their undo tasks begin
+        if self._is_adopted:
             self._gone.set()
         else:
             self.loop.stop()
@@ -163,7 +163,7 @@ class StoreLoop:
 
 
 class _Call(Generic[T]):
-    """One call on its way: the work, and the caller that waits for its answer in another loop."""
+    """One call: the work, and the caller that waits for its result in another loop."""
 
     def __init__(self, work: Work[T], future: asyncio.Future[T], unheard: Unheard[T] | None) -> None:
         self.work = work
@@ -175,7 +175,7 @@ class _Call(Generic[T]):
         self.value: Any = None
 
     def answer(self) -> bool:
-        """On the home loop: take the answer to the caller's; False if there is nobody to hear it."""
+        """On the home loop: pass the result to the caller's loop; False if the caller is gone."""
         assert self.task is not None
         error = None
         if not self.task.cancelled() and (error := self.task.exception()) is None:
@@ -186,12 +186,12 @@ class _Call(Generic[T]):
             return self._resolve(error)
         try:
             self.future.get_loop().call_soon_threadsafe(self._resolve, error)
-        except RuntimeError:  # the loop was closed meanwhile, and its caller is gone
+        except RuntimeError:  # the caller's loop was closed
             return False
         return True
 
     def _resolve(self, error: BaseException | None) -> bool:
-        if self.future.done():  # cancelled; it has sent word, and what was done here is undone there
+        if self.future.done():  # cancelled: the caller has scheduled the undo
             return True
         if error is not None:
             self.future.set_exception(error)

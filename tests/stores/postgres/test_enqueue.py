@@ -214,7 +214,7 @@ async def test_events_are_sealed_with_the_audit_key(postgres_url: str) -> None:
         async with on_asyncpg(shop.url) as transaction:
             await shop.send.options(key="k").within(transaction.connection).submit("a@b.c")
             other = Shop(postgres_url, audit_key=b"other")
-            with pytest.raises(WrongAuditKey, match="another one is given"):
+            with pytest.raises(WrongAuditKey, match="another one is set"):
                 await other.send.within(transaction.connection).submit("a@b.c")
             await transaction.commit()
         await shop.assert_sound()

@@ -9,7 +9,8 @@ import pytest
 
 from mainstay.model import BLANK
 from mainstay.stores import open_store
-from mainstay.stores.postgres.rows.codec import JOB_FIELDS, job_values
+from mainstay.stores.postgres.rows.codec import job_values
+from mainstay.stores.row_codec import JOB_FIELDS
 from servers import Postgres
 from tests.conformance.world import World
 

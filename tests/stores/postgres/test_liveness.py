@@ -229,7 +229,7 @@ async def test_a_session_that_is_open_elsewhere_cannot_be_opened_here(
     other = await stores.open(postgres_url)
     await world.store.open_session(Session(id="s1", pid=os.getpid()))
 
-    with pytest.raises(Conflict, match="session s1 is open elsewhere, and alive"):
+    with pytest.raises(Conflict, match="session s1 is open in another process, which is alive"):
         await other.store.open_session(Session(id="s1", pid=os.getpid()))
 
     await world.store.close_session("s1")

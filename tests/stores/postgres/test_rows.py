@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from mainstay.lifecycle import Move
 from mainstay.model import BLANK, Options, expiry
 from mainstay.stores import InsertResult
-from mainstay.stores.postgres.rows.codec import JOB_FIELDS, job_values, read_text, stored_text
+from mainstay.stores.postgres.rows.codec import job_values, read_text, stored_text
+from mainstay.stores.row_codec import JOB_FIELDS
 from tests.conformance.world import World
 
 from .stands import ask

@@ -246,7 +246,7 @@ async def test_after_an_outage_in_the_middle_the_log_decides_whether_it_was_done
         await world.store.insert([new])
     way.after = None
     assert await ids_in(world.store) == [new.job.id]
-    with pytest.raises(Conflict, match="there already is a job"):
+    with pytest.raises(Conflict, match="already exists"):
         await world.store.insert([new])
     await world.assert_sound()
 

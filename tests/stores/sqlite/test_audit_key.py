@@ -28,8 +28,8 @@ async def test_the_same_key_opens_the_file_and_its_trail_verifies(tmp_path: Path
 @pytest.mark.parametrize(
     ("first", "then", "advice"),
     [
-        (b"secret", None, "none is given: set MAINSTAY_AUDIT_KEY"),
-        (b"secret", b"other", "another one is given: set MAINSTAY_AUDIT_KEY"),
+        (b"secret", None, "none is set: set MAINSTAY_AUDIT_KEY"),
+        (b"secret", b"other", "another one is set: set MAINSTAY_AUDIT_KEY"),
         (None, b"secret", "unset MAINSTAY_AUDIT_KEY"),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_file_cut_short_is_refused(made: Path) -> None:
     with made.open("r+b") as file:
         file.truncate(20 * PAGE)
     told = refused(made)
-    assert f"{made} is damaged as a file, not merely in its rows" in told
+    assert f"{made} is damaged as a file, not only in its rows" in told
     assert "restore a backup" in told
     assert ".recover" in told
 

@@ -238,7 +238,7 @@ async def test_a_session_that_is_open_elsewhere_is_not_opened_again(shared: Worl
     other = SqliteStore(path)
     await other.open_session(Session(id="s1", pid=os.getpid()))
     before = sorted(os.listdir("/proc/self/fd"))
-    with pytest.raises(Conflict, match="session s1 is open elsewhere, and alive; open one with a fresh id"):
+    with pytest.raises(Conflict, match="session s1 is open in another process, which is alive; use a fresh id"):
         await shared.store.open_session(Session(id="s1", pid=os.getpid()))
     assert sorted(os.listdir("/proc/self/fd")) == before
     await other.close()

@@ -44,14 +44,14 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, text: str) -> N
 
     error = await refused(path)
 
-    assert str(error) == f"{path} is not an SQLite database; is the path right?"
+    assert str(error) == f"{path} is not an SQLite database; check the path"
     assert not isinstance(error, StoreDamaged)
 
 
 async def test_what_is_not_a_regular_file_is_refused(path: Path) -> None:
     os.mkfifo(path)
 
-    assert str(await refused(path)) == f"{path} is not a regular file; is the path right?"
+    assert str(await refused(path)) == f"{path} is not a regular file; check the path"
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])
@@ -63,7 +63,7 @@ async def test_a_database_of_another_program_is_refused(path: Path, journal: str
 
     error = await refused(path)
 
-    assert "is an SQLite database, but not one of Mainstay's; choose another file" in str(error)
+    assert "is an SQLite database, but not a Mainstay store; choose another file" in str(error)
     assert not isinstance(error, StoreDamaged)
 
 
@@ -107,7 +107,7 @@ async def test_looking_at_a_file_does_not_drop_the_locks_this_process_has_on_it(
     theirs.execute("CREATE TABLE theirs (x)")
     theirs.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(StoreError, match="not one of Mainstay's"):
+    with pytest.raises(StoreError, match="not a Mainstay store"):
         await open_store(f"sqlite:///{path}")
 
     tried = subprocess.run([sys.executable, "-c", TRY_TO_WRITE, path], capture_output=True, text=True, check=True)
@@ -123,7 +123,7 @@ async def test_the_log_of_another_programs_database_is_left_as_it_is(path: Path)
     log = path.with_name("jobs.db-wal")
     written = log.read_bytes()
 
-    with pytest.raises(StoreError, match="not one of Mainstay's"):
+    with pytest.raises(StoreError, match="not a Mainstay store"):
         await open_store(f"sqlite:///{path}")
 
     assert written

@@ -60,7 +60,7 @@ async def test_a_database_of_another_program_is_refused_and_left_alone(
 ) -> None:
     raw(path, f"PRAGMA journal_mode = {journal}", "CREATE TABLE theirs (x)", f"PRAGMA user_version = {their_version}")
     before = digest(path)
-    with pytest.raises(StoreError, match="is an SQLite database, but not one of Mainstay's; choose another file"):
+    with pytest.raises(StoreError, match="is an SQLite database, but not a Mainstay store; choose another file"):
         SqliteStore(path)
     assert digest(path) == before
 
@@ -152,7 +152,7 @@ async def test_a_process_that_hangs_while_it_makes_the_database_is_waited_for_on
 ) -> None:
     maker = spawn("migrate_and_hang", path, 0)
     assert maker.line() == "inside"
-    with pytest.raises(StoreLocked, match="has been making or migrating .* for more than 0.05 s"):
+    with pytest.raises(StoreLocked, match="has been creating or migrating .* for more than 0.05 s"):
         SqliteStore(path, busy_timeout_s=0.05)
     maker.kill()
     await SqliteStore(path, busy_timeout_s=0.05).close()
@@ -295,7 +295,7 @@ async def test_a_program_that_works_brings_a_file_up_and_says_so(path: Path, cap
     await SqliteStore(path).close()
 
     assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
-    assert f"was brought from schema version 5 to {schema.VERSION}" in caplog.text
+    assert f"was migrated from schema version 5 to {schema.VERSION}" in caplog.text
 
 
 _ID = "0190a000-0000-7000-8000-000000000000"

@@ -1,16 +1,16 @@
-"""The store port: what every adapter must do. Data only; no rule about what happens next lives here.
+"""The store port: the contract of every adapter. It holds data; no rule about what happens next is here.
 
-Conventions every adapter keeps (and `tests/conformance` proves):
+Conventions of every adapter, tested by `tests/conformance`:
 
-- Every method takes many at a time. `insert` and each single change of `apply` are atomic: the row, its
-  events and everything hung on it are written together, or not at all.
-- An answer means durable, to the level the adapter states in `durability`.
+- Every method takes many at a time. `insert` and each single change of `apply` are atomic: the row, its events and
+  everything that belongs to it are written together, or not at all.
+- A call that returns is durable, to the level that the adapter states in `durability`.
 - Due times use wall time and leases use lease time, both of the store's clock.
-- A stored row that cannot be read is set aside (`Lane.ASIDE`) and the rest of the batch goes on.
+- A stored row that cannot be read is set aside (`Lane.ASIDE`), and the rest of the batch continues.
 - Selection (order, limits, pause) happens here, from stored columns; see `claim`.
 
-The port has three faces, one module each: `jobs`, `directory` (sessions, leadership, queues, limits, schedules) and
-`checks`. `JobStore` is all of them. A function that needs one face asks for that protocol.
+The port has three parts, one module each: `jobs`, `directory` (sessions, leadership, queues, limits, schedules) and
+`checks`. `JobStore` is all of them. A function that needs one part takes that protocol.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Wake(Protocol):
     """A subscription: subscribe, then read, then wait. No wake between the three is lost."""
 
     async def wait(self, timeout_s: float) -> bool:
-        """True when woken, False after the timeout. May wake without need; never misses one."""
+        """True when woken, False after the timeout. It may wake without need, but never misses a wake."""
         ...
 
     async def close(self) -> None: ...
@@ -76,35 +76,35 @@ class JobStore(JobRepository, Directory, StoreChecks, Protocol):
     url: str
     clock: Clock
     chain: Chain
-    """seals the events; control computes digests with it, so row and events fit the store's key"""
+    """seals the events; control computes digests with it, so that rows and events match the store's key"""
     durability: str
-    """what an answer survives, in words; of an insert with a wish of its own, see `durability_of`"""
+    """what a returned call survives, in words; for an insert with its own level, see `durability_of`"""
     observer: Observer | None
-    """told of every move of every row that this process writes, once it is committed; on whatever thread that is, so
-    it must be quick. Reports, deletions and repairs are not told. For metrics and tests"""
+    """called after each commit of this process with the rows that it wrote, on any thread; it must be fast. Reports,
+    deletions and repairs are left out. For metrics and tests"""
 
     async def close(self) -> None:
-        """Finish what was accepted, then let go of everything. Safe to call twice."""
+        """Finish all accepted calls, then release everything. Safe to call twice."""
         ...
 
     def durability_of(self, level: Durability) -> str:
-        """What an insert at this level survives, in words: the level asked for, and what the engine is configured to
+        """What an insert at this level survives, in words: the requested level, and what the engine is configured to
         give. Raises `InvalidInput` for a level that it cannot give."""
         ...
 
     def wake(self, topics: Sequence[str]) -> Wake:
-        """Subscribe to `queue:NAME` (a row got ready, or waits for a sooner time than the others: ask `due` again),
-        `job:ID` (it settled), `session:ID` (a job it holds is asked to stop). A queue wakes no more subscribers than
-        there were such rows."""
+        """Subscribe to `queue:NAME` (a row became ready, or is due before all others: call `due` again), `job:ID` (it
+        settled), `session:ID` (a job it holds is asked to stop). A queue wakes at most as many subscribers as it has
+        such rows."""
         ...
 
 
-#: the names of all coroutine methods, for a wrapper that treats every call alike
+#: the names of all coroutine methods, for a wrapper that treats all calls alike
 CALLS = tuple(
     name
-    for face in reversed(JobStore.__mro__)
-    for name, found in vars(face).items()
-    if inspect.iscoroutinefunction(found)
+    for part in reversed(JobStore.__mro__)
+    for name, method in vars(part).items()
+    if inspect.iscoroutinefunction(method)
 )
 
 __all__ = [

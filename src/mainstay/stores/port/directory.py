@@ -1,6 +1,6 @@
-"""The face of the directory: sessions, leadership, queue settings, limits and schedules.
+"""The directory: sessions, leadership, queue settings, limits and schedules.
 
-Small tables beside the jobs, one protocol each. Their records are plain data: `model.records`.
+Small tables beside the jobs, with one protocol each. Their records are plain data: `model.records`.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     known: bool
-    """False: the session was declared dead or never opened. Its claims are gone; stop their work"""
+    """False: the session was declared dead or never opened. Its claims are lost; stop their work"""
     cancelling: tuple[str, ...] = ()
-    """jobs it holds that are asked to stop"""
+    """the jobs it holds that must stop"""
     draining_by: str | None = None
-    """who asked it to drain: to take no more jobs, finish what it holds, and end. None: nobody"""
+    """who asked it to drain: to claim no more jobs, finish those it holds, and end. None: it need not drain"""
 
 
 class SessionDirectory(Protocol):
     """The sessions of workers: one per engine process."""
 
     async def open_session(self, session: Session) -> None:
-        """Open it, or take a new offer of one that is open."""
+        """Open a session, or update the offer of an open one."""
         ...
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
-        """Keep sessions alive, in one write, with whatever they have to report."""
+        """Keep sessions alive and record their reports, in one write."""
         ...
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
-        """Ask sessions to drain: each hears it with its next beat. The first who asked stays on record. False for one
-        that is dead or not known."""
+        """Ask sessions to drain. Each learns it with its next beat. The first caller stays on record. False for a
+        session that is dead or unknown."""
         ...
 
     async def close_session(self, session: str) -> None:
-        """Forget a session. Rows it still holds are overdue at once."""
+        """End a session. Rows that it still holds are overdue at once."""
         ...
 
     async def sessions(self) -> list[Session]: ...
@@ -53,17 +53,17 @@ class LeadershipDirectory(Protocol):
     """Which session leads, under which epoch."""
 
     async def lead(self, name: str, session: str, ttl_s: float) -> Leadership:
-        """Take, keep or read the leadership: whoever holds it now is in the answer. It passes on, under a new epoch,
-        when its time is over, and at once when the session that holds it is known to be dead."""
+        """Take, keep or read the leadership; returns the current one. Another session takes over under a new epoch when
+        its time is over, or at once if its session is known to be dead."""
         ...
 
     async def resign(self, lead: Leadership) -> None:
-        """Give leadership up early, if it is still held."""
+        """Give up the leadership early, if it is still held."""
         ...
 
 
 class QueueDirectory(Protocol):
-    """What operators set for queues."""
+    """Settings of queues."""
 
     async def set_queue(self, settings: QueueSettings) -> None: ...
     async def queues(self) -> list[QueueSettings]: ...
@@ -73,7 +73,7 @@ class LimitDirectory(Protocol):
     """How many jobs of a concurrency key may be held at a time."""
 
     async def set_limit(self, key: str, most: int | None) -> None:
-        """At most this many held rows per concurrency key; None lifts the limit. Frees blocked rows."""
+        """Limit the held rows of a concurrency key; None removes the limit. Frees blocked rows."""
         ...
 
     async def limits(self) -> dict[str, int]: ...
@@ -83,8 +83,8 @@ class ScheduleDirectory(Protocol):
     """Schedules and their ticks."""
 
     async def put_schedule(self, schedule: Schedule) -> None:
-        """Store or replace. Of an existing one `paused` is kept (an operator set it), and `last_tick_ms` unless the
-        new one is later."""
+        """Store or replace a schedule. An existing one keeps `paused`, which an operator sets, and `last_tick_ms`
+        unless the new one is later."""
         ...
 
     async def pause_schedule(self, name: str, *, paused: bool) -> bool:
@@ -97,7 +97,7 @@ class ScheduleDirectory(Protocol):
     async def tick(
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
     ) -> list[InsertResult] | None:
-        """Insert a tick's jobs and remember the tick, once: None if (schedule, time) was ticked before."""
+        """Insert the jobs of a tick and record the tick, once: None if it was recorded before."""
         ...
 
 

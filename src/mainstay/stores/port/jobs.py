@@ -1,7 +1,6 @@
-"""The face of jobs: insert, look up, claim, change, report, sweep, trim, delete.
+"""The part for jobs: insert, look up, claim, change, report, sweep, trim, delete.
 
-What a caller hands in (`NewJob`, `Change`, `ClaimReport`, `Query`, `TrimPolicy`) and what it gets back stands before
-the protocol that uses it.
+Arguments (`NewJob`, `Change`, `ClaimReport`, `Query`, `TrimPolicy`) and results come before the protocol.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from ..durability import Durability
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """An idempotency key. Kept in its own table, so it outlives a trimmed job."""
+    """An idempotency key. It has its own table, so it outlives a trimmed job."""
 
     scope: str
     """the task's name"""
     name: str
     content: bytes
-    """digest of task and canonical arguments, of the callback of a group of all its jobs; options do not count"""
+    """digest of task and canonical arguments; for the callback of a group, of all its jobs. Options do not count"""
     until_ms: int
 
 
@@ -34,35 +33,35 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     events: tuple[Event, ...]
     key: Key | None = None
     on_clash: Literal["return", "refuse"] = "return"
-    """when an unsettled job holds the same `unique_key`"""
+    """what to do if an unsettled job holds the same `unique_key`"""
     after: tuple[str, ...] = ()
-    """ids of the jobs it waits for, stored or earlier in the same batch. One that met a job which was there before
-    stands for that job"""
+    """ids of the jobs it waits for, stored or earlier in the same batch. The id of a job that clashed with a stored one
+    stands for the stored one"""
     must_be_new: bool = False
     """refuse the whole batch with `AlreadySubmitted` if another job stands for it"""
 
 
 class InsertResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of one new job: itself, or the one that was there before."""
+    """The result of one new job: itself, or the stored job that stands for it."""
 
     id: str
     created: bool
     by: Literal["", "key", "unique"] = ""
-    """what gave the other job back: the idempotency key (that job may be gone since), or the unique key"""
+    """why the other job was returned: its idempotency key (the job may be deleted), or its unique key"""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One compare-and-swap: `before` as the caller saw it; `after`, `events` and `kind` from the machine.
 
-    Written only if the stored version still is `before.version` and no counter would shrink. The columns a
-    holder reports (progress, checkpoint) are not written by a change.
+    Written only if the stored version is still `before.version` and no counter would shrink. A change does not write
+    the columns that a holder reports (progress, checkpoint).
     """
 
     before: Job
     after: Job
     events: tuple[Event, ...]
     kind: ChangeKind = "move"
-    """what the change is. An adapter may rely on it: a `complete` is written without comparing `before` with `after`"""
+    """An adapter may rely on it: it writes a `complete` without comparing `before` with `after`"""
     holder: str | None = None
     """set by a worker: the change is refused as stale unless this session still holds `before.token`"""
     spawn: tuple[NewJob, ...] = ()
@@ -80,7 +79,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         spawn: tuple[NewJob, ...] = (),
         on_last: Move | None = None,
     ) -> Self:
-        """The change that writes what the machine made of a row."""
+        """The change that writes the result of the machine."""
         return cls(
             before=before,
             after=moved.job,
@@ -96,18 +95,18 @@ Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing"]
 
 
 class ChangeResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of one change.
+    """The result of one change.
 
     - applied: written, with its events
-    - already_applied: the same change was written before (a lost acknowledgement); nothing written now
-    - stale: the holder lost its claim; nothing written but a line in the refusals
-    - conflict: somebody moved the row first; nothing written. Read `job` and decide anew
-    - missing: there is no such row
+    - already_applied: the same change was written before (its result was lost); nothing was written now
+    - stale: the holder lost its claim; only a refusal was written
+    - conflict: another caller moved the row first; nothing was written. Decide again with `job`
+    - missing: the row does not exist
     """
 
     outcome: Outcome
     job: Job | None = None
-    """the row as it stands now (for applied: `after`)"""
+    """the row as it is now (for applied: `after`)"""
     last: bool = False
     """it was the last unsettled unit of its parent"""
 
@@ -116,9 +115,9 @@ Deletion = Literal["deleted", "held", "missing", "changed"]
 
 
 class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a holder says between moves; refused unless it still holds the token.
+    """A report of a holder between moves; refused unless it still holds the token.
 
-    Values that are None are left as they are. A report changes no version and writes no event.
+    None leaves a value as it is. A report changes no version and writes no event.
     """
 
     job_id: str
@@ -131,25 +130,25 @@ class ClaimReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overdue(msgspec.Struct, frozen=True):
-    """A row the sweeper must look at: its session is dead, or its `expires_ms` has passed."""
+    """A row for the sweeper: its session is dead, or its `expires_ms` has passed."""
 
     job: Job
     cause: Literal["session", "time"]
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter; fields that are None do not filter. Results are ordered by id, newest first by default."""
+    """A filter; a field that is None does not filter. Results are ordered by id, newest first by default."""
 
     status: tuple[str, ...] | None = None
     kind: str | None = None
     queue: str | None = None
     name: str | None = None
     parent: str | None = None
-    """units of this job; without it, units are left out, unless it is asked what a session holds"""
+    """units of this job; without it, units are left out, except in a query by session"""
     group: str | None = None
     """members of the group whose callback has this id"""
     session: str | None = None
-    """what it holds, jobs and units"""
+    """the jobs and units that it holds"""
     tag: str | None = None
     key: str | None = None
     text: str | None = None
@@ -158,18 +157,18 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     created_before_ms: int | None = None
     oldest_first: bool = False
     value_bytes: int | None = None
-    """longer payloads, results and checkpoints are left out of the rows (`stores.left_out`); None: no value is"""
+    """longer payloads, results and checkpoints are left out of the rows (`omitted_values`); None: none is"""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some rows and where to go on; `cursor` is None on the last page."""
+    """Some rows, and where to continue; `cursor` is None on the last page."""
 
     jobs: list[Job]
     cursor: str | None
 
 
 class RefusedWrite(msgspec.Struct, frozen=True):
-    """A ghost's write that was refused; kept once per job and token."""
+    """A refused write of a session that had lost its claim; kept once per job and token."""
 
     job_id: str
     token: int
@@ -184,7 +183,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """rows per status; units are not counted"""
     oldest_ready_ms: int | None = None
-    """due time of the longest-waiting ready row"""
+    """due time of the ready row that has waited longest"""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,39 +192,38 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int
     queues: dict[str, QueueStats]
     rates: dict[str, float]
-    """moves into each status per minute, over the last four whole minutes and the one that has begun; of a younger
-    store, since its first job (but over ten seconds at least)"""
+    """moves into each status per minute, over the last four whole minutes and the current one; for a younger store,
+    since its first job (at least ten seconds)"""
     submitted: float = 0.0
-    """jobs that were stored per minute, over the same time; units are not counted"""
+    """new jobs per minute, over the same time; units are not counted"""
     sessions: int
     aside: int
     """rows set aside because they could not be read"""
     findings: tuple[str, ...] = ()
-    """what the fast check at open found"""
+    """findings of the quick check when the store was opened"""
     leader: str | None = None
-    """the session that runs schedules, retention and checks; None: no session does, which lasts for seconds while
-    sessions are at work"""
+    """the session that runs schedules, retention and checks; None: no session leads, which lasts only for seconds while
+    workers run"""
     routed: dict[str, dict[str, int]] = {}
-    """by queue and task (`model.route_of`): jobs and units that a worker met which does not have their task. They wait
-    for a session that offers it"""
+    """by queue and task (`model.route_of`): jobs and units that wait for a session that offers their task"""
 
 
 class TrimPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What may go. Unsettled rows never do; a parent goes with its units, and only when all are settled."""
+    """Which rows may be removed. Never unsettled ones; a parent only with its units, when all are settled."""
 
     settled_before_ms: Mapping[str, int] = {}
-    """per status: rows settled before this go. Rows with their own retention (`options.keep_s`) go when their
-    `expires_ms` has passed, whatever stands here"""
+    """per status: rows settled before this are removed. Rows with their own retention (`options.keep_s`) are removed
+    when their `expires_ms` has passed, independent of this"""
     keep_count: Mapping[str, int] = {}
-    """per status: only this many newest rows stay"""
+    """per status: how many of the newest rows stay"""
     keep_events: int | None = None
-    """per job: only this many newest events stay; older ones are trimmed, the chain stays checkable"""
+    """per job: how many of the newest events stay. Older ones are trimmed; the chain can still be checked"""
     batch: int = 1000
-    """most jobs removed and most jobs' events trimmed by one call"""
+    """the most jobs that one call removes, and the most jobs whose events it trims"""
 
 
 class Trimmed(msgspec.Struct, frozen=True):
-    """What one call of `trim` removed; `more` says that another call would find more."""
+    """The result of one call of `trim`; `more`: another call would remove more."""
 
     jobs: int
     events: int
@@ -233,9 +231,9 @@ class Trimmed(msgspec.Struct, frozen=True):
     more: bool
 
 
-#: a row before (None: it was not there) and after a write, and the events written with it
+#: a row before (None: it is new) and after a write, and the events written with it
 Written = tuple[Job | None, Job, Sequence[Event]]
-#: hears of the rows that one commit wrote
+#: called with the rows that one commit wrote
 Observer = Callable[[Sequence[Written]], None]
 
 
@@ -243,15 +241,15 @@ class JobRepository(Protocol):
     """The jobs of a store, with their events, keys and refusals."""
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
-        """Insert all or nothing. A key or unique clash answers with the job that was there, also for
-        duplicates inside the batch; the same key with other content raises `KeyConflict`, a refused
-        unique clash `UniqueClash`, an id that exists `Conflict`, a unit whose parent is neither stored nor earlier in
-        the batch `InvalidInput`, and so a job that waits for one that is neither; each naming the index.
+        """Insert all or nothing. A key or unique clash returns the stored job, also for duplicates inside the batch.
+        The same key with other content raises `KeyConflict`, a refused unique clash `UniqueClash`, an existing id
+        `Conflict`. A unit whose parent is neither stored nor earlier in the batch raises `InvalidInput`, as does a job
+        that waits for such a job. Each error names the index.
 
-        What a job waits for may have settled already: that is judged at once, in the same transaction.
+        A job may wait for jobs that have settled: it is judged at once, in the same transaction.
 
-        With `durability`, the answer comes once that much is reached, instead of what the store's URL says; a level
-        that `durability_of` refuses is refused here, too, with nothing written."""
+        `durability` replaces the level of the store's URL for this call. A level that `durability_of` refuses is
+        refused here, too, with nothing written."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
@@ -261,39 +259,37 @@ class JobRepository(Protocol):
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         """Take up to n ready rows, lowest rank first over all the queues, for an open session.
 
-        Due rows are promoted first (with their event). Paused queues give nothing. Of a session with an offer only the
-        tasks that it names are given: other rows go to `Lane.ROUTED`, and come back when a session that has their task
-        claims (`routes`). A row whose concurrency key
-        is at its limit goes to `Lane.BLOCKED` instead. A row past its `expires_ms` (its queue deadline) is passed over
-        and left to the sweeper, so that nothing more has to be written about what was taken. A session that is dead or
-        not known raises `SessionLost`, whether there is anything to claim or not: its worker would idle for ever
-        otherwise.
+        Due rows are promoted first (with their event). Paused queues are skipped. A session with an offer gets only
+        rows of its tasks: other rows go to `Lane.ROUTED`, and come back when a session with their task claims
+        (`routes`). A row whose concurrency key is at its limit goes to `Lane.BLOCKED`. A row past its `expires_ms` (its
+        queue deadline) is left to the sweeper, so that a claim writes nothing but its own rows. A session that is dead
+        or unknown raises `SessionLost`, even if there is nothing to claim: otherwise its worker would idle forever.
         """
         ...
 
     async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        """Write each change on its own merits, all in one commit. With `lead`, raises `NotLeader` and
-        writes nothing if that epoch is over. Frees concurrency slots: the best blocked row per queue gets ready.
+        """Judge and write each change on its own, all in one commit. With `lead`, raises `NotLeader` and writes nothing
+        if that epoch is over. Frees concurrency slots: the best blocked row per queue becomes ready.
 
-        In the same commit, whoever waited for a row that settled here (or anywhere else: a sweep, a repair, a
-        deletion) moves on as `change_check.dependant_move` says; and so whoever waited for those."""
+        In the same commit, jobs that waited for a settled row move on as `change_check.dependant_move` decides, and in
+        turn jobs that waited for those. The same holds for a sweep, a repair and a deletion."""
         ...
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
-        """Record start, progress and checkpoint; False where the token is no longer held. Progress moves
-        `expires_ms` as `model.expiry` says."""
+        """Record start, progress and checkpoint; False if the token is no longer held. Progress moves `expires_ms`
+        (`model.expiry`)."""
         ...
 
     async def due(self, queues: Sequence[str]) -> int | None:
-        """The next time at which a waiting row of these queues gets ready; None if none waits."""
+        """The next time at which a waiting row of these queues becomes ready; None if none waits."""
         ...
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        """Declare sessions dead whose lease is over (or whose lock is free), then list rows held by dead
-        sessions and unsettled rows past their `expires_ms`. A dead session's beats are refused from here on.
+        """Declare sessions dead whose lease is over (or whose lock is free), then list rows held by dead sessions and
+        unsettled rows past their `expires_ms`. From then on, beats of a dead session are refused.
 
-        A store may have an attribute `look_again_s`. It is not None while a session is suspected to be dead: then it
-        says how soon this should be called again, instead of at the next sweep."""
+        A store may have an attribute `look_again_s`. It is not None while a session is suspected to be dead: then it is
+        the time after which to call this again, instead of at the next sweep."""
         ...
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
@@ -307,19 +303,19 @@ class JobRepository(Protocol):
         ...
 
     async def unit_counts(self, parent: str) -> dict[str, int]:
-        """How many units of a job stand in each status; none for a job that has none or does not exist. Its drivers
-        (`model.driver_ids`) are not counted: they do no unit's work."""
+        """How many units of a job have each status; empty for a job that has none or does not exist. Its drivers
+        (`model.driver_ids`) are not counted: they do not do the work of a unit."""
         ...
 
     async def stats(self) -> Stats: ...
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
-        """Remove one batch of what the policy lets go, and expired idempotency keys."""
+        """Remove one batch of the rows that the policy names, and expired idempotency keys."""
         ...
 
     async def delete(
         self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
     ) -> list[Deletion]:
-        """Delete unclaimed rows with their units and events; a tombstone event stays. Of a row that `versions` names
-        only if it is at that version: at another it is left as it is and answered with `changed`, held or not."""
+        """Delete unclaimed rows with their units and events; a tombstone event stays. A row that `versions` names is
+        deleted only at that version; otherwise it stays, and the result is `changed`, even if it is held."""
         ...

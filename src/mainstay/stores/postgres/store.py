@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
@@ -41,6 +40,7 @@ from ..port import (
 )
 from ..routes import MOST_CLAIMS, Offers
 from ..session_names import admit_session
+from ..shutdown import Shutdown
 from ..store_loop import StoreLoop
 from .check import audit
 from .connection.address import PostgresAddress
@@ -59,8 +59,8 @@ from .schema.migration import admit, admit_key, first_connection
 from .wake.subscriptions import Board
 from .write import changes as writing
 from .write import retention, selection, waits
-from .write.fence import fence
 from .write.insert_queue import InsertQueue
+from .write.statements import fence
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -99,8 +99,7 @@ class PostgresStore:
         self._claiming: dict[str, asyncio.Lock] = {}
         self._offers = Offers()
         self._places: retention.Places = {}
-        self._door = threading.Lock()
-        self._closing = False
+        self._ending = Shutdown()
         engine.told = self._after_commit
         engine.ringer = self._board.ringer
 
@@ -133,14 +132,8 @@ class PostgresStore:
         return store
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
-        with self._door:
-            first, self._closing = not self._closing, True
-        if first:
-            # a caller that is cancelled must not leave it half closed
-            await asyncio.shield(asyncio.ensure_future(self._let_go()))
-        else:
-            await self._home.close()
+        """Finish all accepted calls and release everything. A second call waits for the same end."""
+        await self._ending.reach(self._let_go)
 
     async def _let_go(self) -> None:
         try:

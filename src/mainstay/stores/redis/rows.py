@@ -27,7 +27,7 @@ from ...lifecycle import Chain, Event
 from ...model import BLANK, NO_DIGEST, Job, Options, Progress
 from ...model.job import ErrorInfo
 from ..open_claim import claim_body
-from ..options_codec import OfOptions, OptionsCodec
+from ..row_codec import OfOptions, OptionsCodec
 
 #: None as it is stored
 _NO = False

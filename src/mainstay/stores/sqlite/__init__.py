@@ -1,9 +1,10 @@
-"""SQLite: the default store. One machine, many processes, every answer durable.
+"""SQLite: the default store. One machine, many processes; a call that returns is durable.
 
-- `store.py` the port; `engine.py` connections and group commit; `trouble.py` errors; `turnstile.py` the writers' queue
-- `schema.py` tables and migrations; `rows.py` values; `writing.py`, `selection.py`, `registry.py`,
-  `retention.py`, `reading.py`, `audit.py` the statements by purpose; `texts.py` text that is no text
-- `liveness.py` session locks; `wake.py` wake sockets
+- `store.py` implements the port; `engine.py` has connections and the group commit; `turnstile.py` the writers' queue
+- `schema.py` and `migrations/` have the tables; `rows.py` their values; `damaged_text.py` rows with invalid text
+- `changes.py`, `selection.py`, `waits.py`, `directory.py`, `retention.py`, `queries.py`, `index_pages.py`, `audit.py`
+  have the statements, by purpose
+- `liveness.py` has the session locks, `wake.py` the wake sockets, `errors.py` and `path_check.py` the refusals
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _OPTIONS = ("busy_timeout", "durable", "create", "migrate")
 async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore:
     """Open `sqlite:///relative.db` or `sqlite:////absolute.db`.
 
-    Options: `busy_timeout` (how long to wait for other writers, default 10s), `durable` (yes; no trades the last
-    moments before a power cut for speed), `create` (yes; no refuses a file that is not there), `migrate` (yes;
-    no leaves a file of an older version as it is: it can be read, not written).
+    Options: `busy_timeout` (how long to wait for other writers, default 10s), `durable` (default yes; no is faster, but
+    a power cut may lose the last writes), `create` (default yes; no refuses a missing file), `migrate` (default yes; no
+    opens a file of an older version for reading only).
     """
     for name in options:
         if name not in _OPTIONS:
@@ -45,7 +46,7 @@ async def open_sqlite(url: str, *, clock: Clock, chain: Chain, options: dict[str
 
 
 def path_of(url: str) -> Path:
-    """The file that a URL names.
+    """The file of a URL.
 
     >>> path_of("sqlite:///jobs.db?durable=no")
     PosixPath('jobs.db')
@@ -55,9 +56,9 @@ def path_of(url: str) -> Path:
     parts = urlsplit(url)
     path = Path(unquote(parts.path.removeprefix("/")))
     if path.name == ":memory:":
-        raise InvalidInput("store", f"{url!r} would be a file of that name; for jobs in memory use memory:")
+        raise InvalidInput("store", f"{url!r} would be a file of that name; for a store in memory use memory:")
     if parts.netloc or not path.name:
-        raise InvalidInput("store", f"{url!r} names no file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
+        raise InvalidInput("store", f"{url!r} does not name a file; write sqlite:///jobs.db, or sqlite:////srv/jobs.db")
     return path
 
 

@@ -1,43 +1,43 @@
-"""What the check needs from SQLite: the rows as they are, and what only the engine can see."""
+"""The checks that need SQLite itself: rows as they are stored, and damage that only the engine can see."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import apsw
-import msgspec
 
 from ...errors import StoreDamaged
-from ...lifecycle import JOB, UNIT, Chain, Event, Move, apply
+from ...lifecycle import JOB, UNIT, Chain, Event
 from ...model import Job
 from ..boot import boot_id
 from ..bounds import LONGEST_LEAD_MS
+from ..change_check import second_row_move, stray_tombstone
 from ..port import Audited, Violation
-from ..violations import bad_lead, stray_refusal
+from ..violations import (
+    bad_lead,
+    duplicate_id,
+    duplicate_key,
+    quick_finding,
+    stranded_key,
+    stray_events,
+    stray_refusal,
+    wrong_tally,
+)
 from . import waits
 from .damaged_text import read_rows
 from .engine import SqliteTx
 from .errors import damage_text
-from .rows import (
-    INSERT_EVENT,
-    JOB_COLUMNS,
-    JOB_FIELDS,
-    SELECT_EVENT,
-    event_values,
-    job_values,
-    readable_job,
-)
+from .rows import INSERT_EVENT, JOB_COLUMNS, REWRITE_JOB, SELECT_EVENT, event_values, job_values, readable_job
 from .schema import VERSION, columns_of, expected_columns, expected_objects, tables_of, version_of
 from .selection import free_slots
 from .sql import all_rows, first_row, savepoint, value
 
-#: at open, files up to this size are read through once
+#: when a store is opened, a file up to this size is read in full
 QUICK_CHECK_BYTES = 16 * 1024 * 1024
 
-_ALL_EVENTS = 1 << 40
-
-#: what other tables call their rows by
+#: columns of other tables that name their rows
 _NAMES = (
     ("events", "job_id"),
     ("tallies", "queue"),
@@ -55,7 +55,7 @@ def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
     found = []
     for at, row in enumerate(rows):
         job, damaged = readable_job(row)
-        # by the id as stored, which may be the text that cannot be read
+        # by the stored bytes of the id, which may not be valid text
         events_tail = "FROM events WHERE job_id = CAST(? AS TEXT) AND seq > ? ORDER BY seq"
         events, _ = read_rows(db, "events", events_tail, (row[-1], job.trimmed_seq))
         wrong = {**broken.get(at, {}), **damaged}
@@ -64,15 +64,14 @@ def audit(db: apsw.Connection, after: str, limit: int) -> list[Audited]:
 
 
 def mend(tx: SqliteTx, found: Audited, after: Job, events: Sequence[Event], chain: Chain) -> bool:
-    # as bytes, because either may be the text that cannot be read
+    # as bytes, because either may not be valid text
     sql = "SELECT version, CAST(status AS BLOB), CAST(queue AS BLOB) FROM jobs WHERE rowid = ?"
     row = first_row(tx.db, sql, (found.key,))
     if row is None or row[0] != found.job.version:
         return False
-    columns = ", ".join(f'"{name}" = ?' for name in JOB_FIELDS)
     try:
         with savepoint(tx.db):
-            tx.db.execute(f"UPDATE jobs SET {columns} WHERE rowid = ?", (*job_values(after), found.key))
+            tx.db.execute(REWRITE_JOB, (*job_values(after), found.key))
             tx.db.executemany(INSERT_EVENT, [event_values(event) for event in events])
     except apsw.ConstraintError:
         return False
@@ -86,7 +85,7 @@ def mend(tx: SqliteTx, found: Audited, after: Job, events: Sequence[Event], chai
 
 
 def check_file(db: apsw.Connection, path: Path, *, quick: bool) -> list[str]:
-    """Raise `StoreDamaged` if the file is damaged; damage that is only in an index comes back in words."""
+    """Raise `StoreDamaged` if the file is damaged. Damage to an index alone is returned as text."""
     pragma = "quick_check" if quick else "integrity_check"
     try:
         lines = [row[0] for row in all_rows(db, f"PRAGMA {pragma}(20)")]
@@ -99,8 +98,8 @@ def check_file(db: apsw.Connection, path: Path, *, quick: bool) -> list[str]:
 
 
 def _same_schema(db: apsw.Connection, path: Path) -> None:
-    """Refuse a table that is not declared as we declare it: one flipped bit in a column's name, and every row would
-    read as damaged, for "to" is then no column but a string."""
+    """Refuse a table whose declaration is not ours. After one flipped bit in a column's name every row would read as
+    damaged: a quoted name that is not a column is a string."""
     try:
         stored: dict[str, str] = dict(all_rows(db, "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"))
     except UnicodeDecodeError as error:
@@ -116,36 +115,41 @@ def _same_schema(db: apsw.Connection, path: Path) -> None:
 
 
 def _newer_schema(db: apsw.Connection, path: Path) -> None:
-    """A newer version may have added to a table; what this version uses of it must be there."""
-    there = {name: columns_of(db, name) for name in tables_of(db)}
+    """A newer version may have added columns; those that this version uses must be present."""
+    present = {name: columns_of(db, name) for name in tables_of(db)}
     for table, columns in expected_columns().items():
-        if lost := sorted(columns.keys() - there.get(table, {}).keys()):
+        if lost := sorted(columns.keys() - present.get(table, {}).keys()):
             raise StoreDamaged(damage_text(path, f"the table {table} lacks {', '.join(lost)}"))
 
 
 def fast_findings(db: apsw.Connection) -> list[str]:
-    """A glance at open: what the indexes alone can show."""
+    """The quick check when a store is opened: what the indexes alone can show."""
     findings = []
     known = {*JOB.states, *UNIT.states}
     for status, n in all_rows(db, "SELECT status, sum(n) FROM tallies GROUP BY status HAVING sum(n) != 0"):
         if status not in known:
-            findings.append(f"{n} jobs are {status!r}, a status this version does not know")
-    aside = value(db, "SELECT count(*) FROM jobs WHERE lane = 4")
-    if aside:
-        findings.append(f"{aside} jobs could not be read and were set aside")
-    settled = value(db, "SELECT count(*) FROM jobs WHERE session IS NOT NULL AND settled_ms IS NOT NULL")
-    if settled:
-        findings.append(f"{settled} settled jobs still hold a claim")
-    strange = value(
-        db, "SELECT count(*) FROM jobs WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions)"
-    )
-    if strange:
-        findings.append(f"{strange} jobs are held by unknown sessions; the next sweep releases them")
+            findings.append(quick_finding("unknown", n, status))
+    for what, where in _QUICK_LOOKS.items():
+        if n := value(db, f"SELECT count(*) FROM jobs WHERE {where}"):
+            findings.append(quick_finding(what, n))
     return findings
 
 
+_QUICK_LOOKS = {
+    "aside": "lane = 4",
+    "settled": "session IS NOT NULL AND settled_ms IS NOT NULL",
+    "strange": "session IS NOT NULL AND session NOT IN (SELECT id FROM sessions)",
+}
+
+
+class _Look(Protocol):
+    """One of the checks. It repairs what it finds if asked to."""
+
+    def __call__(self, tx: SqliteTx, chain: Chain, /, *, repair: bool) -> list[Violation]: ...
+
+
 def check(tx: SqliteTx, path: Path, chain: Chain, *, repair: bool) -> list[Violation]:
-    """All the engine can see, in an order in which repairs build on each other."""
+    """Everything that the engine can see, in an order in which repairs build on each other."""
     _same_schema(tx.db, path)
     found = [
         Violation(code="index_damaged", message=line, repaired="all indexes were rebuilt" if repair else None)
@@ -153,23 +157,12 @@ def check(tx: SqliteTx, path: Path, chain: Chain, *, repair: bool) -> list[Viola
     ]
     if found and repair:
         tx.db.execute("REINDEX")
-    looks: tuple[Callable[[], list[Violation]], ...] = (
-        lambda: _duplicate_ids(tx, chain, repair=repair),
-        lambda: _duplicate_keys(tx, repair=repair),
-        lambda: _schema(tx, repair=repair),
-        lambda: _stray_events(tx, chain, repair=repair),
-        lambda: _tallies(tx, repair=repair),
-        lambda: _stranded_keys(tx, repair=repair),
-        lambda: _leads(tx, repair=repair),
-        lambda: _stray_refusals(tx, repair=repair),
-        lambda: waits.check(tx, chain, repair=repair),
-    )
     broken_text = None
-    for look in looks:
+    for look in _LOOKS:
         try:
-            found += look()
+            found += look(tx, chain, repair=repair)
         except UnicodeDecodeError as error:
-            broken_text = f"some stored text is not UTF-8, so not all could be compared: {error}"
+            broken_text = f"some stored text is not UTF-8, so not everything could be compared: {error}"
     if broken_text is not None:
         done = _spell_names(tx) if repair else None
         found.append(Violation(code="broken_text", message=broken_text, repaired=done))
@@ -177,8 +170,8 @@ def check(tx: SqliteTx, path: Path, chain: Chain, *, repair: bool) -> list[Viola
 
 
 def _spell_names(tx: SqliteTx) -> str | None:
-    """Give readable names to what a flipped bit left without one; what it then turns out to be, the next look tells.
-    The rows of jobs are mended one by one, with their events."""
+    """Make names readable again that a flipped bit has damaged. The next check shows what they belong to. Rows of jobs
+    are repaired one by one, with their events."""
     changed = 0
     for table, column in _NAMES:
         for (raw,) in all_rows(tx.db, f"SELECT DISTINCT CAST({column} AS BLOB) FROM {table}"):
@@ -195,126 +188,88 @@ def _in_index_only(line: str) -> bool:
 
 
 def _duplicate_ids(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
-    """Two rows with one id: the one with the longest history is the job; the others get ids of their own and are
+    """Several rows with one id: the one with the longest history is the job. The others get ids of their own and are
     quarantined, so that nothing is lost."""
-    twice = all_rows(tx.db, "SELECT id FROM jobs NOT INDEXED GROUP BY id HAVING count(*) > 1")
     found = []
-    for (job_id,) in twice:
+    for (job_id,) in all_rows(tx.db, "SELECT id FROM jobs NOT INDEXED GROUP BY id HAVING count(*) > 1"):
         rows = all_rows(
             tx.db,
             f"SELECT rowid, {JOB_COLUMNS} FROM jobs NOT INDEXED WHERE id = ? ORDER BY version DESC, rowid",
             (job_id,),
         )
-        done = None
-        if repair:
-            copies = [_set_copy_apart(tx, row[0], readable_job(row[1:])[0], chain) for row in rows[1:]]
-            done = f"the row with the longest history was kept; the others are now {', '.join(copies)}, quarantined"
-        found.append(
-            Violation(code="duplicate_id", job_id=job_id, message=f"{len(rows)} rows have this id", repaired=done)
-        )
+        new_ids = [_set_copy_apart(tx, row[0], readable_job(row[1:])[0], chain) for row in rows[1:]] if repair else []
+        found.append(duplicate_id(job_id, len(rows), new_ids))
     return found
 
 
 def _set_copy_apart(tx: SqliteTx, rowid: int, job: Job, chain: Chain) -> str:
-    digits = f"{rowid & 0xFFFFFFFFFFFF:012x}"
-    fresh = f"{job.id[:24]}{digits}"
-    copy = msgspec.structs.replace(job, id=fresh, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
-    # the copy's own history is unknown: its chain begins here
-    start = msgspec.structs.replace(copy, status="pending", settled_ms=None, session=None)
-    why = f"a second row had the id {job.id}; it said {job.status}"
-    moved = apply(
-        start, Move(to="quarantined", reason=why, flag="repair"), now_ms=tx.now_ms, actor="check", chain=chain
-    )
-    columns = ", ".join(f'"{name}" = ?' for name in JOB_FIELDS)
-    tx.db.execute(f"UPDATE jobs SET {columns} WHERE rowid = ?", (*job_values(moved.job), rowid))
+    new_id = f"{job.id[:24]}{rowid & 0xFFFFFFFFFFFF:012x}"
+    moved = second_row_move(job, new_id, now_ms=tx.now_ms, chain=chain)
+    tx.db.execute(REWRITE_JOB, (*job_values(moved.job), rowid))
     tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
-    return fresh
+    return new_id
 
 
-def _duplicate_keys(tx: SqliteTx, *, repair: bool) -> list[Violation]:
-    twice = all_rows(
+def _duplicate_keys(tx: SqliteTx, _chain: Chain, *, repair: bool) -> list[Violation]:
+    rows = all_rows(
         tx.db, "SELECT scope, name, count(*), min(rowid) FROM keys NOT INDEXED GROUP BY scope, name HAVING count(*) > 1"
     )
-    found = []
-    for scope, name, n, first in twice:
-        done = None
-        if repair:
-            tx.db.execute("DELETE FROM keys WHERE scope = ? AND name = ? AND rowid != ?", (scope, name, first))
-            done = "the first use of the key was kept"
-        message = f"the idempotency key {name!r} of {scope} is stored {n} times"
-        found.append(Violation(code="duplicate_key", message=message, repaired=done))
-    return found
+    if repair:
+        delete = "DELETE FROM keys WHERE scope = ? AND name = ? AND rowid != ?"
+        tx.db.executemany(delete, [(scope, name, first) for scope, name, _, first in rows])
+    return [duplicate_key(scope, name, n, repaired=repair) for scope, name, n, _ in rows]
 
 
-def _schema(tx: SqliteTx, *, repair: bool) -> list[Violation]:
+def _missing_objects(tx: SqliteTx, _chain: Chain, *, repair: bool) -> list[Violation]:
     if (version := version_of(tx.db)) > VERSION:
-        return []  # which indexes it needs, the newer version knows
+        return []  # only the newer version knows which indexes it needs
     present = {row[0] for row in all_rows(tx.db, "SELECT name FROM sqlite_schema")}
-    found = []
-    for name, sql in expected_objects(version).items():
-        if name in present:
-            continue
-        done = None
-        if repair:
+    missing = {name: sql for name, sql in expected_objects(version).items() if name not in present}
+    if repair:
+        for sql in missing.values():
             tx.db.execute(sql)
-            done = "it was made again"
-        found.append(Violation(code="schema_incomplete", message=f"{name} is missing", repaired=done))
-    return found
+    done = "it was made again" if repair else None
+    return [Violation(code="schema_incomplete", message=f"{name} is missing", repaired=done) for name in missing]
 
 
 def _stray_events(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
-    """Events of a job that is not there and was not deleted: kept, and closed with a tombstone."""
-    strays = all_rows(
+    """Events of a job that does not exist and was not deleted: kept, and closed with a tombstone."""
+    rows = all_rows(
         tx.db,
         "SELECT job_id, max(seq) FROM events WHERE job_id NOT IN (SELECT id FROM jobs) "
         "GROUP BY job_id HAVING sum(flag = 'tombstone') = 0",
     )
-    found = []
-    for job_id, seq in strays:
-        done = None
-        if repair:
-            (row,) = all_rows(tx.db, f"{SELECT_EVENT} WHERE job_id = ? AND seq = ?", (job_id, seq))
-            last = Event(*row)
-            stone = _stone(last, tx.now_ms, chain)
-            tx.db.execute(INSERT_EVENT, event_values(stone))
-            done = "the events were kept and closed with a tombstone"
-        message = f"there are {seq} events or fewer but no such job"
-        found.append(Violation(code="stray_events", job_id=job_id, message=message, repaired=done))
-    return found
+    for job_id, seq in rows if repair else ():
+        (last,) = all_rows(tx.db, f"{SELECT_EVENT} WHERE job_id = ? AND seq = ?", (job_id, seq))
+        tx.db.execute(INSERT_EVENT, event_values(stray_tombstone(Event(*last), tx.now_ms, chain)))
+    return [stray_events(job_id, seq, repaired=repair) for job_id, seq in rows]
 
 
-def _stone(last: Event, now_ms: int, chain: Chain) -> Event:
-    why = "the job's row was gone"
-    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", why, last.token, "tombstone", None)
-    return Event(*body, chain.digest(last.digest, body))
-
-
-def _tallies(tx: SqliteTx, *, repair: bool) -> list[Violation]:
-    told: dict[tuple[str, str], int] = {}
-    true: dict[tuple[str, str], int] = {}
-    # one statement, so that both sides are of one moment, also beside writers
+def _tallies(tx: SqliteTx, _chain: Chain, *, repair: bool) -> list[Violation]:
+    counted: dict[tuple[str, str], int] = {}
+    present: dict[tuple[str, str], int] = {}
+    # one statement, so that both sides are of one moment, also beside other writers
     sql = (
         "SELECT 1, queue, status, n FROM tallies WHERE n != 0 UNION ALL "
         "SELECT 0, queue, status, count(*) FROM jobs WHERE parent IS NULL GROUP BY queue, status"
     )
-    for is_told, queue, status, n in all_rows(tx.db, sql):
-        (told if is_told else true)[queue, status] = n
-    # this transaction's own moves are flushed at its end: what is stored is compared without them
+    for is_tally, queue, status, n in all_rows(tx.db, sql):
+        (counted if is_tally else present)[queue, status] = n
+    # the tallies of this transaction are only written at its end
     for key, n in tx.tallies.items():
-        told[key] = told.get(key, 0) + n
+        counted[key] = counted.get(key, 0) + n
     found = []
-    for queue, status in sorted({*told, *true}):
-        was, is_now = told.get((queue, status), 0), true.get((queue, status), 0)
-        if was == is_now:
+    for queue, status in sorted({*counted, *present}):
+        tally, true = counted.get((queue, status), 0), present.get((queue, status), 0)
+        if tally == true:
             continue
         if repair:
-            tx.tallies[queue, status] += is_now - was
-        message = f"queue {queue!r} counts {was} {status} jobs but has {is_now}"
-        found.append(Violation(code="tally_wrong", message=message, repaired="recounted" if repair else None))
+            tx.tallies[queue, status] += true - tally
+        found.append(wrong_tally(queue, status, tally, true, repaired=repair))
     return found
 
 
-def _leads(tx: SqliteTx, *, repair: bool) -> list[Violation]:
+def _leads(tx: SqliteTx, _chain: Chain, *, repair: bool) -> list[Violation]:
     sql = "SELECT name, holder, until_ms FROM leaders WHERE boot = ? AND until_ms > ?"
     rows = all_rows(tx.db, sql, (boot_id(), tx.lease_ms + LONGEST_LEAD_MS))
     if repair:
@@ -322,15 +277,15 @@ def _leads(tx: SqliteTx, *, repair: bool) -> list[Violation]:
     return [bad_lead(*row, repaired=repair) for row in rows]
 
 
-def _stray_refusals(tx: SqliteTx, *, repair: bool) -> list[Violation]:
+def _stray_refusals(tx: SqliteTx, _chain: Chain, *, repair: bool) -> list[Violation]:
     rows = all_rows(tx.db, "SELECT DISTINCT job_id FROM refusals WHERE job_id NOT IN (SELECT id FROM jobs)")
     if repair:
         tx.db.executemany("DELETE FROM refusals WHERE job_id = ?", rows)
     return [stray_refusal(job_id, repaired=repair) for (job_id,) in rows]
 
 
-def _stranded_keys(tx: SqliteTx, *, repair: bool) -> list[Violation]:
-    """Blocked rows that nothing will bring back: their key has a free slot and nothing ready in their queue."""
+def _stranded_keys(tx: SqliteTx, _chain: Chain, *, repair: bool) -> list[Violation]:
+    """Blocked rows that no later event would free: their key has a free slot and no ready row in their queue."""
     rows = all_rows(
         tx.db,
         "WITH blocked AS MATERIALIZED (SELECT concurrency_key AS key, queue, count(*) AS n FROM jobs WHERE lane = 3 "
@@ -340,11 +295,20 @@ def _stranded_keys(tx: SqliteTx, *, repair: bool) -> list[Violation]:
         "AND session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_key_ready "
         "WHERE lane = 1 AND concurrency_key = blocked.key AND queue = blocked.queue)",
     )
-    found = []
-    for key, queue, n in rows:
-        if repair:
+    if repair:
+        for key, _, _ in rows:
             free_slots(tx, key)
-        message = f"{n} jobs of queue {queue!r} wait for the concurrency key {key!r}, which has a free slot"
-        done = "the best of them is ready again" if repair else None
-        found.append(Violation(code="key_stranded", message=message, repaired=done))
-    return found
+    return [stranded_key(key, queue, n, repaired=repair) for key, queue, n in rows]
+
+
+_LOOKS: tuple[_Look, ...] = (
+    _duplicate_ids,
+    _duplicate_keys,
+    _missing_objects,
+    _stray_events,
+    _tallies,
+    _stranded_keys,
+    _leads,
+    _stray_refusals,
+    waits.check,
+)

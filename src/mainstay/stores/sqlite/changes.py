@@ -1,4 +1,4 @@
-"""Inserting and changing rows, inside a transaction."""
+"""Inserts, changes and reports, inside a transaction."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ...lifecycle import Chain
 from ...model import Job
 from .. import change_check
 from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob, Written
+from ..row_codec import json_text
 from . import waits
 from .engine import SqliteTx
 from .rows import (
@@ -25,7 +26,6 @@ from .rows import (
     events_of,
     job_by_id,
     job_values,
-    progress_text,
 )
 from .selection import free_slots
 from .sql import first_row, savepoint
@@ -49,7 +49,7 @@ def insert(tx: SqliteTx, jobs: Sequence[NewJob], chain: Chain) -> list[InsertRes
                 stands[job.id] = met.id
                 continue
         if job.parent is not None and job.parent not in parents:
-            if not _is_there(tx, job.parent, fresh):
+            if not _exists(tx, job.parent, fresh):
                 raise change_check.no_parent(index, job.parent)
             parents.add(job.parent)
         if new.after:
@@ -64,7 +64,7 @@ def insert(tx: SqliteTx, jobs: Sequence[NewJob], chain: Chain) -> list[InsertRes
 
 
 def apply_changes(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
-    """Write each change on its own merits. Plain moves of different rows, the common case, go together."""
+    """Judge and write each change on its own. Plain moves of different rows, the common case, are written together."""
     if _go_together(changes):
         answers = _apply_together(tx, changes, chain)
         if answers is not None:
@@ -73,7 +73,7 @@ def apply_changes(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list
 
 
 def report(tx: SqliteTx, reports: Sequence[ClaimReport]) -> list[bool]:
-    """Record what holders say, where they still hold."""
+    """Record reports; False if the claim is no longer held."""
     return [_report_one(tx, item) for item in reports]
 
 
@@ -83,8 +83,8 @@ def report(tx: SqliteTx, reports: Sequence[ClaimReport]) -> list[bool]:
 def _met(
     tx: SqliteTx, index: int, new: NewJob, keys: dict[tuple[str, str], tuple[bytes, str]], uniques: dict[str, str]
 ) -> InsertResult | None:
-    """The job that stands for a new one, by its idempotency key or its unique key. If there is none, the new one
-    takes both for the rest of the batch."""
+    """The stored job that stands for a new one, by its idempotency key or its unique key. If there is none, the new job
+    takes both keys for the rest of the batch."""
     job, key = new.job, new.key
     by: Literal["key", "unique"] = "key"
     held = None if key is None else _held_by_key(tx, index, new, keys)
@@ -133,7 +133,7 @@ def _held_by_unique(tx: SqliteTx, index: int, new: NewJob, batch: dict[str, str]
     return holder
 
 
-def _is_there(tx: SqliteTx, parent: str, batch: Sequence[NewJob]) -> bool:
+def _exists(tx: SqliteTx, parent: str, batch: Sequence[NewJob]) -> bool:
     if any(new.job.id == parent for new in batch):
         return True
     return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (parent,)) is not None
@@ -167,7 +167,7 @@ def _insert_rows(tx: SqliteTx, jobs: Sequence[NewJob]) -> None:
 
 
 def _clashing(jobs: Sequence[NewJob], written: int) -> int:
-    """Which job clashed: all rows and then all events before it went in, so their number tells."""
+    """The index of the job that clashed, from the number of rows and events that were written before it."""
     if written < len(jobs):
         return written
     owners = [index for index, new in enumerate(jobs) for _ in new.events]
@@ -178,7 +178,7 @@ def _clashing(jobs: Sequence[NewJob], written: int) -> int:
 
 
 def _go_together(changes: Sequence[Change]) -> bool:
-    """Whether these are moves of different rows to other states that bring no new jobs along and claim to fit."""
+    """Whether these are moves of different rows that insert no jobs, by callers that saw themselves as the holder."""
     ids = set()
     for change in changes:
         if change.spawn or change.kind == "note" or not _claims_to_fit(change):
@@ -188,7 +188,7 @@ def _go_together(changes: Sequence[Change]) -> bool:
 
 
 def _apply_together(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult] | None:
-    """All in one go; None, with nothing written, if one of them does not fit."""
+    """Write all at once; None, with nothing written, if one of them does not fit."""
     try:
         with savepoint(tx.db):
             if not _update(tx, changes):
@@ -201,8 +201,8 @@ def _apply_together(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> li
 
 
 def _apply_alone(tx: SqliteTx, change: Change, chain: Chain) -> ChangeResult:
-    """One change with all that may be in its way: it lost a race, a note read before the holder's last report,
-    a unique key with a new holder, spawned jobs that clash."""
+    """Write one change that may not fit: it lost a race, it is a note based on an older report, its unique key has a
+    new holder, or its spawned jobs clash."""
     row = job_by_id(tx.db, change.after.id)
     if row is not None:
         change = msgspec.structs.replace(change, after=change_check.landed(row, change))
@@ -219,24 +219,24 @@ def _apply_alone(tx: SqliteTx, change: Change, chain: Chain) -> ChangeResult:
 
 
 class _DoesNotFit(Exception):
-    """Undoes a savepoint."""
+    """Raised to undo a savepoint."""
 
 
 def _claims_to_fit(change: Change) -> bool:
-    """Every claim raises the version, so a matching version proves the claim too, provided the caller saw itself as
-    the holder."""
+    """Whether the caller saw itself as the holder. Every claim raises the version, so a matching version then proves
+    the claim."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
 def _update(tx: SqliteTx, changes: Sequence[Change]) -> bool:
-    """True if every row still had the version its caller saw."""
+    """True if every row still had the version that its caller saw."""
     before = tx.db.total_changes()
     tx.db.executemany(UPDATE_JOB, [change_values(change) for change in changes])
     return tx.db.total_changes() - before == len(changes)
 
 
 def _refused(tx: SqliteTx, row: Job | None, change: Change) -> ChangeResult:
-    """Why a change did not fit."""
+    """The result of a change that did not fit."""
     since = events_of(tx.db, change.after.id, after=change.before.version, limit=change_check.SINCE)
     outcome = change_check.judge(row, change, since)
     if outcome == "stale":
@@ -249,9 +249,9 @@ def _refused(tx: SqliteTx, row: Job | None, change: Change) -> ChangeResult:
 
 
 def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str]:
-    """Everything that hangs on applied changes: counts, wakes, freed slots, who waited, parents.
+    """The consequences of applied changes: counts, wakes, freed slots, dependants, parents.
 
-    Answers with the ids of the changes that were the last of their parents."""
+    Returns the ids of the units that were the last open ones of their parents."""
     freed: set[str] = set()
     maybe_last: dict[str, Change] = {}
     tx.wrote([(change.before, change.after, change.events) for change in written])
@@ -259,7 +259,7 @@ def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str
         before, after = change.before, change.after
         if after.parent is not None and change_check.may_be_last(before, after):
             maybe_last[after.parent] = change
-        # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
+        # the caller may have seen an older lane: a blocked row may have become ready since
         if after.concurrency_key is not None and after.session is None:
             freed.add(after.concurrency_key)
     for key in freed:
@@ -269,7 +269,7 @@ def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str
 
 
 def _closes(tx: SqliteTx, parent_id: str, change: Change, chain: Chain) -> bool:
-    """True if no unit of the parent is open any more; its `on_last` move is then made here and now."""
+    """True if the parent has no open unit left; then its `on_last` move is made here."""
     if first_row(tx.db, "SELECT 1 FROM jobs WHERE parent = ? AND settled_ms IS NULL LIMIT 1", (parent_id,)):
         return False
     parent = job_by_id(tx.db, parent_id)
@@ -292,7 +292,7 @@ def _write_report(tx: SqliteTx, after: Job) -> None:
     values: tuple[Any, ...] = (
         after.started_ms,
         after.starts,
-        progress_text(after),
+        json_text(after.progress),
         after.progress_ms,
         after.checkpoint,
         after.expires_ms,

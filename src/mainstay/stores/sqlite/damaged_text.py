@@ -1,8 +1,8 @@
-"""Rows whose text may not be text.
+"""Rows with invalid text.
 
-A flipped bit can leave a TEXT value that is not UTF-8. The SQLite wrapper then refuses the whole page of rows it stands
-in, good ones included. So such a page is read once more as bytes: the good rows come out as they are, the bad one with
-replacement characters, and named.
+A flipped bit can leave a TEXT value that is not UTF-8. The SQLite wrapper then refuses all rows of the result. So the
+result is read again as bytes: intact rows are returned as they are, and a damaged one with replacement characters and
+the names of its damaged columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...model import Job
 from ..omitted_values import MARK, VALUES
 from .sql import Row, all_rows
 
-#: row number in the page -> column -> what is wrong with it
+#: number of the row in the result -> column -> what is wrong with it
 Broken = Mapping[int, Mapping[str, str]]
 
 #: columns declared as TEXT
@@ -47,8 +47,8 @@ def read_rows(
     more: str = "",
     value_bytes: int | None = None,
 ) -> tuple[list[Row], Broken]:
-    """All columns of a table (and `more`), and what of them could not be read. Of jobs, longer values than
-    `value_bytes` are left out: SQLite knows their length without reading them."""
+    """All columns of a table (and `more`), and the damage found in them. Values of jobs longer than `value_bytes` are
+    left out: SQLite knows their length without reading them."""
     try:
         return all_rows(db, f"SELECT {_shortened(_PLAIN[table], value_bytes)}{more} {tail}", values), {}
     except UnicodeDecodeError:

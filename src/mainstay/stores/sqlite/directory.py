@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from ...errors import NotLeader
 from ...lifecycle import JOB, UNIT, Chain
 from ...model import Leadership, QueueSettings, Schedule, Session
 from ..boot import boot_id
 from ..bounds import TICKS_KEPT_MS
+from ..change_check import not_leader
 from ..port import InsertResult, NewJob, Overdue, Pulse
 from ..records import DRAINING, MORE, QUEUES, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
@@ -26,7 +26,7 @@ _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
 _ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({marks(_STOPPING)})"
 _BEAT = f"UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING {', '.join(DRAINING)}"
 _LIVING = f"SELECT {SESSIONS.names} FROM sessions WHERE id = ? AND dead = 0"
-#: more sleepers than this need not be counted for
+#: the most subscribers to wake for one queue
 _MOST_WOKEN = 1000
 _SESSION = (
     f"SELECT {SESSIONS.names}, offer, boot FROM sessions LEFT JOIN offers ON session = id ORDER BY started_ms, id"
@@ -80,25 +80,26 @@ def _ask_to_drain(tx: SqliteTx, session: str, by: str) -> bool:
 
 
 def close_session(tx: SqliteTx, session: str) -> None:
-    """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
+    """Delete a session; if rows still name it, it stays marked dead until they are taken back."""
     tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
     _depose(tx, session)
-    _bury(tx)
+    _delete_dead(tx)
 
 
 def sessions(db: apsw.Connection) -> list[Session]:
     found = []
     for *row, offer, boot in all_rows(db, _SESSION):
         session = SESSIONS.read(row, {"offer": offer_from(offer)})
-        # a beat of another boot says nothing about this one: its sessions are dead, noticed or not
+        # sessions of another boot are dead, whether a sweep has noticed it or not
         found.append(session if boot == boot_id() else msgspec.structs.replace(session, dead=True))
     return found
 
 
 def overdue(tx: SqliteTx, locks: SessionFileLocks, limit: int, asked_ms: int) -> tuple[list[Overdue], list[str]]:
-    """Declare the dead dead, then list what they held and what is past its time; and who was found dead.
+    """Declare sessions dead, then list the rows they held and the rows past their time; and the sessions that were
+    found dead.
 
-    Silence is judged as of the asking: while a database is locked nobody else's beat gets through either."""
+    Silence is judged as of `asked_ms`, the time of the call: while the database is locked, no beat arrives either."""
     dead = []
     for session, pid, beat_ms, lease_s, boot in all_rows(
         tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0"
@@ -108,7 +109,7 @@ def overdue(tx: SqliteTx, locks: SessionFileLocks, limit: int, asked_ms: int) ->
             tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
             _depose(tx, session)
             dead.append(session)
-    _bury(tx)
+    _delete_dead(tx)
     held = readable_jobs(
         tx.db,
         "FROM jobs WHERE session IS NOT NULL AND session NOT IN (SELECT id FROM sessions WHERE dead = 0) LIMIT ?",
@@ -131,7 +132,7 @@ def lead(tx: SqliteTx, locks: SessionFileLocks, name: str, session: str, ttl_s: 
         epoch = 1
     else:
         holder, epoch, held_until_ms, boot = row
-        # one that ends later than its holder can have asked for is not waited for: there would be no leader until then
+        # a time later than its holder can have requested is damaged: without this there would be no leader until then
         latest_ms = tx.lease_ms + 2 * int(ttl_s * 1000)
         current = boot == boot_id() and tx.lease_ms < held_until_ms <= latest_ms
         if current and holder != session and not _is_dead(tx, locks, holder):
@@ -146,13 +147,14 @@ def lead(tx: SqliteTx, locks: SessionFileLocks, name: str, session: str, ttl_s: 
 
 
 def _is_dead(tx: SqliteTx, locks: SessionFileLocks, session: str) -> bool:
-    """Whether a session is known to be dead, by decree or by its free lock. One nobody knows is judged by time."""
+    """Whether a session is marked dead or its lock is free. An unknown session counts as alive until its time is
+    over."""
     row = first_row(tx.db, "SELECT pid, dead, boot FROM sessions WHERE id = ?", (session,))
     return row is not None and (bool(row[1]) or row[2] != boot_id() or (bool(row[0]) and locks.is_free(session)))
 
 
 def _depose(tx: SqliteTx, session: str) -> None:
-    """A session is dead: whatever it leads is free. Its row and its lock may be gone by the time somebody asks."""
+    """End the leadership of a dead session now: its row and lock may be deleted by the time another session asks."""
     tx.db.execute("UPDATE leaders SET until_ms = 0 WHERE holder = ?", (session,))
 
 
@@ -164,7 +166,7 @@ def resign(tx: SqliteTx, held: Leadership) -> None:
 
 
 def fence(tx: SqliteTx, held: Leadership | None) -> None:
-    """Refuse a leader's write after its epoch."""
+    """Refuse the writes of a leader whose epoch is over."""
     if held is None:
         return
     row = first_row(
@@ -173,9 +175,7 @@ def fence(tx: SqliteTx, held: Leadership | None) -> None:
         (held.name, held.holder, held.epoch, tx.lease_ms, boot_id()),
     )
     if row is None:
-        raise NotLeader(
-            f"session {held.holder} no longer leads {held.name!r} (epoch {held.epoch} is over); nothing was written"
-        )
+        raise not_leader(held)
 
 
 def set_queue(tx: SqliteTx, settings: QueueSettings) -> None:
@@ -231,7 +231,7 @@ def drop_schedule(tx: SqliteTx, name: str) -> bool:
 
 
 def tick(tx: SqliteTx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain) -> list[InsertResult] | None:
-    # older ticks may have been trimmed: then the last one remembered decides
+    # older ticks may have been trimmed: then the last tick decides
     known = first_row(tx.db, "SELECT last_tick_ms FROM schedules WHERE name = ?", (name,))
     if known is not None and known[0] is not None and at_ms < known[0] - TICKS_KEPT_MS:
         return None
@@ -242,7 +242,7 @@ def tick(tx: SqliteTx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Cha
     return insert(tx, jobs, chain)
 
 
-def _bury(tx: SqliteTx) -> None:
+def _delete_dead(tx: SqliteTx) -> None:
     tx.db.execute(
         "DELETE FROM sessions WHERE dead = 1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.session = sessions.id)"
     )

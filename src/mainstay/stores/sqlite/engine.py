@@ -1,12 +1,12 @@
-"""The engine: one writer thread with group commit, a few readers, and errors in our own words.
+"""The engine: one writer thread with group commit, and a few readers.
 
-Writers hand in functions of a transaction. The writer thread takes all that wait, passes the turnstile, runs
-each in a savepoint of one transaction and commits once; an answer is given only after the commit, so it
-means durable. A function that raises undoes its own savepoint and nobody else's. If the whole
-transaction breaks (a full disk, say), each function is run again alone, so that every caller gets its own answer.
+Callers submit functions of a transaction. The writer thread takes all waiting ones, passes the turnstile, runs each in
+a savepoint of one transaction, and commits once. A caller gets its result only after the commit, so the result is
+durable. A function that raises undoes only its own savepoint. If the whole transaction fails (on a full disk, for
+example), each function runs again alone, so that every caller gets its own result.
 
-A transaction of nothing but claims and beats is not forced to the disk: a power cut that takes it ends every claimant
-too, and the next commit that is forced brings it along.
+A transaction that has only claims and beats is not forced to the disk: a power cut that loses it ends every claimant,
+too, and the next forced commit includes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,13 +24,8 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from ...clock import Clock
-from ...errors import (
-    StoreClosed,
-    StoreLocked,
-)
-from ...model import Job, Lane
-from ..change_check import entered, falls_due
-from ..port import Written
+from ...errors import StoreClosed, StoreLocked
+from ..change_check import WriteEffects
 from .errors import in_our_words, translated
 from .sql import first_row
 from .turnstile import Turnstile
@@ -39,64 +34,28 @@ log = logging.getLogger("mainstay.stores.sqlite")
 
 T = TypeVar("T")
 
-#: Most functions in one commit: bounds how long the first of them waits.
+#: The most functions in one commit: bounds how long the first of them waits.
 _MOST = 256
 
 
-class SqliteTx:
+class SqliteTx(WriteEffects):
     """One caller's part of a write transaction: the connection, its time, and what to do after the commit."""
 
     def __init__(self, db: apsw.Connection, clock: Clock) -> None:
+        super().__init__()
         self.db = db
         self.now_ms = clock.now_ms()
         self.lease_ms = clock.lease_ms()
-        self.tallies: Counter[tuple[str, str]] = Counter()
-        self.entered: Counter[str] = Counter()
-        self.written: list[Written] = []
-        self.woken: Counter[str] = Counter()
         self.has_waits: bool | None = None
-        """whether any job waits for another; None: not looked yet"""
+        """whether any job waits for another; None: not looked up yet"""
 
-    def wrote(self, written: Sequence[Written]) -> None:
-        """Tell what was inserted (`None` before) or changed, with its events: for the counts and the wakes."""
-        self.written += written
-        tallies, counts = self.tallies, self.entered
-        waiting = []
-        for before, after, events in written:
-            if after.lane == Lane.DUE and falls_due(before, after):
-                waiting.append(after)
-            if after.parent is not None:
-                continue
-            if before is None or before.status != after.status:
-                tallies[after.queue, after.status] += 1
-                if before is not None:
-                    tallies[after.queue, before.status] -= 1
-            counts.update(entered(events))
-        if waiting:
-            self._wake_for_due(waiting)
-
-    def _wake_for_due(self, jobs: Sequence[Job]) -> None:
-        """One subscriber of each queue that now has a row which comes sooner than the next one did."""
-        soonest: dict[str, int] = {}
-        for job in jobs:
-            soonest[job.queue] = min(job.due_ms, soonest.get(job.queue, job.due_ms))
-        for name, due_ms in soonest.items():
-            # those whose time has passed count for nothing: in a queue that nobody serves they stay
+    def finish(self) -> None:
+        """Wake one subscriber of each queue that now has a row which is due sooner than the others."""
+        for name, due_ms in self.soonest.items():
+            # rows whose time has passed do not count: they stay in a queue that no worker serves
             sooner = "SELECT 1 FROM jobs WHERE lane = 2 AND queue = ? AND due_ms > ? AND due_ms < ? LIMIT 1"
             if first_row(self.db, sooner, (name, self.now_ms, due_ms)) is None:
                 self.woken[f"queue:{name}"] = max(self.woken[f"queue:{name}"], 1)
-
-    def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
-        """Tell the tallies that jobs moved; None stands for "not stored"."""
-        if before == after:
-            return
-        if before is not None:
-            self.tallies[queue_name, before] -= n
-        if after is not None:
-            self.tallies[queue_name, after] += n
-
-    def wake(self, topic: str, n: int = 1) -> None:
-        self.woken[topic] += n
 
 
 Write = Callable[[SqliteTx], T]
@@ -105,7 +64,7 @@ Undo = Callable[[T], Write[None]]
 
 
 class _Waiting(Generic[T]):
-    """A write that waits for its commit, and the caller that waits for its answer, if one does."""
+    """A write that waits for its commit, and the future of its caller, if it has one."""
 
     __slots__ = ("error", "future", "lasting", "run", "undo", "value")
 
@@ -123,6 +82,10 @@ class _Waiting(Generic[T]):
         self.lasting = lasting
         self.value: Any = None
         self.error: BaseException | None = None
+
+    def execute(self, tx: SqliteTx) -> None:
+        self.value = self.run(tx)
+        tx.finish()
 
 
 class SqliteEngine:
@@ -169,38 +132,38 @@ class SqliteEngine:
         return StoreClosed(f"the store on {self._path} was closed; open it again")
 
     async def write(self, run: Write[T], undo: Undo[T] | None = None, *, lasting: bool = True) -> T:
-        """Run a function in a write transaction; returns after the commit. What is not `lasting` need not survive a
-        power cut.
+        """Run a function in a write transaction; returns after the commit. A write that is not `lasting` need not
+        survive a power cut.
 
-        It is not run for a caller that was cancelled before its turn came. If the caller is cancelled later, what was
-        written stays, unless `undo` makes another write of the answer that nobody heard.
+        It does not run if the caller is cancelled before its turn. If the caller is cancelled later, the write stays,
+        unless `undo` makes a second write from the result.
         """
         if self._refuses is not None:
             raise self._refuses
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         job = _Waiting(run, future, undo, lasting=lasting)
-        with self._door:  # nothing may come in behind the last one, where nobody would answer it
+        with self._door:  # a write after the last one would never be answered
             if self._closed:
                 raise self._was_closed()
             self._jobs.put(job)
         try:
             return await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # answered, and cancelled before it could hear it
-                self._unheard(job)
+            if not future.cancelled():  # answered, but cancelled before the caller ran again
+                self._undo_unheard(job)
             raise
 
     async def read(self, run: Read[T]) -> T:
-        """Run a function on a read connection; all its statements see the same moment. Keep it short: a long read
-        holds the log open."""
+        """Run a function on a read connection; all its statements see one snapshot. It must be short: a long read keeps
+        the log from being reset."""
         return await self._read(self._run_snapshot, run)
 
     async def read_loosely(self, run: Read[T]) -> T:
-        """Run a function that takes long on a read connection; every statement sees a moment of its own."""
+        """Run a long function on a read connection; every statement sees its own snapshot."""
         return await self._read(self._run_read, run)
 
     async def close(self) -> None:
-        """Finish what was accepted, then let go. Safe to call twice."""
+        """Finish all accepted writes, then close. Safe to call twice."""
         with self._door:
             if self._closed:
                 return
@@ -210,9 +173,9 @@ class SqliteEngine:
 
     # -- internals ----------------------------------------------------------------------------
 
-    async def _read(self, how: Callable[[Read[T]], T], run: Read[T]) -> T:
+    async def _read(self, runner: Callable[[Read[T]], T], run: Read[T]) -> T:
         self.check_open()
-        return await asyncio.get_running_loop().run_in_executor(self._readers, how, run)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, runner, run)
 
     def _shut(self) -> None:
         self._writer.join()
@@ -264,7 +227,7 @@ class SqliteEngine:
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         try:
             effects = self._transact(batch)
-        except BaseException as raised:  # noqa: BLE001 - it is the callers' to see; the thread must live
+        except BaseException as raised:  # noqa: BLE001 - the callers get it; the thread must survive
             error = translated(self._path, raised)
             if len(batch) == 1 or isinstance(error, StoreLocked):
                 for job in batch:
@@ -276,13 +239,11 @@ class SqliteEngine:
             return
         try:
             self._notify(effects)
-        except Exception as error:  # noqa: BLE001 - the commit stands even if no sleeper could be woken
-            log.warning(
-                "sleepers on %s could not be woken (%s); they find the jobs at their next look", self._path, error
-            )
+        except Exception as error:  # noqa: BLE001 - the commit stands even if no subscriber was woken
+            log.warning("%s: waiting subscribers could not be notified (%s); they will poll", self._path, error)
 
     def _transact(self, batch: list[_Waiting[Any]]) -> list[SqliteTx]:
-        """Run a batch in one transaction. What it raises is about the transaction, not about one caller."""
+        """Run a batch in one transaction. An error that it raises concerns the whole transaction."""
         db = self._db
         effects: list[SqliteTx] = []
         self._force(batch)
@@ -295,14 +256,14 @@ class SqliteEngine:
                     tx = SqliteTx(db, self._clock)
                     if alone:
                         # the transaction itself is the savepoint: an error undoes it
-                        job.value = job.run(tx)
+                        job.execute(tx)
                         effects.append(tx)
                     elif self._run_in_savepoint(job, tx):
                         effects.append(tx)
                 _flush_counts(db, effects)
                 db.execute("COMMIT")
             except BaseException:
-                # SQLite undoes the transaction by itself for some errors (a full disk, for one)
+                # SQLite itself undoes the transaction after some errors, such as a full disk
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
@@ -311,8 +272,7 @@ class SqliteEngine:
         return effects
 
     def _force(self, batch: list[_Waiting[Any]]) -> None:
-        """Force the next commit to the disk if a write of the batch needs it; cannot be changed inside a
-        transaction."""
+        """Set whether the next commit is forced to the disk. It cannot be changed inside a transaction."""
         lasting = False
         for job in batch:
             lasting = lasting or job.lasting
@@ -324,7 +284,7 @@ class SqliteEngine:
         db = tx.db
         db.execute("SAVEPOINT one")
         try:
-            job.value = job.run(tx)
+            job.execute(tx)
         except BaseException as error:
             if not db.in_transaction:
                 raise
@@ -338,34 +298,34 @@ class SqliteEngine:
         return True
 
     def _deliver(self, batch: list[_Waiting[Any]]) -> None:
-        """Give each caller its answer, with one hop per event loop."""
+        """Pass the results to the callers, with one call per event loop."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_Waiting[Any]]] = {}
         for job in batch:
             if job.future is not None:
                 by_loop.setdefault(job.future.get_loop(), []).append(job)
             elif job.error is not None:
-                log.warning("what a cancelled call had written on %s was not undone: %s", self._path, job.error)
+                log.warning("%s: the write of a cancelled call was not undone: %s", self._path, job.error)
         for loop, jobs in by_loop.items():
             try:
                 loop.call_soon_threadsafe(self._resolve, jobs)
-            except RuntimeError:  # the loop was closed meanwhile, and its callers are gone
+            except RuntimeError:  # the loop was closed, and its callers are gone
                 for job in jobs:
-                    self._unheard(job)
+                    self._undo_unheard(job)
 
     def _resolve(self, jobs: list[_Waiting[Any]]) -> None:
         for job in jobs:
             if job.future is None or job.future.done():
-                self._unheard(job)
+                self._undo_unheard(job)
             elif job.error is not None:
                 job.future.set_exception(job.error)
             else:
                 job.future.set_result(job.value)
 
-    def _unheard(self, job: _Waiting[Any]) -> None:
+    def _undo_unheard(self, job: _Waiting[Any]) -> None:
         if job.undo is None or job.error is not None:
             return
         with self._door:
-            # a store that is closed frees its sessions, and what they hold is found by whoever sweeps
+            # the sessions of a closed store end, and a sweep takes back their jobs
             if not self._closed:
                 self._jobs.put(_Waiting(job.undo(job.value)))
 

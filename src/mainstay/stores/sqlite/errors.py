@@ -1,4 +1,4 @@
-"""What the engine and the system refuse, in our own words and with advice."""
+"""Errors of SQLite and of the system as errors of Mainstay, with advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...errors import MainstayError, RowDamaged, StoreDamaged, StoreError, Store
 
 @contextlib.contextmanager
 def in_our_words(path: Path) -> Iterator[None]:
-    """Turn the engine's errors into ours, with advice."""
+    """Raise the errors of SQLite and of the system as ours."""
     try:
         yield
     except MainstayError:
@@ -23,7 +23,7 @@ def in_our_words(path: Path) -> Iterator[None]:
     except (apsw.BusyError, apsw.LockedError) as error:
         raise StoreLocked(
             f"{path} is locked by another program; nothing was written. "
-            "Close whatever keeps a transaction open on it (a database browser?), then try again"
+            "Close the program that keeps a transaction open on it (a database browser?), then try again"
         ) from error
     except apsw.FullError as error:
         raise StoreFull(
@@ -37,14 +37,14 @@ def in_our_words(path: Path) -> Iterator[None]:
         raise StoreDamaged(damage_text(path, str(error))) from error
     except UnicodeDecodeError as error:
         raise RowDamaged(
-            f"a row of {path} has text that is not text ({error}); find it with: mainstay check --store sqlite:///{path}"
+            f"a row of {path} has invalid text ({error}); find it with: mainstay check --store sqlite:///{path}"
         ) from error
     except apsw.IOError as error:
         raise StoreError(
             f"the disk failed under {path} ({error}); nothing of this call was written. Check the disk and its space"
         ) from error
     except apsw.Error as error:
-        raise StoreError(f"{path}: the engine refused ({error}); nothing of this call was written") from error
+        raise StoreError(f"{path}: SQLite refused the call ({error}); nothing of it was written") from error
     except OSError as error:
         raise _refused_by_system(path, error) from error
 
@@ -53,12 +53,12 @@ def translated(path: Path, error: BaseException) -> BaseException:
     try:
         with in_our_words(path):
             raise error
-    except BaseException as ours:  # noqa: BLE001 - it goes to the caller who caused it
+    except BaseException as ours:  # noqa: BLE001 - it is passed to the caller
         return ours
 
 
 def _refused_by_system(path: Path, error: OSError) -> StoreError:
-    """What stands beside the database (locks, sockets) could not be made or opened."""
+    """A file beside the database (a lock, a socket) could not be made or opened."""
     what = f"{error.filename or path}: {error.strerror}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StoreFull(f"no space left beside {path} ({what}). Free space on its disk, then try again")
@@ -77,7 +77,7 @@ def _cannot_open(path: Path, error: Exception) -> StoreError:
 
 def damage_text(path: Path, what: str) -> str:
     return (
-        f"{path} is damaged as a file, not merely in its rows ({what}). It was left as it is. Copy it (with its -wal "
-        "file) before anything else, then restore a backup, or salvage what is readable with: "
+        f"{path} is damaged as a file, not only in its rows ({what}). It was not changed. Copy it (with its -wal "
+        "file) before anything else, then restore a backup, or recover the readable part with: "
         f"sqlite3 {path} .recover | sqlite3 recovered.db"
     )

@@ -1,14 +1,14 @@
-"""Lists of jobs by queue, status and name, of the two indexes that have all jobs which nobody holds.
+"""Lists of jobs by queue, status and name, from the two indexes of jobs that no session holds.
 
-Jobs of one status, or of one queue, status and name, are a stretch of such an index, in order of id. Which stretches a
-query means is read from the counters (queues and statuses) and from the index itself (names, from one to the next). A
-page is the head of all of them, merged: so it costs the same whether what matches is rare or common, and at the first
-and at the millionth row.
+Jobs of one status, or of one queue, status and name, are a stretch of such an index, in the order of their ids. The
+stretches of a query come from the counters (queues and statuses) and from the index itself (names, one after the
+other). A page merges the heads of all stretches. So it costs the same for rare and common matches, and at the first and
+at the millionth row.
 
-What a session holds is in neither: so a claim takes a job out, its end puts it back, and both together cost what one
-index of all jobs did. It is little, and all of it is looked at.
+Held jobs are in neither index: a claim removes the entry and its end adds it again, and both together cost as much as
+one index of all jobs. Held jobs are few, and all of them are read.
 
-Names and ids are read as bytes, so that one that is no text is listed with the others.
+Names and ids are read as bytes, so that invalid text is listed, too.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NAMED = f"{_IDLE} AND queue = ? AND status = CAST(? AS TEXT) AND name = CAST(? 
 
 
 class Clause(NamedTuple):
-    """A condition, or several, and the values in it."""
+    """Conditions and their values."""
 
     where: str
     values: Sequence[Any]
 
 
 def stretches(db: apsw.Connection, query: Query, most: int) -> list[Clause] | None:
-    """Those that together have what a query says of queue, status and name; None if they are more than so many."""
+    """The stretches that match the queue, status and name of a query; None if there are more than `most`."""
     if query.queue is None and query.name is None:
         return by_status(db, query)
     found: list[Clause] = []
@@ -55,15 +55,15 @@ def stretches(db: apsw.Connection, query: Query, most: int) -> list[Clause] | No
 
 
 def by_status(db: apsw.Connection, query: Query) -> list[Clause]:
-    """Stretches that have all jobs of the statuses of a query, or of every status there is."""
+    """The stretches of the statuses of a query, or of all statuses."""
     if query.status is None:
         return [Clause(f"{_IDLE} AND status = CAST(? AS TEXT)", (each,)) for each in _statuses(db)]
     return [Clause(f"{_IDLE} AND status = ?", (each,)) for each in dict.fromkeys(query.status)]
 
 
 def _statuses(db: apsw.Connection, where: str = _IDLE, values: tuple[Any, ...] = ()) -> list[bytes]:
-    """The statuses that rows have, by one look into the index for each. Not from the counters: a status that was
-    damaged is in none of them, and its row must be listed all the same."""
+    """The statuses of all rows, by one look into the index for each. The counters do not have a damaged status, and its
+    row must be listed all the same."""
     found: list[bytes] = []
     look = f"SELECT CAST(status AS BLOB) FROM jobs WHERE {where}"
     row = first_row(db, f"{look} ORDER BY status LIMIT 1", values)
@@ -74,11 +74,11 @@ def _statuses(db: apsw.Connection, where: str = _IDLE, values: tuple[Any, ...] =
 
 
 def page_of(
-    db: apsw.Connection, parts: Sequence[Clause], meant: Clause, bounds: Clause, limit: int, query: Query
+    db: apsw.Connection, parts: Sequence[Clause], matching: Clause, bounds: Clause, limit: int, query: Query
 ) -> Page:
-    """The first jobs of all these stretches, and of what is held and meant, within the bounds of the id."""
+    """The first jobs of all these stretches, and of the held jobs that match, within the bounds of the id."""
     way = "ASC" if query.oldest_first else "DESC"
-    rows = held_ids(db, meant, bounds)
+    rows = held_ids(db, matching, bounds)
     for where, values in parts:
         tail = f"WHERE {where}{bounds.where} ORDER BY id {way} LIMIT ?"
         rows += _ids(db, tail, (*values, *bounds.values, limit + 1))
@@ -87,26 +87,27 @@ def page_of(
     return Page(jobs, jobs[-1].id if len(picked) > limit else None)
 
 
-def held_ids(db: apsw.Connection, meant: Clause, bounds: Clause) -> list[tuple[bytes, int]]:
-    """Ids and row ids of the jobs that sessions hold, as far as they are meant; in no order."""
-    # told which index: by the others it would go through all jobs of a status
-    tail = f"INDEXED BY jobs_held WHERE session IS NOT NULL AND parent IS NULL AND {meant.where or '1'}{bounds.where}"
-    return _ids(db, tail, (*meant.values, *bounds.values))
+def held_ids(db: apsw.Connection, matching: Clause, bounds: Clause) -> list[tuple[bytes, int]]:
+    """Ids and row ids of the held jobs that match, in no order."""
+    # with any other index it would walk all jobs of a status
+    held = "INDEXED BY jobs_held WHERE session IS NOT NULL AND parent IS NULL"
+    tail = f"{held} AND {matching.where or '1'}{bounds.where}"
+    return _ids(db, tail, (*matching.values, *bounds.values))
 
 
 def first_of(rows: list[tuple[bytes, int]], n: int, *, oldest_first: bool) -> list[tuple[bytes, int]]:
-    """The first n in order of id."""
+    """The first n in the order of their ids."""
     return heapq.nsmallest(n, rows) if oldest_first else heapq.nlargest(n, rows)
 
 
 def by_rowid(db: apsw.Connection, rows: Sequence[tuple[bytes, int]], *, value_bytes: int | None = None) -> list[Job]:
-    """In the order given: of a cross join, SQLite has the left table in the outer loop."""
+    """Jobs in the given order: in a cross join, SQLite has the left table in the outer loop."""
     tail = "FROM (SELECT value AS wanted FROM json_each(?)) CROSS JOIN jobs ON jobs.rowid = wanted"
     return readable_jobs(db, tail, (str([rowid for _, rowid in rows]),), value_bytes=value_bytes)
 
 
 def _counted(db: apsw.Connection, query: Query) -> list[tuple[str, bytes]]:
-    """The queues and statuses that have or had jobs."""
+    """The queues and statuses that have jobs, or had some."""
     if query.queue is None:
         pairs = all_rows(db, "SELECT queue, CAST(status AS BLOB) FROM tallies")
     else:

@@ -1,7 +1,7 @@
-"""Knowing that a process on this machine is dead, without guessing from its silence.
+"""Session locks: proof that a process on this machine is dead, without a guess from its silence.
 
-A session opened by a process holds an exclusive lock on a file of its own until the process ends, however it
-ends. A free lock means dead now. A lease covers what a lock cannot show: a process that hangs.
+The process of a session holds an exclusive lock on a file of the session until it ends, in whatever way. A free lock
+means that the process is dead. The lease covers what a lock cannot show: a process that hangs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..session_names import is_session_name
 
 
 class SessionFileLocks:
-    """The session locks this process holds, and a look at everybody else's."""
+    """The session locks of this process, and a look at those of others."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,23 +30,22 @@ class SessionFileLocks:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise Conflict(f"session {session} is open elsewhere, and alive; open one with a fresh id") from None
+            raise Conflict(f"session {session} is open in another process, which is alive; use a fresh id") from None
         except BaseException:
             os.close(handle)
             raise
         self._held[session] = handle
 
     def release(self, session: str) -> None:
-        """Let go of a session that is over; one of another process (it died, and was buried from here) leaves its file
-        behind otherwise."""
+        """Release the lock of a session that is over, and remove its file, also for a session of a dead process."""
         self.forget(session)
         handle = self._held.pop(session, None)
         if handle is not None:
             os.close(handle)
 
     def is_free(self, session: str) -> bool:
-        """True if the session had a lock and nobody holds it any more. One opened on behalf of another process never
-        had one; its lease alone decides."""
+        """True if the session had a lock that is free now. A session that was opened for another process never had one;
+        for it, the lease decides."""
         if session in self._held or not is_session_name(session):
             return False
         try:
@@ -66,7 +65,7 @@ class SessionFileLocks:
             (self._folder / session).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go as a dying process would: the files stay, the locks are free."""
+        """Release all locks as a dying process would: the files stay."""
         for handle in self._held.values():
             os.close(handle)
         self._held.clear()

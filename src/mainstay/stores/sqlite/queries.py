@@ -1,23 +1,22 @@
 """Lists and statistics, on a read connection.
 
-Lists go by id with a keyset, one status (or queue, status and name) at a time through the index, merged (`listing`);
-so a page costs the same at the first and at the millionth row. Filters no index serves are looked for in a window of
-bounded length: such a page may come back short, with a cursor to go on from.
+A list is in the order of ids, with a keyset: each status (or queue, status and name) is read from an index, and the
+results are merged. So a page costs the same at the first and at the millionth row. A filter without an index is applied
+to a window of bounded length: such a page may be short, with a cursor to continue from.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import apsw
 
 from ...clock import Clock
-from ...errors import InvalidInput
-from ...model import AWAITS_MS, Job, check_id, driver_ids, first_id_at, route_of
+from ...model import AWAITS_MS, Job, driver_ids, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
+from ..pages import check_page, merged_page
 from ..port import Page, Query, QueueStats, RefusedWrite, Stats
 from ..query_filter import is_listed
 from ..rates import first_rate_minute, per_minute
@@ -25,22 +24,18 @@ from .index_pages import Clause, by_rowid, by_status, first_of, held_ids, page_o
 from .rows import readable_jobs
 from .sql import all_rows, first_row, marks, value
 
-#: stretches that one page looks through row by row, each as far as a window goes
+#: the most stretches that one page filters row by row, each up to the length of a window
 _MOST_WALKED = 12
 _CLAIMS = "SELECT token FROM jobs WHERE id = ?"
 
 
 def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> Page:
-    if limit < 1:
-        raise InvalidInput("limit", "a page has at least one row")
-    if cursor is not None:
-        check_id(cursor, field="cursor")
+    check_page(cursor, limit)
     if query.status == ():
         return Page([], None)
     bounds = _bounds("id", query, cursor)
     if is_listed(query) and (parts := stretches(db, query, MOST_STRETCHES)) is not None:
-        meant = _filters(query, frozenset())
-        return page_of(db, parts, meant, bounds, limit, query)
+        return page_of(db, parts, _filters(query, frozenset()), bounds, limit, query)
     sources, served = _sources(db, query)
     rest = _filters(query, served)
     found: list[Job] = []
@@ -54,16 +49,7 @@ def find(db: apsw.Connection, query: Query, cursor: str | None, limit: int) -> P
         held = held_ids(db, _filters(query, frozenset()), bounds)
         first = first_of(held, limit + 1, oldest_first=query.oldest_first)
         found.extend(by_rowid(db, first, value_bytes=query.value_bytes))
-    newest_first = not query.oldest_first
-    # a source that was not read to its end bounds what may be shown: beyond its stop, order is not known
-    bound = (max(stops) if newest_first else min(stops)) if stops else None
-    if bound is not None:
-        found = [job for job in found if (job.id >= bound if newest_first else job.id <= bound)]
-    pick = heapq.nlargest if newest_first else heapq.nsmallest
-    shown = pick(limit, found, key=lambda job: job.id)
-    if len(found) > limit:
-        return Page(shown, shown[-1].id)
-    return Page(shown, bound)
+    return merged_page(found, stops, query, limit)
 
 
 def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats:
@@ -119,7 +105,7 @@ def _routed(db: apsw.Connection) -> dict[str, dict[str, int]]:
 def due(db: apsw.Connection, queues: list[str]) -> int | None:
     paused = {row[0] for row in all_rows(db, "SELECT name FROM queues WHERE paused")}
     times = [
-        # who waits for other jobs waits for no time
+        # a row that waits for other jobs does not wait for a time
         value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ? AND due_ms < ?", (queue, AWAITS_MS))
         for queue in queues
         if queue not in paused
@@ -128,7 +114,7 @@ def due(db: apsw.Connection, queues: list[str]) -> int | None:
 
 
 def unit_counts(db: apsw.Connection, parent: str) -> dict[str, int]:
-    # one claim more: it may come between the two statements
+    # one more claim: it may come between the two statements
     drivers = driver_ids(parent, 1 + sum(token for (token,) in all_rows(db, _CLAIMS, (parent,))))
     counted = f"SELECT status, count(*) FROM jobs WHERE parent = ? AND id NOT IN ({marks(drivers)}) GROUP BY status"
     return dict(all_rows(db, counted, (parent, *drivers)))
@@ -140,7 +126,7 @@ def refusals(db: apsw.Connection, job_id: str) -> list[RefusedWrite]:
 
 
 class _Source(NamedTuple):
-    """Rows an index gives in order of id."""
+    """Rows that an index returns in the order of their ids."""
 
     where: str
     values: Sequence[Any]
@@ -149,7 +135,7 @@ class _Source(NamedTuple):
 
 
 def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozenset[str]]:
-    """Sources that together cover the query, and the fields of the query they have seen to."""
+    """Sources that together cover the query, and the fields of the query that they have applied."""
     if query.parent is not None and query.status is not None:
         units = [_Source("parent = ? AND status = ?", (query.parent, each)) for each in dict.fromkeys(query.status)]
         return units, frozenset({"parent", "status"})
@@ -165,7 +151,7 @@ def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozense
         joined = "tags CROSS JOIN jobs ON jobs.id = tags.job_id"
         return [_Source("tag = ? AND parent IS NULL", (query.tag,), joined, "tags.job_id")], frozenset({"tag"})
     if query.kind is not None and query.kind != "task":
-        # said once more as the index says it: SQLite does not conclude it
+        # repeated as the index declares it: SQLite does not infer it
         return [_Source("kind = ? AND kind <> 'task' AND parent IS NULL", (query.kind,))], frozenset({"kind"})
     named = query.queue is not None or query.name is not None
     if named and (parts := stretches(db, query, _MOST_WALKED)) is not None:
@@ -174,7 +160,7 @@ def _sources(db: apsw.Connection, query: Query) -> tuple[list[_Source], frozense
 
 
 def _filters(query: Query, served: frozenset[str]) -> Clause:
-    """Conditions left to check row by row; empty when the sources say it all."""
+    """The conditions left to check row by row; empty if the sources apply all of them."""
     clauses: list[str] = []
     values: list[Any] = []
 
@@ -198,8 +184,8 @@ def _filters(query: Query, served: frozenset[str]) -> Clause:
 def _window(
     db: apsw.Connection, source: _Source, rest: Clause, query: Query, cursor: str | None, limit: int
 ) -> tuple[list[Job], str | None]:
-    """The first rows of one source that pass the filters (one more than asked for, to know if there are more),
-    and where reading stopped if there may be others behind."""
+    """The first rows of one source that pass the filters, one more than asked for; and the id at which reading stopped,
+    if there may be more."""
     bounds, bound_values = _bounds(source.id, query, cursor)
     order = "ASC" if query.oldest_first else "DESC"
     base = f"FROM {source.tables} WHERE {source.where}{bounds} ORDER BY {source.id} {order}"

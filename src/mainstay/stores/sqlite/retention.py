@@ -1,4 +1,4 @@
-"""Letting go: trimming by policy and deleting by a person, inside a transaction."""
+"""Retention: trimming by policy and deleting by an operator, inside a transaction."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .rows import INSERT_EVENT, event_values, job_by_id
 from .selection import free_slots
 from .sql import all_rows, first_row, value
 
-#: rates are shown over minutes; an hour of them is plenty
+#: how long counts for the rates are kept; they cover only minutes
 _FLOW_MINUTES = 60
 
 
 def trim(tx: SqliteTx, policy: TrimPolicy) -> Trimmed:
-    """Remove one batch of what may go."""
+    """Remove one batch of the rows that the policy names."""
     ids = _outlived(tx, policy)
     _remove(tx, ids)
     events, trimmed = _trim_events(tx, policy)
@@ -30,7 +30,7 @@ def trim(tx: SqliteTx, policy: TrimPolicy) -> Trimmed:
     )
     keys = tx.db.changes()
     tx.db.execute("DELETE FROM flow WHERE minute < ?", (tx.now_ms // 60_000 - _FLOW_MINUTES,))
-    # ticks up to the last one remembered can be judged by it
+    # ticks before the last one are judged by it
     tx.db.execute(
         "DELETE FROM ticks WHERE at_ms < (SELECT last_tick_ms - ? FROM schedules WHERE name = ticks.schedule)",
         (TICKS_KEPT_MS,),
@@ -65,14 +65,14 @@ def delete(
 
 
 def _unit_keys(tx: SqliteTx, job_id: str) -> set[str]:
-    """The concurrency keys whose turn a unit of this job may have."""
+    """The concurrency keys of the units of a job, whose slots they may hold."""
     sql = "SELECT DISTINCT concurrency_key FROM jobs WHERE parent = ? AND concurrency_key IS NOT NULL"
     return {row[0] for row in all_rows(tx.db, sql, (job_id,))}
 
 
 def _outlived(tx: SqliteTx, policy: TrimPolicy) -> list[str]:
-    """Ids of settled jobs that may go, at most a batch. A job settles after it was made, so those of a status are
-    walked by id and the walk ends at the first id made after the limit."""
+    """Ids of settled jobs to remove, at most one batch. A job settles after its creation, so the jobs of a status are
+    walked by id, up to the first id that was made after the limit."""
     found: dict[str, None] = {}
 
     def room() -> int:
@@ -115,8 +115,8 @@ def _has_status(tx: SqliteTx, job_id: str, status: str) -> bool:
 
 
 def _remove(tx: SqliteTx, ids: Iterable[str]) -> list[str]:
-    """Take jobs out with all that hangs on them: units, events, tags, refusals, waits. Keys outlive them. Answers with
-    the ids of all rows that went."""
+    """Delete jobs with their units, events, tags, refusals and waits, but not their keys. Returns the ids of all
+    deleted rows."""
     gone: list[str] = []
     for job_id in ids:
         row = first_row(tx.db, "SELECT queue, status FROM jobs WHERE id = ? AND parent IS NULL", (job_id,))
@@ -134,14 +134,14 @@ def _remove(tx: SqliteTx, ids: Iterable[str]) -> list[str]:
 
 
 def _trim_events(tx: SqliteTx, policy: TrimPolicy) -> tuple[int, int]:
-    """Trim long histories: how many events of how many jobs."""
+    """Trim long histories; returns the number of events and of jobs."""
     if policy.keep_events is None:
         return 0, 0
     keep = policy.keep_events
     indexed = f"version - trimmed_seq > {LONG} AND" if keep >= LONG else ""
     long = all_rows(
         tx.db,
-        # where that event is missing, the history is broken: the check's business, and not in the way of the others
+        # the join skips jobs whose event is missing: the check reports such a broken history
         f"SELECT jobs.rowid, id, version - ?1, digest FROM jobs JOIN events ON job_id = id AND seq = version - ?1 "
         f"WHERE {indexed} version - trimmed_seq > ?1 LIMIT ?2",
         (keep, policy.batch),

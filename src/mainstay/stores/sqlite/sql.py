@@ -1,4 +1,4 @@
-"""Statements with answers, typed as loosely as SQL is."""
+"""Helpers for statements, typed as loosely as SQL is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[Any, ...]
 
 
 def marks(columns: Sequence[str]) -> str:
-    """The place of each value that is bound.
+    """The placeholders of values.
 
     >>> marks(["id", "name"])
     '?, ?'
@@ -21,17 +21,15 @@ def marks(columns: Sequence[str]) -> str:
 
 
 def all_rows(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-    """All rows of an answer."""
     return db.execute(sql, values).fetchall()
 
 
 def first_row(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Row | None:
-    """The first row, if there is one."""
     return db.execute(sql, values).fetchone()
 
 
 def value(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
-    """The single value of an answer that always has one."""
+    """The value of a statement that always returns one."""
     row = first_row(db, sql, values)
     assert row is not None, sql
     return row[0]
@@ -39,8 +37,8 @@ def value(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
 
 @contextlib.contextmanager
 def savepoint(db: apsw.Connection) -> Iterator[None]:
-    """Undo what was done inside if it raises. For some errors (a full disk) SQLite has undone the whole transaction
-    by then; the connection's own context manager stumbles over that and hides the error."""
+    """Undo the writes inside if it raises. After some errors (a full disk) SQLite has already undone the whole
+    transaction; the connection's own context manager fails in that case and hides the error."""
     db.execute("SAVEPOINT inner")
     try:
         yield

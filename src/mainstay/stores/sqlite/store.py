@@ -58,14 +58,14 @@ log = logging.getLogger("mainstay.stores.sqlite")
 #: SQLite versions whose WAL can lose a commit when several processes use it (fixed in 3.51.3)
 _WAL_RESET_BUG = ((3, 7, 0), (3, 51, 2))
 
-#: what would end the path of a URL
+#: characters that would end the path of a URL
 _IN_URL = str.maketrans({"%": "%25", "#": "%23", "?": "%3F"})
 
 
 class SqliteStore:
     """Jobs in one SQLite file. Open it with `open_store("sqlite:///jobs.db")`.
 
-    Beside the file stands a folder `jobs.db-mainstay` with locks and wake sockets; it holds no data.
+    A folder `jobs.db-mainstay` beside the file has locks and wake sockets, but no data.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class SqliteStore:
         self.chain = chain or Chain()
         self.observer: Observer | None = None
         self.durability = (
-            "an answer survives the death of the process and of the machine (WAL, synchronous=FULL); a claim or a beat "
-            "need not survive the latter, which ends every claimant"
+            "a write survives a crash of the process and of the machine (WAL, synchronous=FULL); a claim or a beat need "
+            "not survive the latter, which ends every worker"
             if durable
-            else "an answer survives the death of the process; a power cut may take the last ones (synchronous=NORMAL)"
+            else "a write survives a crash of the process; a power cut may lose the last ones (synchronous=NORMAL)"
         )
         self._busy_timeout_s = busy_timeout_s
         self._durable = durable
         self._migrates = migrates
         self.schema_version = self.schema_found = schema.VERSION
-        """as it is now, and as it was found (0: it was made)"""
+        """the version now, and when the file was opened (0: it was new)"""
         self._ending = Shutdown()
         self._offers = Offers()
         with contextlib.ExitStack() as undo, in_our_words(path):
@@ -122,10 +122,10 @@ class SqliteStore:
             log.warning("%s: %s; run: mainstay check --store %s", path, finding, self.url)
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
-        await self._ending.reach(self._let_go)
+        """Finish all accepted calls and release everything. A second call waits for the same end."""
+        await self._ending.reach(self._release)
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         await self._engine.close()
         self._board.close()
         self._locks.close()
@@ -136,9 +136,9 @@ class SqliteStore:
     def durability_of(self, level: Durability) -> str:
         if level != "local":
             can = LEVELS[: int(self._durable)]
-            raise refused(level, "SQLite keeps jobs on this machine only, and has no replicas", can=can)
+            raise refused(level, "SQLite stores jobs on this machine only, and has no replicas", can=can)
         if not self._durable:
-            raise refused(level, "the store was opened with durable=no, so a power cut may take the last jobs")
+            raise refused(level, "the store was opened with durable=no, so a power cut may lose the last jobs")
         return f"local: {self.durability}"
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
@@ -175,7 +175,7 @@ class SqliteStore:
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         asked_ms = self.clock.lease_ms()
         found, dead = await self._engine.write(lambda tx: directory.overdue(tx, self._locks, limit, asked_ms))
-        for session in dead:  # only now: a free lock is the proof until their death is stored
+        for session in dead:  # only now: until their death is stored, the free lock is the proof
             self._locks.forget(session)
         return found
 
@@ -213,7 +213,7 @@ class SqliteStore:
     async def open_session(self, session: Session) -> None:
         self._engine.check_open()
         admit_session(session.id)
-        # the lock comes first: a session that is stored without one would look dead
+        # the lock first: a stored session without one would look dead
         if session.pid == os.getpid():
             self._locks.hold(session.id)
         await self._engine.write(lambda tx: directory.open_session(tx, session))
@@ -298,7 +298,7 @@ class SqliteStore:
         return await self._engine.write(lambda tx: audit.mend(tx, found, after, events, self.chain))
 
     def _after_commit(self, effects: Sequence[SqliteTx]) -> None:
-        """On the writer's thread. Sleepers first: they wait."""
+        """On the writer's thread. The waiting subscribers come first."""
         try:
             self._board.after_commit(effects)
         finally:
@@ -308,7 +308,7 @@ class SqliteStore:
     # -- opening --------------------------------------------------------------------------------
 
     def _refusal(self) -> StoreError | None:
-        """Why nothing can be written, if so."""
+        """The error for all writes, if the schema is too old for them."""
         if self.schema_version >= schema.VERSION:
             return None
         return schema.refuse_older(str(self.path), self.schema_version, f"mainstay store migrate '{self.url}'")
@@ -326,18 +326,18 @@ class SqliteStore:
         return db
 
     def _prepare(self) -> tuple[str, ...]:
-        """Make or migrate the database and glance at it, one process at a time."""
+        """Create or migrate the database and check it quickly, one process at a time."""
         setup = os.open(self._folder / "setup", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._wait_for(setup)
-            # SQLite would make it readable for all; the files beside it get its permissions
-            with contextlib.suppress(OSError):  # SQLite says why not
+            # SQLite would make it readable for all users; the files beside it get its permissions
+            with contextlib.suppress(OSError):  # SQLite raises a better error
                 make_private_file(self.path)
             db = self._connect()
             try:
                 if db.readonly("main"):
                     raise StoreReadOnly(f"{self.path} cannot be written; check owner and permissions")
-                # what is refused is left as it is: its log must not be written into it when we let go
+                # a refused database is not changed: its log must not be written into it when we close it
                 db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 _check_size(db, self.path)
                 schema.admit(db, str(self.path))
@@ -347,7 +347,7 @@ class SqliteStore:
                     if db.pragma("journal_mode") != "wal":
                         db.pragma("journal_mode", "WAL")
                     schema.migrate(db)
-                    self._tell_migrated(schema.version_of(db))
+                    self._log_migrated(schema.version_of(db))
                 self.schema_version = schema.version_of(db)
                 schema.admit_key(db, self.chain.fingerprint, str(self.path))
                 if self.schema_version < schema.VERSION:
@@ -361,12 +361,13 @@ class SqliteStore:
         finally:
             os.close(setup)
 
-    def _tell_migrated(self, version: int) -> None:
+    def _log_migrated(self, version: int) -> None:
         if 0 < self.schema_found < version:
-            log.warning("%s was brought from schema version %d to %d", self.path, self.schema_found, version)
+            log.warning("%s was migrated from schema version %d to %d", self.path, self.schema_found, version)
 
     def _wait_for(self, setup: int) -> None:
-        """Wait until nobody else makes or migrates the database. This is rare and short, so asking again will do."""
+        """Wait until no other process creates or migrates the database. That is rare and short, so polling is
+        enough."""
         deadline = time.monotonic() + self._busy_timeout_s
         while True:
             try:
@@ -374,8 +375,8 @@ class SqliteStore:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise StoreLocked(
-                        f"another process has been making or migrating {self.path} for more than "
-                        f"{self._busy_timeout_s:g} s; nothing was opened. Wait for it, or look for a hanging one"
+                        f"another process has been creating or migrating {self.path} for more than "
+                        f"{self._busy_timeout_s:g} s; nothing was opened. Wait for it, or look for a hanging process"
                     ) from None
                 time.sleep(0.005)
             else:
@@ -383,12 +384,12 @@ class SqliteStore:
 
 
 def _give_back(tx: SqliteTx, claimed: Sequence[Job], chain: Chain) -> None:
-    """Release what nobody heard of."""
+    """Release the jobs of a claim whose caller was cancelled."""
     writing.apply_changes(tx, [given_back(job, now_ms=tx.now_ms, chain=chain) for job in claimed], chain)
 
 
 def _beside(path: Path) -> list[Path]:
-    """The files of SQLite beside the database."""
+    """SQLite's own files beside the database."""
     return [path.with_name(path.name + end) for end in ("-wal", "-shm")]
 
 
@@ -400,23 +401,23 @@ def _made_side_folder(path: Path) -> Path:
         raise StoreError(f"the folder of {path} does not exist; create it first") from None
     except PermissionError as error:
         raise StoreReadOnly(
-            f"{folder} cannot be made ({error.strerror}); the folder of the database must be writable"
+            f"{folder} cannot be created ({error.strerror}); the folder of the database must be writable"
         ) from error
     return folder
 
 
 def _join(folder: Path, path: Path) -> int:
-    """Count ourselves among the users of the file. A version with the WAL-reset bug may only be alone."""
+    """Register as a user of the file. A version with the WAL-reset bug must be the only one."""
     users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     affected = is_affected(sqlite_version())
     try:
         fcntl.flock(users, (fcntl.LOCK_EX if affected else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(users)
-        found = ".".join(map(str, sqlite_version()))
-        who = f"this process has SQLite {found}" if affected else "a process that uses it has an SQLite"
+        version = ".".join(map(str, sqlite_version()))
+        user = f"this process has SQLite {version}" if affected else "that process has a version of SQLite"
         raise UnsafeEngine(
-            f"{path} is in use by another process, and {who} with a bug that can lose commits when several "
+            f"{path} is in use by another process, and {user} with a bug that can lose commits when several "
             "processes share a WAL file (3.7.0 to 3.51.2); nothing was opened. Fix: pip install 'apsw>=3.51.3'"
         ) from None
     return users
@@ -432,7 +433,7 @@ def is_affected(version: tuple[int, ...]) -> bool:
 
 
 def _check_size(db: apsw.Connection, path: Path) -> None:
-    """A file cut short shows in its size before any row is read."""
+    """Refuse a truncated file before any row is read."""
     size = path.stat().st_size if path.exists() else 0
     if size == 0:
         return

@@ -1,7 +1,7 @@
-"""Who waits for whom, inside a transaction.
+"""Jobs that wait for other jobs, inside a transaction.
 
-An edge is open until the job it points to settles or goes. Whoever writes a row that is settled calls `follow` in the
-same transaction, so the last of several jobs is never missed and never counted twice: SQLite has one writer at a time.
+An edge is open until the job it points to settles or is deleted. Code that writes a settled row calls `settle` in the
+same transaction. SQLite has one writer at a time, so the last of several jobs is never missed and never counted twice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ...lifecycle import Chain, Moved
 from ...model import AWAITS_MS, Job
 from .. import change_check
 from ..port import Change, NewJob, Violation
+from ..violations import missed_end, stranded_wait, stray_wait
 from .damaged_text import read_rows
 from .engine import SqliteTx
 from .rows import INSERT_EVENT, UPDATE_JOB, change_values, event_values, readable_job
@@ -25,8 +26,8 @@ Over = tuple[str, str]
 
 
 def admit(tx: SqliteTx, index: int, new: NewJob, stands: Mapping[str, str]) -> tuple[str, ...]:
-    """The jobs that a new one waits for; refuses one that is not stored. `stands` has, for each earlier job of the
-    batch, the one that stands for it: itself, or one that was stored before."""
+    """The jobs that a new one waits for. Refuses one that is not stored. `stands` maps each earlier job of the batch to
+    the one that stands for it: itself, or one that was stored before."""
     found = []
     for place, on in enumerate(new.after):
         if on not in stands and first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (on,)) is None:
@@ -40,11 +41,11 @@ def enter(tx: SqliteTx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[s
     edges = [(job_id, place, on) for job_id, after in awaits.items() for place, on in enumerate(after)]
     tx.db.executemany("INSERT INTO waits VALUES (?, ?, ?, 0)", edges)
     tx.has_waits = True
-    # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
+    # rows of this batch are unsettled, unless the jobs they wait for settle them: `follow` does that
     fresh = {job_id for job_id, other in stands.items() if job_id == other}
     over = []
     for on in dict.fromkeys(on for _, _, on in edges if on not in fresh):
-        # as bytes, because a flipped bit there must not keep others from being stored
+        # as bytes, because a flipped bit in it must not keep other jobs from being stored
         row = first_row(tx.db, "SELECT CAST(status AS BLOB), settled_ms FROM jobs WHERE id = ?", (on,))
         if row is None or row[1] is not None:
             over.append((on, change_check.GONE if row is None else row[0].decode(errors="replace")))
@@ -52,20 +53,21 @@ def enter(tx: SqliteTx, awaits: Mapping[str, tuple[str, ...]], stands: Mapping[s
 
 
 def any_open(tx: SqliteTx) -> bool:
-    """Whether anybody waits for anything: asked once per transaction, so that those without pay one look."""
+    """Whether any job waits for another. Looked up once per transaction, so that a store without waits pays one
+    look."""
     if tx.has_waits is None:
         tx.has_waits = first_row(tx.db, "SELECT 1 FROM waits WHERE done = 0 LIMIT 1") is not None
     return tx.has_waits
 
 
 def settle(tx: SqliteTx, rows: Iterable[Job], chain: Chain) -> None:
-    """Move on whoever waited for these rows, as far as they are settled."""
+    """Move the jobs on that waited for those of these rows that are settled."""
     if any_open(tx):
         follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)], chain)
 
 
 def follow(tx: SqliteTx, over: Iterable[Over], chain: Chain) -> None:
-    """Move on whoever waited for what settled or went, and whoever waited for those."""
+    """Move the jobs on that waited for jobs that settled or were deleted, and in turn those that waited for them."""
     queue = deque(over)
     while queue:
         on, status = queue.popleft()
@@ -86,7 +88,7 @@ def follow(tx: SqliteTx, over: Iterable[Over], chain: Chain) -> None:
 
 
 def forget(tx: SqliteTx, job_id: str) -> None:
-    """A job goes: it waits for nothing any more. What waits for it is `follow`'s business."""
+    """Remove the edges of a deleted job. `follow` moves the jobs on that wait for it."""
     tx.db.execute("DELETE FROM waits WHERE job_id = ?", (job_id,))
 
 
@@ -106,38 +108,29 @@ def check(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
 
 
 def _stray(tx: SqliteTx, *, repair: bool) -> list[Violation]:
-    found = []
     sql = "SELECT job_id, count(*) FROM waits WHERE job_id NOT IN (SELECT id FROM jobs) GROUP BY job_id"
-    for job_id, n in all_rows(tx.db, sql):
-        if repair:
+    rows = all_rows(tx.db, sql)
+    if repair:
+        for job_id, _ in rows:
             forget(tx, job_id)
-        message = f"it waits for {n} jobs, and there is no such job"
-        done = "its waits were removed" if repair else None
-        found.append(Violation(code="stray_wait", job_id=job_id, message=message, repaired=done))
-    return found
+    return [stray_wait(job_id, n, repaired=repair) for job_id, n in rows]
 
 
 def _missed_ends(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
-    """Somebody waits for a job that has settled or is gone."""
+    """Open edges to jobs that have settled or are deleted."""
     rows = all_rows(
         tx.db,
         "SELECT on_id, count(*), status FROM waits LEFT JOIN jobs ON jobs.id = on_id "
         "WHERE done = 0 AND (jobs.id IS NULL OR settled_ms IS NOT NULL) GROUP BY on_id",
     )
-    found = []
-    for on, n, status in rows:
-        if repair:
+    if repair:
+        for on, _, status in rows:
             follow(tx, [(on, change_check.GONE if status is None else status)], chain)
-        said = "was deleted" if status is None else f"is {status}"
-        done = "they moved on" if repair else None
-        found.append(
-            Violation(code="wait_missed", job_id=on, message=f"{n} jobs wait for it, and it {said}", repaired=done)
-        )
-    return found
+    return [missed_end(on, n, status, repaired=repair) for on, n, status in rows]
 
 
 def _stranded(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
-    """A row that waits for other jobs though none is left to wait for."""
+    """Rows that wait for other jobs and have no open edge."""
     ids = all_rows(
         tx.db,
         "SELECT id FROM jobs WHERE lane = 2 AND due_ms = ? AND settled_ms IS NULL "
@@ -148,26 +141,25 @@ def _stranded(tx: SqliteTx, chain: Chain, *, repair: bool) -> list[Violation]:
     for (job_id,) in ids:
         row = _whole(tx, job_id)
         if row is None or not change_check.is_waiting(row):
-            continue  # what is wrong with the row itself is found and mended elsewhere
-        done = _unstrand(tx, row, chain) if repair else None
-        message = "it waits for other jobs, and there is none left to wait for"
-        found.append(Violation(code="wait_stranded", job_id=job_id, message=message, repaired=done))
+            continue  # damage of the row itself is found and repaired elsewhere
+        found.append(stranded_wait(job_id, _unstrand(tx, row, chain) if repair else None))
     return found
 
 
 def _unstrand(tx: SqliteTx, row: Job, chain: Chain) -> str | None:
-    there = all_rows(
+    """Move it on; returns its new status."""
+    awaited = all_rows(
         tx.db,
         "SELECT on_id, status FROM waits JOIN jobs ON jobs.id = on_id "
         "WHERE job_id = ? AND settled_ms IS NOT NULL ORDER BY place",
         (row.id,),
     )
-    moved = change_check.stranded_move(row, [(on, status) for on, status in there], now_ms=tx.now_ms, chain=chain)
+    moved = change_check.stranded_move(row, [(on, status) for on, status in awaited], now_ms=tx.now_ms, chain=chain)
     if moved is None:
         return None
     _write(tx, row, moved)
     settle(tx, [moved.job], chain)
-    return f"it is {moved.job.status} now"
+    return moved.job.status
 
 
 # -- rows ---------------------------------------------------------------------------------------
@@ -178,7 +170,7 @@ def _waits_for_more(tx: SqliteTx, job_id: str) -> bool:
 
 
 def _whole(tx: SqliteTx, job_id: str) -> Job | None:
-    """A row that can be read in full: of a damaged one nobody knows what it was told to do."""
+    """A row that can be read in full. A damaged one may hide what its job has to wait for."""
     rows, broken = read_rows(tx.db, "jobs", "FROM jobs WHERE id = ?", (job_id,))
     if not rows or broken:
         return None

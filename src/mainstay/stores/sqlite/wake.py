@@ -1,11 +1,11 @@
 """Waking idle processes: a datagram socket per event loop, and a registration file per topic.
 
-A subscriber puts an empty file named after itself into the folder of each topic. Whoever commits a change takes
-registrations away (unlinking a file succeeds for exactly one) and rings at the subscribers' sockets. A missing
-registration is the wake itself, and nothing else is; the datagram only says where to look. So a datagram that
-was dropped, came late or came twice loses and invents nothing. For a queue, n new jobs take at most n
-registrations: those who sleep before those who are awake and would look only later; the first letter of the
-file's name tells them apart. One that was taken and goes away without looking passes the wake on.
+A subscriber puts an empty file named after itself into the folder of each topic. A writer that commits a change takes
+registrations (only one process can unlink a file) and sends a datagram to the subscribers' sockets. The missing
+registration is the wake itself; the datagram only tells the subscriber to look. So a datagram that is dropped, late or
+duplicated loses and invents nothing. For a queue, n new jobs take at most n registrations, those of sleeping
+subscribers before those of awake ones; the first letter of the file name tells them apart. A subscriber whose
+registration was taken and that leaves without looking passes the wake on.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .engine import SqliteTx
 _ASLEEP, _AWAKE = "a", "b"
 _OTHER = {_ASLEEP: _AWAKE, _AWAKE: _ASLEEP}
 _MOST_PATH = 100  # a Unix socket's path may have 107 bytes
-_OVERFULL = ".full"  # beside a socket: doorbells were dropped, look at every registration
-_JOB = "job-"  # what the folder of a job's topic is called, before its id
+_OVERFULL = ".full"  # beside a socket: datagrams were dropped, so every registration has to be checked
+_JOB = "job-"  # the prefix of the folder of a job's topic
 _JOB_TOPIC = re.compile(r"job:[0-9a-f-]{36}")
-_UNBORN = "new-"  # a socket file between being made and being bound
+_UNBOUND = "new-"  # the prefix of a socket file that is not bound yet
 
 
 class WakeBoard:
@@ -46,8 +46,8 @@ class WakeBoard:
         self._topics.mkdir(parents=True, exist_ok=True)
         self._sockets.mkdir(exist_ok=True)
         self._numbers = itertools.count(1)
-        self._ears: dict[asyncio.AbstractEventLoop, _Ear] = {}
-        self._ears_lock = threading.Lock()
+        self._receivers: dict[asyncio.AbstractEventLoop, _Receiver] = {}
+        self._receivers_lock = threading.Lock()
         self._rng = random.Random(os.urandom(8))
         with contextlib.ExitStack() as undo:
             self._folder_handle = os.open(self._sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -57,10 +57,10 @@ class WakeBoard:
             undo.pop_all()
 
     def subscribe(self, topics: Sequence[str]) -> SocketWake:
-        ear = self._ear()
-        name = f"{ear.name}.{next(self._numbers)}"
-        wake = SocketWake(self, ear, name, topics)
-        ear.waiting[name] = wake
+        receiver = self._receiver()
+        name = f"{receiver.name}.{next(self._numbers)}"
+        wake = SocketWake(self, receiver, name, topics)
+        receiver.waiting[name] = wake
         wake.register()
         return wake
 
@@ -68,8 +68,8 @@ class WakeBoard:
         return self._topics / _folder_name(topic)
 
     def after_commit(self, effects: Sequence[SqliteTx]) -> None:
-        """Wake whoever waits for what was written. Who is woken is worked out only if anybody waits at all."""
-        # most file systems count a folder's folders in its links: two means none, anything else has to be looked at
+        """Wake the subscribers that wait for the written rows."""
+        # most file systems count subfolders in the links of a folder: two means none
         if self._topics.stat().st_nlink == 2:
             return
         subscribed = set(os.listdir(self._topics))
@@ -79,7 +79,7 @@ class WakeBoard:
         for tx in effects:
             woken.update(tx.woken)
             for before, after, _ in tx.written:
-                # thousands settle for each that somebody waits for
+                # thousands of jobs settle for each one with a subscriber
                 if after.settled_ms is None or _JOB + after.id in subscribed:
                     woken.update(topics(before, after))
         self.notify(woken, subscribed)
@@ -92,7 +92,7 @@ class WakeBoard:
             folder = self._topics / name
             try:
                 names = [name for name in os.listdir(folder) if name[0] in _OTHER]
-            except FileNotFoundError:  # the last one to leave took the folder away
+            except FileNotFoundError:  # the last subscriber removed the folder
                 continue
             most = len(names)
             if topic.startswith("queue:"):
@@ -100,74 +100,76 @@ class WakeBoard:
                 self._rng.shuffle(names)
                 names.sort(key=lambda name: name[0])
             if not self._take_and_send(folder, names, most):
-                # whoever was told will be back, or takes the folder along; of the dead nobody else will
+                # live subscribers come back, or remove the folder; for dead ones it is removed here
                 _remove(folder)
 
     def close(self) -> None:
-        with self._ears_lock:
-            for loop in list(self._ears):
-                self._ears.pop(loop).close()
+        with self._receivers_lock:
+            for loop in list(self._receivers):
+                self._receivers.pop(loop).close()
         self._sender.close()
         os.close(self._folder_handle)
 
     def _take_and_send(self, folder: Path, names: list[str], n: int) -> int:
-        """Wake at most n of those that were seen there; how many were."""
-        told = 0
+        """Wake at most n of these subscribers; returns how many."""
+        woken = 0
         for name in names:
-            if told == n:
+            if woken == n:
                 break
-            # one that we saw awake may have fallen asleep since: it looked before our commit and must not be missed
+            # an awake subscriber may have fallen asleep since: it looked before our commit and must not be missed
             taken = _unlink(folder / name) or _unlink(folder / (_OTHER[name[0]] + name[1:]))
             if taken and self._send(name[1:]):
-                told += 1
-        return told
+                woken += 1
+        return woken
 
     def _send(self, name: str) -> bool:
-        """Ring for one subscription; False if there is nobody to hear it."""
-        ear = _ear_of(name)
+        """Send a datagram for one subscription; False if its process is gone."""
+        receiver = _receiver_of(name)
         try:
             try:
-                self._sender.sendto(name.encode(), self._address(ear))
+                self._sender.sendto(name.encode(), self._address(receiver))
             except BlockingIOError:
-                (self._sockets / (ear + _OVERFULL)).touch()
-                # again, and from a socket without a backlog of its own: either it gets through, or the ear has
-                # doorbells to answer still, and it looks for the file after those
+                (self._sockets / (receiver + _OVERFULL)).touch()
+                # again, from a socket without a backlog: either it gets through, or the receiver still has datagrams to
+                # read, and checks for the file after those
                 with _new_socket() as fresh, contextlib.suppress(BlockingIOError):
-                    fresh.sendto(name.encode(), self._address(ear))
+                    fresh.sendto(name.encode(), self._address(receiver))
         except (ConnectionRefusedError, FileNotFoundError):
-            self._bury(ear)
+            self._remove_socket(receiver)
             return False
         except OSError:
             return False
         return True
 
-    def _bury(self, ear: str) -> None:
-        _unlink(self._sockets / ear)
-        _unlink(self._sockets / (ear + _OVERFULL))
+    def _remove_socket(self, receiver: str) -> None:
+        _unlink(self._sockets / receiver)
+        _unlink(self._sockets / (receiver + _OVERFULL))
 
     def _sweep(self) -> None:
-        """Clear away what processes left that were killed. A registration is younger than its socket, so one whose
-        socket does not answer is nobody's."""
+        """Remove the files of killed processes. A registration is younger than its socket, so if the socket does not
+        answer, the registration is stale."""
         registered = {folder: _names(self._topics / folder) for folder in _names(self._topics)}
-        ears = {_ear_of(name[1:]) for names in registered.values() for name in names}
-        ears.update(name.removesuffix(_OVERFULL) for name in _names(self._sockets) if not name.startswith(_UNBORN))
-        dead = {ear for ear in ears if not self._answers(ear)}
+        receivers = {_receiver_of(name[1:]) for names in registered.values() for name in names}
+        receivers.update(
+            name.removesuffix(_OVERFULL) for name in _names(self._sockets) if not name.startswith(_UNBOUND)
+        )
+        dead = {receiver for receiver in receivers if not self._answers(receiver)}
         for name, names in registered.items():
             folder = self._topics / name
-            for gone in [name for name in names if _ear_of(name[1:]) in dead]:
+            for gone in [name for name in names if _receiver_of(name[1:]) in dead]:
                 _unlink(folder / gone)
             _remove(folder)
-        for ear in dead:
-            self._bury(ear)
+        for receiver in dead:
+            self._remove_socket(receiver)
 
-    def _answers(self, ear: str) -> bool:
+    def _answers(self, receiver: str) -> bool:
         with _new_socket() as probe:
             try:
-                probe.connect(self._address(ear))
+                probe.connect(self._address(receiver))
             except (ConnectionRefusedError, FileNotFoundError):
                 return False
             except OSError:
-                return True  # not ours to judge
+                return True  # unknown, so it is kept
         return True
 
     def _address(self, name: str) -> str:
@@ -176,21 +178,21 @@ class WakeBoard:
             return plain
         return f"/proc/self/fd/{self._folder_handle}/{name}"
 
-    def _ear(self) -> _Ear:
-        """The ear of the running loop; those of loops that have ended are closed by the way."""
+    def _receiver(self) -> _Receiver:
+        """The receiver of the running loop. Closes the receivers of loops that have ended."""
         loop = asyncio.get_running_loop()
-        with self._ears_lock:
-            for ended in [known for known in self._ears if known.is_closed()]:
-                self._ears.pop(ended).close()
-            if loop not in self._ears:
+        with self._receivers_lock:
+            for ended in [known for known in self._receivers if known.is_closed()]:
+                self._receivers.pop(ended).close()
+            if loop not in self._receivers:
                 name = os.urandom(6).hex()
-                self._ears[loop] = _Ear(loop, self._sockets / name, self._address(_UNBORN + name))
-            return self._ears[loop]
+                self._receivers[loop] = _Receiver(loop, self._sockets / name, self._address(_UNBOUND + name))
+            return self._receivers[loop]
 
 
-class _Ear:
-    """The socket of one event loop. A store may be used from several, each in a thread of its own, and none may
-    depend on another one's running."""
+class _Receiver:
+    """The socket of one event loop. A store may be used from several loops in different threads, and none may depend on
+    another."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, address: str) -> None:
         self.name = path.name
@@ -201,8 +203,8 @@ class _Ear:
         with contextlib.ExitStack() as undo:
             self._socket = undo.enter_context(_new_socket())
             self._socket.bind(address)
-            # it gets its name when it can be heard: one that cannot is taken for dead
-            path.with_name(_UNBORN + path.name).rename(path)
+            # it gets its name only now: a socket that does not answer is taken for dead
+            path.with_name(_UNBOUND + path.name).rename(path)
             loop.add_reader(self._socket, self._receive)
             undo.pop_all()
 
@@ -215,7 +217,7 @@ class _Ear:
         if self._loop.is_closed() or not self._loop.is_running() or self._loop is asyncio.get_running_loop():
             self._shut()
             return
-        with contextlib.suppress(RuntimeError):  # it ended just now
+        with contextlib.suppress(RuntimeError):  # the loop has just ended
             self._loop.call_soon_threadsafe(self._shut)
 
     def _shut(self) -> None:
@@ -229,7 +231,7 @@ class _Ear:
                 name = self._socket.recv(200).decode(errors="replace")
                 if wake := self.waiting.get(name):
                     wake.ring()
-        # the socket is shared by all subscriptions of the loop and holds few doorbells (10 by default)
+        # all subscriptions of the loop share the socket, whose queue is short (10 datagrams by default)
         if _unlink(self._overfull):
             for wake in self.waiting.values():
                 wake.ring()
@@ -238,12 +240,12 @@ class _Ear:
 class SocketWake:
     """One subscription; see the port for its contract."""
 
-    def __init__(self, board: WakeBoard, ear: _Ear, name: str, topics: Sequence[str]) -> None:
+    def __init__(self, board: WakeBoard, receiver: _Receiver, name: str, topics: Sequence[str]) -> None:
         self._board = board
-        self._ear = ear
+        self._receiver = receiver
         self._name = name
         self._topics = tuple(dict.fromkeys(topics))
-        # as text: there is a file for every queue, and paths as objects cost more than the calls
+        # as text: there is a file for every queue, and Path objects cost more than the system calls
         self._files = [
             (f"{folder}/{_AWAKE}{name}", f"{folder}/{_ASLEEP}{name}") for folder in map(board.folder_of, self._topics)
         ]
@@ -251,7 +253,7 @@ class SocketWake:
         self._closed = False
 
     def register(self) -> bool:
-        """Be registered everywhere, as awake; True if somebody had taken a registration."""
+        """Register for all topics, as awake; True if a registration had been taken."""
         if self._closed:
             return False
         taken = False
@@ -262,7 +264,7 @@ class SocketWake:
         return taken
 
     def unregister(self) -> list[str]:
-        """Take all registrations back, for good; the topics where somebody took one first."""
+        """Remove all registrations; returns the topics whose registration had been taken."""
         self._closed = True
         taken = []
         for topic, files in zip(self._topics, self._files, strict=True):
@@ -273,32 +275,32 @@ class SocketWake:
         return taken
 
     def ring(self) -> None:
-        """Get up if a registration was taken."""
+        """Wake up if a registration was taken."""
         if not (self._closed or all(os.path.exists(asleep) or os.path.exists(awake) for awake, asleep in self._files)):
             self._rung.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        # one that is not there was taken: its doorbell may have been lost
-        there = [_rename(awake, asleep) for awake, asleep in self._files]
-        if not all(there):
+        # a missing registration was taken, and its datagram may have been lost
+        present = [_rename(awake, asleep) for awake, asleep in self._files]
+        if not all(present):
             self.ring()
         try:
-            # not wait_for: a cancellation that meets the bell would be lost in it (before Python 3.12)
+            # not wait_for: before Python 3.12, it loses a cancellation that comes together with the event
             async with asyncio.timeout(timeout_s):
                 await self._rung.wait()
         except TimeoutError:
             pass
         except asyncio.CancelledError:
-            # awake, but what was taken stays taken: it is told at the next wait, or passed on by `close`
+            # awake; a taken registration is noticed at the next wait, or passed on by `close`
             for awake, asleep in self._files:
                 _rename(asleep, awake)
             raise
         self._rung.clear()
-        # registered again before the caller reads, so that nothing is missed between its read and its next wait
+        # register again before the caller reads, so that nothing is missed between its read and its next wait
         return self.register()
 
     async def close(self) -> None:
-        self._ear.waiting.pop(self._name, None)
+        self._receiver.waiting.pop(self._name, None)
         if self._closed:
             return
         taken = [topic for topic in self.unregister() if topic.startswith("queue:")]
@@ -316,12 +318,12 @@ class SocketWake:
 
 
 def _new_socket() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    made.setblocking(False)
-    return made
+    new = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    new.setblocking(False)
+    return new
 
 
-def _ear_of(name: str) -> str:
+def _receiver_of(name: str) -> str:
     return name.partition(".")[0]
 
 
@@ -335,7 +337,7 @@ def _touch(path: str) -> None:
     while True:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o666))
-        except FileNotFoundError:  # the last one to leave took the folder away
+        except FileNotFoundError:  # the last subscriber removed the folder
             with contextlib.suppress(FileExistsError):
                 os.mkdir(os.path.dirname(path))
         else:
@@ -359,12 +361,12 @@ def _unlink(path: str | Path) -> bool:
 
 
 def _remove(folder: str | Path) -> None:
-    with contextlib.suppress(OSError):  # somebody is registered there
+    with contextlib.suppress(OSError):  # a subscriber is registered in it
         os.rmdir(folder)
 
 
 def _folder_name(topic: str) -> str:
-    """A topic may hold anything, so its digest names its folder. A job's id is safe: it can be looked for as it is."""
+    """A topic may have any characters, so its digest names its folder. A job's id is safe, and is used as it is."""
     if _JOB_TOPIC.fullmatch(topic):
         return _JOB + topic[4:]
     return hashlib.blake2b(topic.encode(), digest_size=10).hexdigest()

@@ -1,12 +1,12 @@
-"""What a schema must have: its tables, indexes and functions, read from their own declaration.
+"""The objects that a schema must have: tables, indexes and functions, as parsed from their declarations.
 
-The check compares the server's catalogue with this, and makes anew what can be made anew.
+The check compares them with the server's catalogue, and recreates missing indexes and functions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -29,18 +29,18 @@ _FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\(")
 
 
 class SchemaIndex(NamedTuple):
-    """An index as it was declared."""
+    """An index as declared."""
 
     name: str
     table: str
     unique: bool
     primary: bool
     make: str
-    """the statement that makes it"""
+    """the statement that creates it"""
 
 
 class SchemaObjects(NamedTuple):
-    """All that belongs to a schema of this version."""
+    """All objects of a schema of this version."""
 
     columns: dict[str, frozenset[str]]
     """of each table"""
@@ -82,22 +82,24 @@ def _indexes(script: str) -> Iterator[SchemaIndex]:
 
 
 class MissingObjects(NamedTuple):
-    """What is declared and not there."""
+    """Declared objects that the schema does not have."""
 
     indexes: list[SchemaIndex]
     unsound: frozenset[str]
-    """those of them that are there, but invalid or not unique"""
+    """the indexes that exist, but are invalid or not unique"""
     functions: list[str]
 
-    def told(self, done: Mapping[str, str] | None = None) -> list[Violation]:
-        """`done` says what a repair did about it."""
+    def violations(self, repaired: Collection[str] = ()) -> list[Violation]:
+        """One for each object; `repaired` are the names of those that were made again."""
         found = []
         for index in self.indexes:
             state = "cannot be relied on: it is invalid, or not unique" if index.name in self.unsound else "is missing"
             found.append((index.name, f"the index {index.name} of {index.table} {state}"))
         found += [(name, f"the function {name} is missing") for name in self.functions]
         return [
-            Violation(code="schema_incomplete", message=message, repaired=(done or {}).get(name))
+            Violation(
+                code="schema_incomplete", message=message, repaired="it was made again" if name in repaired else None
+            )
             for name, message in found
         ]
 
@@ -107,7 +109,7 @@ SELECT c.relname::text, a.attname::text FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
 WHERE s.nspname = $1 AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 """
-#: one that is being built this moment is neither missing nor invalid
+#: an index that is being built is neither missing nor invalid
 _INDEXES = """
 SELECT c.relname::text, i.indisunique,
     i.indisvalid OR EXISTS (SELECT FROM pg_catalog.pg_stat_progress_create_index p WHERE p.index_relid = c.oid)
@@ -123,8 +125,8 @@ _VERSION = "SELECT value FROM mainstay.facts WHERE name = 'version'"
 
 
 async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
-    """Compare with the server's catalogue. Raises `StoreDamaged` for a table that is not as declared: what stood there
-    is gone, and nothing here can make it anew."""
+    """Compare with the server's catalogue. Raises `StoreDamaged` for a table that is not as declared: its data is lost,
+    and cannot be recreated."""
     ours = declared()
     columns: dict[str, set[str]] = {}
     for table, column in await db.fetch(_COLUMNS, address.schema):
@@ -137,7 +139,7 @@ async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
                 "it, and restore a backup"
             )
     if int(await db.fetchval(_VERSION) or 0) > VERSION:
-        # which indexes and functions it needs, the newer version knows
+        # only the newer version knows which indexes and functions it needs
         return MissingObjects(indexes=[], unsound=frozenset(), functions=[])
     rows = await db.fetch(_INDEXES, address.schema)
     found = {name: valid and (unique or not _must_be_unique(name)) for name, unique, valid in rows}
@@ -150,19 +152,16 @@ async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
 
 
 async def make(engine: PostgresEngine, lost: MissingObjects) -> list[Violation]:
-    """Make anew what is missing, beside running work; what could not be made is told without a word of repair."""
-    done: dict[str, str] = {}
-    for index in lost.indexes:
-        if await engine.read_loosely(partial(_built, index=index)):
-            done[index.name] = "it was made again"
+    """Recreate missing objects beside running work. One that could not be made is reported without a repair."""
+    repaired = [index.name for index in lost.indexes if await engine.read_loosely(partial(_built, index=index))]
     if lost.functions:
         await engine.transact(lambda tx: tx.db.execute(functions()))
-        done |= dict.fromkeys(lost.functions, "it was made again")
-    return lost.told(done)
+        repaired += lost.functions
+    return lost.violations(repaired)
 
 
 async def _built(db: Db, *, index: SchemaIndex) -> bool:
-    """Whether it could be made; not so while there are rows that it forbids."""
+    """Whether the index could be made. It cannot while rows violate it."""
     await db.execute(f"DROP INDEX CONCURRENTLY IF EXISTS mainstay.{index.name}")
     try:
         await db.execute(index.make.replace("INDEX", "INDEX CONCURRENTLY", 1))

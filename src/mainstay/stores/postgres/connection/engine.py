@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 
 from ....clock import Clock, SystemClock
 from ....errors import StoreUnavailable
-from ...change_check import entered, falls_due
+from ...change_check import WriteEffects
 from ...durability import Durability
 from ...port import Written
 from ...server_clock import ServerClock
+from ..rows.codec import count_arrays
 from .address import PostgresAddress
 from .durability import COMMITS
 from .errors import is_clash, is_lost, translated, unavailable
@@ -40,59 +41,22 @@ _VITAL = 2
 _TRUSTED_MS = 60_000
 
 
-class PostgresTx:
+class PostgresTx(WriteEffects):
     """One write transaction: the connection, its time, and what to do after the commit."""
 
     def __init__(self, db: Db, now_ms: int, lease_ms: int) -> None:
+        super().__init__()
         self.db = db
         self.now_ms = now_ms
         self.lease_ms = lease_ms
-        self.tallies: Counter[tuple[str, str]] = Counter()
-        self.entered: Counter[str] = Counter()
-        self.written: list[Written] = []
-        self.woken: Counter[str] = Counter()
-        self._soonest: dict[str, int] = {}
-
-    def wrote(self, written: Sequence[Written]) -> None:
-        """Tell what was inserted (`None` before) or changed, with its events: for the counts, the wakes and the
-        observer."""
-        self.written += written
-        for before, after, events in written:
-            if falls_due(before, after):
-                self._soonest[after.queue] = min(after.due_ms, self._soonest.get(after.queue, after.due_ms))
-            if after.parent is not None:
-                continue
-            if before is None or before.status != after.status:
-                self.count(after.queue, None if before is None else before.status, after.status)
-            self.entered.update(entered(events))
-
-    def count(self, queue_name: str, before: str | None, after: str | None, n: int = 1) -> None:
-        """Tell the tallies that jobs moved; None stands for "not stored"."""
-        if before == after:
-            return
-        if before is not None:
-            self.tallies[queue_name, before] -= n
-        if after is not None:
-            self.tallies[queue_name, after] += n
-
-    def wake(self, topic: str, n: int = 1) -> None:
-        self.woken[topic] += n
 
     async def finish(self) -> None:
-        """The last statements before the commit: until then others that count the same wait."""
-        for queue_name in await sooner_than_others(self.db, self._soonest, self.now_ms):
+        """The last statements before the commit: from here on, other transactions with the same counts wait."""
+        for queue_name in await sooner_than_others(self.db, self.soonest, self.now_ms):
             self.woken[f"queue:{queue_name}"] = max(self.woken[f"queue:{queue_name}"], 1)
-        tallies = sorted((*key, n) for key, n in self.tallies.items() if n)
-        if tallies or self.entered:
-            await self.db.execute(
-                "SELECT mainstay.count_up($1, $2, $3, $4, $5, $6)",
-                [queue for queue, _, _ in tallies],
-                [status for _, status, _ in tallies],
-                [n for _, _, n in tallies],
-                list(self.entered.keys()),
-                list(self.entered.values()),
-                self.now_ms,
-            )
+        counts = count_arrays(self.tallies, self.entered)
+        if any(counts):
+            await self.db.execute("SELECT mainstay.count_up($1, $2, $3, $4, $5, $6)", *counts, self.now_ms)
 
 
 async def sooner_than_others(db: Db, soonest: dict[str, int], now_ms: int) -> list[str]:

@@ -107,7 +107,7 @@ class PostgresSessionLocks:
 
     async def _take(self, db: Db, session: str) -> None:
         if not await db.fetchval(_TRY, session):
-            raise Conflict(f"session {session} is open elsewhere, and alive; open one with a fresh id")
+            raise Conflict(f"session {session} is open in another process, which is alive; use a fresh id")
 
     async def _take_again(self, db: Db) -> None:
         self._missing, self._unwitnessed, self._dropped = set(self._held), set(self._witnessed), set()

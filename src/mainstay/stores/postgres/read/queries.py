@@ -1,16 +1,16 @@
 """Lists and statistics.
 
-Lists go by id with a keyset, one status at a time through the index, merged; so a page costs the same at the first and
-at the millionth row. Lists by queue or name come from the stretches of an index of their own (`index_pages`). What
-no index serves is looked for in a window of bounded length: such a page may come back short, with a cursor to go on.
+A list is in the order of ids, with a keyset: each status is read from an index, and the results are merged. So a page
+costs the same at the first and at the millionth row. Lists by queue or name have an index of their own (`index_pages`).
+A filter without an index is applied to a window of bounded length: such a page may be short, with a cursor to continue
+from.
 
 Which index serves a list is decided here, not by the planner, whose statistics may be old: see `_bounds`, and the
-subqueries that are fenced by `OFFSET 0`.
+subqueries that `OFFSET 0` fences.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ....errors import InvalidInput
 from ....lifecycle import Chain
-from ....model import AWAITS_MS, Job, check_id, driver_ids, first_id_at
+from ....model import AWAITS_MS, driver_ids, first_id_at
 from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
+from ...pages import check_page, merged_page
 from ...port import Page, Query, QueueStats, RefusedWrite, Stats
 from ...query_filter import is_listed
 from ...rates import per_minute
@@ -30,26 +30,23 @@ from ..connection.pool import Db
 from ..rows.codec import is_id, job_columns, readable_job, stored_text
 from .index_pages import rows_of
 
-#: Inside a transaction: nothing is read but through an index.
+#: Inside a transaction: read through indexes only.
 BY_INDEX = "SET LOCAL enable_sort TO off; SET LOCAL enable_bitmapscan TO off; SET LOCAL enable_seqscan TO off"
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 _LAST_ID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-#: The message of a stored error, still escaped as JSON has it; all of it where it is no JSON. PostgreSQL would raise on
-#: what is no JSON, and one damaged row must not end a search.
+#: The message of a stored error, still escaped as in JSON; the whole text if it is not JSON. PostgreSQL raises an error
+#: for invalid JSON, and one damaged row must not end a search.
 _MESSAGE = r"""coalesce(substring(error FROM '"message":"((?:[^"\\]|\\.)*)"'), error)"""
 
 
 async def find(engine: PostgresEngine, query: Query, cursor: str | None, limit: int, chain: Chain) -> Page:
-    if limit < 1:
-        raise InvalidInput("limit", "a page has at least one row")
-    if cursor is not None:
-        check_id(cursor, field="cursor")
+    check_page(cursor, limit)
     listing = _listing(query, cursor, limit)
     if listing is None:
         return Page([], None)
-    # What one session holds is little, however it is read. Of all else the planner may read and sort all there are of a
-    # status: without statistics, as after many submits at once, it took 75 ms for a page of 30,000 jobs.
+    # One session holds few rows, so any plan will do. Otherwise the planner may read and sort all jobs of a status:
+    # without statistics, as after a bulk of submits, it took 75 ms for a page of 30,000 jobs.
     if not listing.ends and query.session is not None:
         return _merged(await engine.call(listing.page, *listing.values), [], query, limit, chain)
 
@@ -61,7 +58,7 @@ async def find(engine: PostgresEngine, query: Query, cursor: str | None, limit: 
             if found is not None:
                 return _merged(found, [], query, limit, chain)
         rows = await db.fetch(listing.page, *listing.values)
-        # of the same moment as the rows: what lies behind must not have moved
+        # in the snapshot of the rows: the rows behind them must not have moved
         full = [source for source, n in Counter(row["source"] for row in rows).items() if n > limit]
         ends = await db.fetch(listing.ends, *listing.end_values, full) if listing.ends else []
         return _merged(rows, [row["id"] for row in ends], query, limit, chain)
@@ -129,14 +126,14 @@ async def unit_counts(engine: PostgresEngine, parent: str) -> dict[str, int]:
 
     async def look(db: Db) -> dict[str, int]:
         await db.execute(BY_INDEX)
-        # one claim more: it may come between the two statements
+        # one more claim: it may come between the two statements
         token = await db.fetchval("SELECT token FROM mainstay.jobs WHERE id = $1", parent) or 0
         return dict(map(tuple, await db.fetch(_UNIT_COUNTS, parent, driver_ids(parent, token + 1))))
 
     return await engine.read(look)
 
 
-#: In the order of the index that has all it takes: told only what to count, the planner has read the rows themselves.
+#: In the order of the index that has all the columns; otherwise the planner has read the rows themselves.
 _UNIT_COUNTS = """
 SELECT status, count(*) FROM (
     SELECT status FROM mainstay.jobs WHERE parent = $1 AND parent IS NOT NULL AND id <> ALL ($2::text[]::uuid[])
@@ -144,8 +141,8 @@ SELECT status, count(*) FROM (
 ) AS units GROUP BY status
 """
 
-#: One statement, so that all of it is of one moment and costs one round trip. The sums are of a few rows per queue; of
-#: the jobs only the head of one index per queue is read.
+#: One statement: one snapshot and one round trip. It sums a few rows per queue, and reads only the head of one index of
+#: jobs per queue.
 _STATS = f"""
 WITH at AS (SELECT mainstay.clock($1) AS now_ms),
 counts AS (SELECT queue, status, sum(n)::bigint AS n FROM mainstay.tallies GROUP BY queue, status)
@@ -179,7 +176,7 @@ WHERE name = '{LEADER}' AND until_ms > lease.now_ms AND until_ms <= lease.now_ms
 AND NOT EXISTS (SELECT FROM mainstay.sessions WHERE sessions.id = leaders.holder AND dead)
 """
 
-#: who waits for other jobs waits for no time: $2 is their due time
+#: a row that waits for other jobs does not wait for a time: $2 is the due time of such rows
 _DUE = """
 SELECT min(head.due_ms) FROM unnest($1::text[]) AS named (queue)
 CROSS JOIN LATERAL (
@@ -198,22 +195,22 @@ _EQUAL = ("group", "session", "key", "kind", "queue", "name")
 
 
 class _Listing(NamedTuple):
-    """A page as a statement, and another that tells where the windows of all sources ended but those of which it is
-    told."""
+    """The statement of a page, and a second one that finds where the windows ended, for all sources except those that
+    are passed to it."""
 
     page: str
     values: list[Any]
     ends: str = ""
-    """empty when no filter is left to check: then nothing is read beyond the page"""
+    """empty if no filter is left to check: then nothing is read beyond the page"""
     end_values: Sequence[Any] = ()
 
 
 class _Source(NamedTuple):
-    """Rows that an index gives: those with one value in its first column, in order of the id in its second. With
-    `labels`, one such source for each of these."""
+    """Rows that an index returns: those with one value in its first column, in the order of the id in its second. With
+    `labels`, one such source for each label."""
 
     served: str
-    """the field of the query it has seen to"""
+    """the field of the query that it applies"""
     value: str
     column: str
     id: str = "id"
@@ -234,10 +231,10 @@ class _Values:
 
 
 def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
-    """None if the query can find nothing."""
-    # a search may be for a zero character: `stored_text` sees to it
-    asked = (*(getattr(query, name) for name in _EQUAL), query.tag, _without_zeros(query.text))
-    if not all(_storable(text) for text in (*asked, *(query.status or ())) if text is not None):
+    """None if the query cannot match any row."""
+    # a search text may have a zero character: `stored_text` escapes it
+    texts = (*(getattr(query, name) for name in _EQUAL), query.tag, _without_zeros(query.text))
+    if not all(_storable(text) for text in (*texts, *(query.status or ())) if text is not None):
         return None
     if query.parent is not None and not is_id(query.parent):
         return None
@@ -250,7 +247,7 @@ def _listing(query: Query, cursor: str | None, limit: int) -> _Listing | None:
     rest = _filters(query, source.served, values)
     head = f"SELECT * FROM {source.rows} WHERE {where} {order} LIMIT {WINDOW if rest else limit + 1}"
     if rest:
-        # the inner limit keeps the filters outside; the outer one ends the reading as soon as the page is full
+        # the inner limit keeps the filters outside; the outer one stops reading as soon as the page is full
         head = f"SELECT * FROM ({head}) AS jobs WHERE {rest} {order} LIMIT {limit + 1}"
     each, label = (f"{source.labels} AS source CROSS JOIN LATERAL ", "label") if source.labels else ("", "''")
     columns = job_columns("jobs", value_bytes=query.value_bytes)
@@ -273,7 +270,7 @@ def _source(query: Query, values: _Values) -> _Source:
     if query.parent is not None:
         return _Source("parent", values(query.parent, "uuid"), "parent", where="parent IS NOT NULL")
     if query.session is not None:
-        # what one session holds is little: all of it is read and sorted
+        # one session holds few rows: all of them are read and sorted
         held = f"(SELECT * FROM mainstay.jobs WHERE session = {values(query.session)} OFFSET 0) AS held"
         return _Source("session", values(query.session), "session", rows=held, where="true")
     if query.group is not None:
@@ -286,7 +283,7 @@ def _source(query: Query, values: _Values) -> _Source:
         tagged = f"mainstay.tags CROSS JOIN LATERAL ({job}) AS tagged"
         return _Source("tag", values(query.tag), "tag", "job_id", rows=tagged, where="true")
     if query.kind is not None and query.kind != "task":
-        # said once more as the index says it: of an argument the planner does not conclude it
+        # repeated as the index declares it: the planner does not infer it from an argument
         return _Source("kind", values(query.kind), "kind", where="kind <> 'task' AND parent IS NULL")
     if query.status is None:
         labels = _EVERY_STATUS
@@ -295,8 +292,8 @@ def _source(query: Query, values: _Values) -> _Source:
     return _Source("status", "source.label", "status", labels=labels)
 
 
-#: The statuses that rows have, by one look into the index for each. Not from the counters: a status that was damaged is
-#: in none of them, and its row must be listed all the same.
+#: The statuses of all rows, by one look into the index for each. The counters do not have a damaged status, and its row
+#: must be listed all the same.
 _EVERY_STATUS = """(
 WITH RECURSIVE there (label) AS (
     (SELECT status FROM mainstay.jobs WHERE parent IS NULL ORDER BY status LIMIT 1)
@@ -314,15 +311,14 @@ def _labels(statuses: Sequence[str], values: _Values) -> str:
 
 
 def _bounds(source: _Source, query: Query, cursor: str | None, values: _Values) -> list[str]:
-    """Where a source begins and ends, as pairs of value and id. The planner takes a pair to the index that has both
-    columns; told that the value is equal and that rows come by id, it has gone through all jobs by id instead, in hope
-    of meeting the value soon."""
+    """Where a source begins and ends, as pairs of value and id. For a pair the planner uses the index with both
+    columns. For an equal value and an order by id it has walked all jobs by id, expecting to meet the value soon."""
     pair = f"({source.column}, {source.id})"
     return [f"{pair} {sign} ({source.value}, {values(bound, 'uuid')})" for sign, bound in _id_bounds(query, cursor)]
 
 
 def _id_bounds(query: Query, cursor: str | None) -> tuple[tuple[str, str], tuple[str, str]]:
-    """The lowest and the highest id, each with its sign."""
+    """The lowest and the highest id, each with its operator."""
     low, high = (">=", _FIRST_ID), ("<=", _LAST_ID)
     if query.created_from_ms is not None:
         low = (">=", first_id_at(query.created_from_ms))
@@ -336,12 +332,12 @@ def _id_bounds(query: Query, cursor: str | None) -> tuple[tuple[str, str], tuple
 
 
 def _filters(query: Query, served: str, values: _Values) -> str:
-    """Conditions left to check row by row; empty when the sources say it all."""
+    """The conditions left to check row by row; empty if the sources apply all of them."""
     clauses: list[str] = []
     if query.status is not None and served != "status":
         clauses.append(f"status = ANY ({values(query.status, 'text[]')})")
-    asked = {name: getattr(query, name) for name in _EQUAL if name != served}
-    clauses += [f'"{name}" = {values(wanted)}' for name, wanted in asked.items() if wanted is not None]
+    equal = {name: getattr(query, name) for name in _EQUAL if name != served}
+    clauses += [f'"{name}" = {values(wanted)}' for name, wanted in equal.items() if wanted is not None]
     if query.tag is not None and served != "tag":
         tagged = f"SELECT 1 FROM mainstay.tags WHERE tags.tag = {values(query.tag)} AND tags.job_id = jobs.id"
         clauses.append(f"EXISTS ({tagged})")
@@ -353,7 +349,7 @@ def _filters(query: Query, served: str, values: _Values) -> str:
 
 
 def _storable(text: str) -> bool:
-    """Whether a text can stand in a row; the server would call it an error to be asked for one that cannot."""
+    """Whether the server can store a text. It raises an error for a query with one that it cannot."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -364,26 +360,15 @@ def _without_zeros(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "")
 
 
-# -- what was found -----------------------------------------------------------------------------
+# -- results ------------------------------------------------------------------------------------
 
 
 def _merged(rows: Sequence[Any], ends: Sequence[str | None], query: Query, limit: int, chain: Chain) -> Page:
-    """The first rows of all sources together. Each gave one more than asked for, if it has more."""
-    newest_first = not query.oldest_first
-    found: list[Job] = []
+    """The page of all sources. `ends` are the ids at which windows ended."""
+    jobs = [readable_job(row, chain)[0] for row in rows]
     by_source: dict[str, list[str]] = {}
-    for row in rows:
-        job = readable_job(row, chain)[0]
-        found.append(job)
+    for row, job in zip(rows, jobs, strict=True):
         by_source.setdefault(row["source"], []).append(job.id)
     stops = [ids[-1] for ids in by_source.values() if len(ids) > limit]
     stops += [end for end in ends if end is not None]
-    # a source that was not read to its end bounds what may be shown: beyond its stop, order is not known
-    bound = (max(stops) if newest_first else min(stops)) if stops else None
-    if bound is not None:
-        found = [job for job in found if (job.id >= bound if newest_first else job.id <= bound)]
-    pick = heapq.nlargest if newest_first else heapq.nsmallest
-    shown = pick(limit, found, key=lambda job: job.id)
-    if len(found) > limit:
-        return Page(shown, shown[-1].id)
-    return Page(shown, bound)
+    return merged_page(jobs, stops, query, limit)

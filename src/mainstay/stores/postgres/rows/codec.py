@@ -1,32 +1,26 @@
 """Rows in and out: `Job` and `Event` as PostgreSQL values.
 
-A claim is written by the server alone, which must not know the key that seals events. So it changes the row and leaves
-it `open`: `version` counts an event that is not there yet. Whoever reads an open row gets the job as it will be sealed,
-because everything in the claim's event stands in the row; that is done here and nowhere else. The next change of the
-row writes the claim's event with its own.
+The server writes a claim alone, and it must not know the key that seals events. So it changes the row and leaves it
+`open`: `version` counts an event that is not stored yet. Everything in the claim's event is in the row. A reader of an
+open row gets the job as it will be sealed; that is done here and nowhere else. The next change of the row writes the
+claim's event with its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from ....lifecycle import Chain, Event
-from ....model import Job, Options, Progress
-from ....model.job import ErrorInfo
-from ...change_check import takes_away
-from ...columns import CHANGED
+from ....model import Job, Options
 from ...omitted_values import MARK, VALUES
 from ...open_claim import claim_body
-from ...options_codec import OptionsCodec
 from ...port import Change, NewJob
+from ...row_codec import CHANGED, EVENT_FIELDS, JOB_FIELDS, RowCodec, changed_values, expected_progress_ms
 
-JOB_FIELDS = Job.__struct_fields__
-EVENT_FIELDS = Event.__struct_fields__
 _UUIDS = ("id", "parent", "job_id")
 
 #: a record of the driver, which has no types; or any other row in the same order
@@ -77,32 +71,14 @@ REWRITE_JOB = f"""UPDATE mainstay.jobs SET "open" = false, {
     ", ".join(f'"{name}" = ${at}' for at, name in enumerate(JOB_FIELDS, 1))
 }"""
 
-_changed = itemgetter(*(JOB_FIELDS.index(name) for name in CHANGED))
-_CHANGED_ERROR, _CHANGED_REASON = CHANGED.index("error"), CHANGED.index("reason")
-
+_CHANGED_REASON = CHANGED.index("reason")
 _WIDTH = len(JOB_FIELDS)
 _OPEN = _WIDTH
-_ID, _OPTIONS, _REASON, _VERSION, _TOKEN, _SESSION, _CLAIMED, _ERROR, _HEAD, _PROGRESS = (
-    JOB_FIELDS.index(name)
-    for name in (
-        "id",
-        "options",
-        "reason",
-        "version",
-        "token",
-        "session",
-        "claimed_ms",
-        "error",
-        "head",
-        "progress",
-    )
+_ID, _REASON, _VERSION, _TOKEN, _SESSION, _CLAIMED, _HEAD = (
+    JOB_FIELDS.index(name) for name in ("id", "reason", "version", "token", "session", "claimed_ms", "head")
 )
 _EVENT_REASON = EVENT_FIELDS.index("reason")
 
-_json = msgspec.json.Encoder()
-_decode_options = msgspec.json.Decoder(Options).decode
-_decode_error = msgspec.json.Decoder(ErrorInfo).decode
-_decode_progress = msgspec.json.Decoder(Progress).decode
 _as_tuple = msgspec.structs.astuple
 _ID_FORM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ID_LIST = re.compile(r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12},)*")
@@ -146,71 +122,37 @@ def read_text(text: str | None) -> str | None:
 
 
 def _encode_options(options: Options) -> str:
-    return _json.encode(options).decode()
+    return msgspec.json.encode(options).decode()
 
 
-_codec = OptionsCodec(_encode_options, _decode_options)
+_codec = RowCodec(_encode_options, msgspec.json.Decoder(Options).decode)
 
 
 def job_from(record: Row, chain: Chain) -> Job:
     """A job from `JOB_COLUMNS`. Raises a `msgspec.MsgspecError` if a value is damaged."""
-    row = list(record[:_WIDTH])
-    row[_OPTIONS] = _codec.decode(row[_OPTIONS])
-    if row[_ERROR] is not None:
-        row[_ERROR] = _decode_error(row[_ERROR])
-    if row[_PROGRESS] is not None:
-        row[_PROGRESS] = _decode_progress(row[_PROGRESS])
-    if row[_REASON] is not None:
-        row[_REASON] = read_text(row[_REASON])
-    if record[_OPEN]:
-        row[_HEAD] = chain.digest(row[_HEAD], _claim_body(row))
-    return Job(*row)
+    return _job(_codec.decoded(record), record, chain)
 
 
 def readable_job(record: Row, chain: Chain) -> tuple[Job, Mapping[str, str]]:
-    """A job from `JOB_COLUMNS`, with harmless stand-ins for what cannot be read, named."""
-    row = list(record[:_WIDTH])
-    damaged: dict[str, str] = {}
-    readers = {
-        _OPTIONS: (_decode_options, Options()),
-        _ERROR: (_decode_error, None),
-        _PROGRESS: (_decode_progress, None),
-    }
-    for at, (read, instead) in readers.items():
-        if row[at] is None:
-            continue
-        try:
-            row[at] = read(row[at])
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            damaged[JOB_FIELDS[at]] = f"{error} (stored: {str(row[at])[:200]})"
-            row[at] = instead
+    """A job from `JOB_COLUMNS`, with harmless values for what cannot be read; and what is wrong, by column."""
+    row, damaged = _codec.readable(record)
+    return _job(row, record, chain), damaged
+
+
+def _job(row: list[Any], record: Row, chain: Chain) -> Job:
     row[_REASON] = read_text(row[_REASON])
     if record[_OPEN]:
-        row[_HEAD] = chain.digest(row[_HEAD], _claim_body(row))
-    return Job(*row), damaged
-
-
-def _claim_body(row: Sequence[Any]) -> tuple[Any, ...]:
-    # `write_changes` makes the same of it
-    return claim_body(row[_ID], row[_VERSION], row[_CLAIMED], row[_SESSION], row[_TOKEN])
+        # `apply_plain` writes the same event
+        body = claim_body(row[_ID], row[_VERSION], row[_CLAIMED], row[_SESSION], row[_TOKEN])
+        row[_HEAD] = chain.digest(row[_HEAD], body)
+    return Job(*row)
 
 
 def job_values(job: Job) -> list[Any]:
-    """A job as the values of its columns, in the order of the fields; `open` is not among them."""
-    values = list(_as_tuple(job))
-    values[_OPTIONS] = _codec.encode(job.options)
+    """A job as the values of its columns, in the order of the fields; without `open`."""
+    values = _codec.values(job)
     values[_REASON] = stored_text(job.reason)
-    values[_ERROR] = error_text(job)
-    values[_PROGRESS] = progress_text(job)
     return values
-
-
-def error_text(job: Job) -> str | None:
-    return None if job.error is None else _json.encode(job.error).decode()
-
-
-def progress_text(job: Job) -> str | None:
-    return None if job.progress is None else _json.encode(job.progress).decode()
 
 
 # -- events --------------------------------------------------------------------------------------
@@ -255,6 +197,18 @@ def job_arrays(jobs: Sequence[NewJob]) -> Columns:
     return _columns([job_values(new.job) for new in jobs], _WIDTH)
 
 
+def count_arrays(tallies: Mapping[tuple[str, str], int], entered: Mapping[str, int]) -> Columns:
+    """Arguments of a function that takes counts: what to add to the tallies, and to the rates."""
+    moved = [(queue, status, n) for (queue, status), n in tallies.items() if n]
+    return [
+        [queue for queue, _, _ in moved],
+        [status for _, status, _ in moved],
+        [n for _, _, n in moved],
+        list(entered.keys()),
+        list(entered.values()),
+    ]
+
+
 #: What a row must still be like for a change of it to be written: its id, the version its caller saw, the progress its
 #: caller must have seen (None: any), the digest of what it saw last, and the claim it saw: by whom, and when.
 SEEN = 6
@@ -267,18 +221,15 @@ def change_arrays(changes: Sequence[Change]) -> Columns:
 
 def _change_values(change: Change) -> list[Any]:
     before, after = change.before, change.after
-    seen_ms = (-1 if before.progress_ms is None else before.progress_ms) if takes_away(change) else None
-    values = [
+    changed = changed_values(after)
+    if after.reason is not None:
+        changed[_CHANGED_REASON] = stored_text(after.reason)
+    return [
         after.id,
         before.version,
-        seen_ms,
+        expected_progress_ms(change),
         before.head,
         before.session,
         before.claimed_ms,
-        *_changed(_as_tuple(after)),
+        *changed,
     ]
-    if after.error is not None:
-        values[SEEN + _CHANGED_ERROR] = error_text(after)
-    if after.reason is not None:
-        values[SEEN + _CHANGED_REASON] = stored_text(after.reason)
-    return values

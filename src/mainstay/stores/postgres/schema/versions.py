@@ -18,7 +18,7 @@ from ...compatibility import refuse_newer
 from .definition import VERSION, functions
 
 #: raised with every release that changes a function
-RELEASE = 4
+RELEASE = 5
 #: the oldest release whose programs can go on with these functions: raised when one is gone, or answers otherwise
 FITS = 1
 

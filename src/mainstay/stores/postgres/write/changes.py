@@ -35,10 +35,9 @@ from ..rows.codec import (
 )
 from . import waits
 from .completions import COMPLETE, completion_arguments
-from .fence import fence, not_leader
 from .insert_plan import INSERT_AND_RING, InsertFacts, PostgresInsertPlan, clash_steps, counts, insert_steps
 from .selection import free_slots
-from .statements import APPLY, change_arguments, savepoint, take_steps, write_changes
+from .statements import APPLY, change_arguments, fence, savepoint, take_steps, write_changes
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -156,7 +155,7 @@ async def _apply(
             return [ChangeResult("applied", change.after) for change in changes]
         if verdict == "leader":
             assert lead is not None
-            raise not_leader(lead)
+            raise change_check.not_leader(lead)
 
     async def run(tx: PostgresTx) -> list[ChangeResult]:
         await fence(tx, lead)

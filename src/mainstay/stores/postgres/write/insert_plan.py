@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ... import change_check
 from ...port import InsertResult, Key, NewJob, Written
-from ..rows.codec import event_arrays, is_id, job_arrays, spare
+from ..rows.codec import Columns, count_arrays, event_arrays, is_id, job_arrays, spare
 from .steps import Rows, Statement, Steps
 
 _ARGUMENTS = 72
@@ -217,10 +217,10 @@ def clash_steps(jobs: Sequence[NewJob], facts: InsertFacts) -> Steps[None]:
 # -- counting ------------------------------------------------------------------------------------
 
 #: the arguments of a function that leaves the counting to its caller
-NO_COUNTS: tuple[Any, ...] = ([], [], [], [], [])
+NO_COUNTS: Columns = [[], [], [], [], []]
 
 
-def counts(written: Sequence[Written]) -> tuple[Any, ...]:
+def counts(written: Sequence[Written]) -> Columns:
     """What these writes add to the tallies and to the flow, as arguments of a function."""
     tallies: Counter[tuple[str, str]] = Counter()
     # jobs of a batch are mostly alike: counted together first
@@ -237,14 +237,7 @@ def counts(written: Sequence[Written]) -> tuple[Any, ...]:
     entered = Counter(
         state for _, after, events in written if after.parent is None for state in change_check.entered(events)
     )
-    moved = [(queue, status, n) for (queue, status), n in tallies.items() if n]
-    return (
-        [queue for queue, _, _ in moved],
-        [status for _, status, _ in moved],
-        [n for _, _, n in moved],
-        list(entered.keys()),
-        list(entered.values()),
-    )
+    return count_arrays(tallies, entered)
 
 
 __all__ = [

@@ -24,8 +24,9 @@ from ....model import Job, Lane, route_of
 from ...open_claim import claim_event
 from ...port import Change, Written
 from ...routes import EVERYBODY, Offers
+from ...row_codec import JOB_FIELDS
 from ..connection.engine import PostgresEngine, PostgresTx
-from ..rows.codec import JOB_COLUMNS, JOB_FIELDS, job_from, stored_text
+from ..rows.codec import JOB_COLUMNS, job_from, stored_text
 from .statements import write_moves
 
 log = logging.getLogger("mainstay.stores.postgres")

@@ -1,4 +1,4 @@
-"""The statements that write changed rows, for whoever has decided what is to be written."""
+"""The statements that write changed rows, once it is decided what to write."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from ....errors import Conflict
-from ...columns import CHANGED
+from ....model import Leadership
+from ...change_check import not_leader
 from ...port import Change
+from ...row_codec import CHANGED, EVENT_FIELDS
 from ..connection.engine import PostgresTx
 from ..connection.pool import Db
-from ..rows.codec import EVENT_FIELDS, SEEN, Columns, change_arrays, event_arrays, spare
+from ..rows.codec import SEEN, Columns, change_arrays, event_arrays, spare, stored_text
 from .steps import Steps
 
 T = TypeVar("T")
 
-#: how many values follow those of the rows and events: what settles, the lead, the counts and the time
+#: the number of values after those of the rows and events: the settled ids, the leadership, the counts and the time
 _MORE = 12
-#: what a row must still be like, what it becomes, and the events that say so
+#: what a row must still have, its new values, and its events
 _ARGUMENTS = SEEN + len(CHANGED) + len(EVENT_FIELDS) + _MORE
-#: Writes changes of different rows, all or none, and answers '' if it did; see `sql/apply_plain.sql`.
+#: Writes changes of different rows, all or none; returns '' if they were written. See `sql/apply_plain.sql`.
 APPLY = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
 
 
@@ -34,8 +36,8 @@ def change_arguments(changes: Sequence[Change]) -> Columns:
 
 
 async def write_changes(tx: PostgresTx, changes: Sequence[Change]) -> bool:
-    """Whether every row still was what its caller saw, no unique key has a new holder, and all are written. If not,
-    none is. Counts, and what follows for other rows, are the caller's."""
+    """Write changes of different rows, all or none. False if a row is not as its caller saw it, or another job has
+    taken a unique key. The caller updates the counts and moves other rows on."""
     verdict = await tx.db.fetchval(
         APPLY, *change_arguments(changes), [], True, None, None, None, [], [], [], [], [], tx.now_ms, tx.lease_ms
     )
@@ -43,7 +45,7 @@ async def write_changes(tx: PostgresTx, changes: Sequence[Change]) -> bool:
 
 
 async def write_moves(tx: PostgresTx, changes: Sequence[Change]) -> None:
-    """Changes of rows that are locked, so nothing can come in between."""
+    """Write changes of rows that this transaction has locked, so that they must succeed."""
     if not changes:
         return
     if not await write_changes(tx, changes):
@@ -59,19 +61,31 @@ def _id(change: Change) -> str:
 
 
 async def take_steps(db: Db, steps: Steps[T]) -> T:
-    """Take steps on a connection of ours; what they come to."""
+    """Run steps on a connection of ours; returns their result."""
     try:
-        asked = next(steps)
+        statement = next(steps)
         while True:
-            asked = steps.send(await db.fetch(asked.sql, *asked.args))
+            statement = steps.send(await db.fetch(statement.sql, *statement.args))
     except StopIteration as done:
         value: T = done.value
         return value
 
 
+async def fence(tx: PostgresTx, lead: Leadership | None) -> None:
+    """Refuse the writes of a leader whose epoch is over. The row stays locked, so that no other session begins to lead
+    before this transaction ends."""
+    if lead is None:
+        return
+    leads = await tx.db.fetchval(
+        "SELECT mainstay.leads($1, $2, $3, $4)", stored_text(lead.name), lead.holder, lead.epoch, tx.lease_ms
+    )
+    if not leads:
+        raise not_leader(lead)
+
+
 @asynccontextmanager
 async def savepoint(db: Db) -> AsyncIterator[None]:
-    """Part of a transaction: what is written inside is undone if it raises."""
+    """A part of a transaction that is undone if it raises."""
     await db.raw.execute("SAVEPOINT part")
     try:
         yield

@@ -1,20 +1,21 @@
--- Take up to `most` ready rows of these queues for a session, lowest rank first. Answers with the rows as they are now
--- and a `state`: '' a claimed row; and instead of those, or after them,
---   lost     the session is dead or not known; nothing was taken
---   due      rows wait whose time has come, or routed ones that this session can run: they are made ready elsewhere,
---            and then this is asked again as `promoted`
---   odd      a ready row that is not in the state a claim is made from; it was left alone
---   more     so many rows went out of the way of full keys that this was enough, or rows of a key were passed over that
---            somebody else counts just now; there may be others
--- The same nonce again means that the answer was lost: it gets the rows that are still held by that claim.
+-- Take up to `most` ready rows of these queues for a session, lowest rank first. Returns the claimed rows with an empty
+-- `state`; and instead of them, or after them, rows with the state
+--   lost     the session is dead or unknown; nothing was taken
+--   due      rows are due, or routed rows can be run by this session: the caller makes them ready, and calls again with
+--            `promoted`
+--   odd      a ready row whose status cannot be claimed; it was left alone
+--   more     the claim ended early, because it moved many rows of full keys away, or skipped rows of a key that another
+--            claim is counting; there may be more rows
+-- A call with the same nonce means that the result of the first one was lost: it gets the rows that the claim still
+-- holds.
 --
--- The claim's event is not written here: whoever seals events knows a key that this server must not know. The row is
--- left open instead.
+-- The claim's event is not written here, because the server must not know the key that seals events. The row is left
+-- open instead.
 --
--- Rows are locked in pages, passing over what others have locked; so no claim waits for a row, and one that holds the
--- lock of a concurrency key waits for nothing but another such lock. Several queues are merged from their heads: one
--- sort over all that is ready would cost as much as there is. The planner would still choose that while its statistics
--- are of a time when little was ready; so sorting is made dear, and rows are found by their ids alone (`lane + 0`).
+-- Rows are locked in pages, and locked rows are skipped. So no claim waits for a row, and a claim that holds the lock
+-- of a concurrency key waits only for other such locks. Several queues are merged from their heads; a sort of all
+-- ready rows would cost more with each of them. The planner would still choose the sort if its statistics are of a
+-- time with few ready rows. So sorting is disabled, and rows are found by their ids alone (`lane + 0`).
 CREATE OR REPLACE FUNCTION mainstay.claim(
     from_queues text[], who text, most integer, my_nonce text, promoted boolean, given_ms bigint
 ) RETURNS TABLE (
@@ -38,7 +39,7 @@ DECLARE
     last_nonce text;
     last_ids uuid[];
     names text[];
-    -- where each of them begins
+    -- the rank from which to look in each of them
     starts bigint[];
     page integer;
     seen integer;
@@ -61,8 +62,8 @@ DECLARE
     held_keys text[] := '{}';
     passed boolean := false;
 BEGIN
-    -- A claim that is sent again may find its first try still under way, on a connection that was cut. It must see how
-    -- that ends, so it waits for it here, and looks in a later statement.
+    -- When a claim is sent again, its first call may still be running on a connection that was cut. Wait for its end
+    -- here; a later statement sees the result.
     PERFORM pg_advisory_xact_lock(hashtextextended(who, 'mainstay.claims'::regclass::oid::bigint));
     SELECT s.dead, c.nonce, c.ids INTO is_dead, last_nonce, last_ids
     FROM mainstay.sessions s LEFT JOIN mainstay.claims c ON c.session = s.id WHERE s.id = who;
@@ -100,7 +101,7 @@ BEGIN
         at_rank := starts[1];
     END IF;
     WHILE cardinality(taken) < most LOOP
-        -- rows that must go out of the way are many at a time; others are locked only to be taken
+        -- rows of full keys are moved away many at a time; other rows are locked only to be taken
         page := greatest(most - cardinality(taken), least(2 * blocked, 200));
         IF cardinality(names) = 1 THEN
             SELECT array_agg(p.id), array_agg(p.concurrency_key), array_agg(p.status),
@@ -150,7 +151,7 @@ BEGIN
                 held_keys := ARRAY(SELECT l.key FROM mainstay.limits l WHERE l.key = ANY (keys));
                 PERFORM mainstay.lock_keys(held_keys);
             ELSE
-                -- those of a later page would be out of order: what is not free now is passed over
+                -- keys of a later page would be locked out of order: a locked one is skipped
                 held_keys := held_keys || ARRAY(
                     SELECT l.key FROM mainstay.limits l
                     WHERE l.key = ANY (keys) AND l.key <> ALL (held_keys) AND mainstay.try_lock_key(l.key)
@@ -162,7 +163,7 @@ BEGIN
                 WHERE g.key IS NULL OR g.key = ANY (held_keys)
                     OR NOT EXISTS (SELECT FROM mainstay.limits l WHERE l.key = g.key);
             END IF;
-            -- a later statement, so it sees what those who had the locks before have taken
+            -- a later statement, so that it sees what the earlier holders of the locks have taken
             SELECT array_agg(g.id ORDER BY g.at) FILTER (WHERE g.fits),
                 array_agg(g.key ORDER BY g.at) FILTER (WHERE g.fits),
                 array_agg(g.id) FILTER (WHERE NOT g.fits)

@@ -1,12 +1,14 @@
--- Add to the tallies and to the flow of this minute, in this connection's shard. Last in a transaction: until it ends,
--- others that share the shard wait. Sorted, so that they never wait in a circle. In a user's transaction, which may stay
--- open for long, it is a shard that no connection of ours counts in (`count_apart`).
+-- Add to the tallies and to the rates of this minute, in this connection's shard. The last statement of a transaction:
+-- until it ends, other transactions of the same shard wait. Rows are locked in order, to prevent deadlocks. A user's
+-- transaction may stay open for long, so it counts in a shard that no connection of ours uses (`count_apart`).
 CREATE OR REPLACE FUNCTION mainstay.count_up(
     in_queue text[], in_status text[], more bigint[], entered text[], entries bigint[], now_ms bigint
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    my_shard smallint := coalesce(nullif(current_setting('mainstay_enqueue.shard', true), '')::smallint, pg_backend_pid() % 64);
+    my_shard smallint := coalesce(
+        nullif(current_setting('mainstay_enqueue.shard', true), '')::smallint, pg_backend_pid() % 64
+    );
 BEGIN
     IF cardinality(in_queue) > 0 THEN
         INSERT INTO mainstay.tallies AS t (queue, status, shard, n)

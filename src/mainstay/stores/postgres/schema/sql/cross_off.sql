@@ -1,6 +1,7 @@
--- Close the open edges to jobs that settled or went. Answers with who waited, for which of them, and whether for others
--- besides. The waiters' rows are locked first, in order, and stay so: of two transactions that settle the last two jobs
--- of a waiter, the second to lock it sees, in the statement that follows, what the first has crossed off.
+-- Close the open edges to jobs that settled or were deleted. Returns the jobs that waited, for which of them, and
+-- whether they wait for more. The rows of the waiting jobs are locked first, in order, until the transaction ends. If
+-- two transactions settle the last two jobs of a waiter, the second to lock it sees in its next statement what the
+-- first has closed.
 CREATE OR REPLACE FUNCTION mainstay.cross_off(ended text[]) RETURNS TABLE (job_id text, ons text[], more boolean)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off

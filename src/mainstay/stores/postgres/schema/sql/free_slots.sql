@@ -1,7 +1,7 @@
--- Bring blocked rows of a key back, as many as it has free slots (`most` if it has no limit): the best of every queue, so
--- that a paused queue cannot keep the slot from the others; in the order of claims. Answers with how many rows of each
--- queue got ready. Whoever has a blocked row locked is about to move it, and calls this in turn: such rows are passed
--- over.
+-- Make blocked rows of a key ready, as many as it has free slots (`most` if it has no limit), in the order of claims.
+-- The best rows of every queue, so that a paused queue cannot keep the slot from the others. Returns how many rows of
+-- each queue became ready. A transaction that has locked a blocked row is about to move it, and will call this itself:
+-- such rows are skipped.
 CREATE OR REPLACE FUNCTION mainstay.free_slots(of_key text, most bigint) RETURNS TABLE (queue text, n bigint)
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
@@ -14,7 +14,7 @@ DECLARE
 BEGIN
     PERFORM mainstay.lock_keys(ARRAY[of_key]);
     LOOP
-        -- from queue to queue by the index, however many rows wait in each
+        -- from queue to queue by the index, independent of how many rows wait in each
         SELECT j.queue INTO at_queue FROM mainstay.jobs j
         WHERE j.lane = 3 AND j.concurrency_key = of_key AND j.queue > at_queue ORDER BY j.queue LIMIT 1;
         EXIT WHEN NOT FOUND;

@@ -1,25 +1,25 @@
--- Where claims begin to look.
+-- Heads: the rank from which claims of a queue begin to look.
 --
--- A row that is claimed leaves a dead entry at the head of the index of what is ready, until a vacuum takes it away; and
--- that may be a minute, or as long as somebody keeps an old snapshot open. A claim that begins at the lowest rank there
--- is would walk past all of them: behind 100,000 jobs it takes half as long again, with an old snapshot open thrice.
--- So each queue has a head, a rank below which nothing is ready, and it must never be wrong: what lies below it would be
--- overlooked. It is raised by claims, in three steps, each in a transaction of its own:
+-- A claimed row leaves a dead entry at the start of the index of ready rows until a vacuum removes it. That may take a
+-- minute, or as long as an old snapshot is open. A claim from the lowest rank would walk past all dead entries: behind
+-- 100,000 jobs it takes 1.5 times as long, and 3 times as long with an old snapshot open.
+-- So each queue has a head: a rank below which no row is ready. It must never be wrong, because rows below it would be
+-- missed. Claims raise it in three steps, each in a transaction of its own:
 --   1. a rank is proposed (`next_rank`);
---   2. the proposal is committed: the transactions that run now are the last that may not have seen it. A fresh
---      transaction id is drawn (`next_xid`): all of theirs are below it;
---   3. they are over, so whatever they made ready can be seen. The head goes up to the proposal, or to the lowest row that
---      is ready, if that is lower.
--- Whoever makes a row ready looks, in a statement after that, whether its rank is below the head or the proposal, and if
--- so says so (`lowered`) in the same transaction. Nobody waits for anybody: that is why it is a row of its own.
--- Once a minute all that is ready is looked through, for rows that were made so by hand.
+--   2. the proposal is committed: only transactions that run now may not have seen it. A fresh transaction id is drawn
+--      (`next_xid`); all of theirs are below it;
+--   3. these transactions have ended, so the rows that they made ready are visible. The head is raised to the proposal,
+--      or to the lowest ready row if that is lower.
+-- A transaction that makes a row ready checks in a later statement whether the rank is below the head or the proposal,
+-- and if so adds a row to `lowered`. That is a table of its own so that no transaction waits for another.
+-- Once a minute all ready rows are checked, for rows that were made ready by hand.
 
 CREATE OR REPLACE FUNCTION mainstay.lower_heads(in_queue text[], at_rank bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
 AS $$
 BEGIN
-    -- a user's transaction of that kind sees no proposal made after it began
+    -- such a transaction of a user does not see a proposal that was made after it began
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         INSERT INTO mainstay.lowered (queue, rank)
         SELECT g.queue, min(g.rank) FROM unnest(in_queue, at_rank) AS g (queue, rank) GROUP BY g.queue;
@@ -33,7 +33,7 @@ END
 $$;
 
 -- The rank from which to look for ready rows.
--- (Not LANGUAGE sql: that would be planned anew for each claim.)
+-- (Not LANGUAGE sql: that would be planned again for each claim.)
 CREATE OR REPLACE FUNCTION mainstay.head_of(of_queue text) RETURNS bigint
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -47,13 +47,13 @@ BEGIN
 END
 $$;
 
--- The next step for the heads of these queues, which were claimed from up to a rank; unless it is too soon.
+-- The next step for the heads of these queues, which were claimed from up to a rank. Does nothing if it is too soon.
 CREATE OR REPLACE FUNCTION mainstay.raise_heads(of_queues text[], up_to bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET enable_sort TO off SET plan_cache_mode TO force_generic_plan SET jit TO off
 AS $$
 DECLARE
-    -- of the server, whatever clock the store was given
+    -- the server's time, whatever clock the store has
     now_ms bigint := mainstay.clock(NULL);
     each_queue text;
     h mainstay.heads;
@@ -73,11 +73,11 @@ BEGIN
         SELECT * INTO h FROM mainstay.heads f WHERE f.queue = each_queue FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         IF h.next_xid IS NULL OR h.next_xid > pg_snapshot_xmax(pg_current_snapshot())::text::bigint THEN
-            -- A block with a handler is a subtransaction, which draws an id of its own when it writes: one that is above
-            -- all others up to now. The transaction's own id was drawn before the proposal was seen. And xmax of a
-            -- snapshot is one past the last transaction that *ended*: younger ones may run, which would not be waited
-            -- for, and what they made ready would lie below the head until the next look of the minute.
-            -- What is written lowers nothing, and the next step deletes it.
+            -- A block with a handler is a subtransaction, which draws an id of its own when it writes: the highest id
+            -- so far. The transaction's own id was drawn before the proposal was seen. And xmax of a snapshot is one
+            -- past the last transaction that *ended*: with it, younger transactions that still run would not be waited
+            -- for, and rows that they make ready would be below the head until the check of the minute. The written
+            -- row lowers nothing, and the next step deletes it.
             BEGIN
                 INSERT INTO mainstay.lowered AS l (queue, rank) VALUES (each_queue, 9223372036854775807)
                 RETURNING l.xmin::text::bigint INTO drawn;
@@ -90,7 +90,7 @@ BEGIN
                 next_xid = my_xid + ((drawn - my_xid) & 4294967295), moved_ms = now_ms
             WHERE f.queue = each_queue;
         ELSIF h.next_xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint THEN
-            -- before the look: what is deleted was committed with its rows, and the look sees them
+            -- before the next query: the deleted entries were committed with their rows, so the query sees these
             WITH over AS (DELETE FROM mainstay.lowered l WHERE l.queue = each_queue RETURNING l.rank)
             SELECT least(h.rank, min(o.rank)) INTO begins FROM over o;
             SELECT j.rank INTO lowest FROM mainstay.jobs j
@@ -105,7 +105,7 @@ BEGIN
 END
 $$;
 
--- Once a minute: whether something is ready below the head after all. The next claim finds it.
+-- Once a minute: check whether a row is ready below the head after all. The next claim finds it.
 CREATE OR REPLACE FUNCTION mainstay.look_below(of_queues text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET enable_sort TO off SET plan_cache_mode TO force_generic_plan SET jit TO off

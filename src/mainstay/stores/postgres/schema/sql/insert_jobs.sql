@@ -1,17 +1,18 @@
--- Insert jobs with everything that hangs on them, or nothing. What stands in the way comes back, one row each:
+-- Insert jobs with their events, keys, tags and waits, or nothing. No rows are returned if all were written. Otherwise
+-- nothing was, and each row is one obstacle:
 --   key      a live idempotency key `at` (place in key_name) is held by job `id`, for `content`
 --   unique   the unique key `at` (place in unique_name) is held by the unsettled job `id`
---   parent   there is no job `id` for units to belong to
---   after    there is no job `id` to wait for, though it is one of `awaited`
---   over     job `id`, which one of them waits for, is settled, or gone and only its key is left: its waiter must be
---            judged in the same transaction, so this is asked for again with `judged`
--- An answer without rows means written. Whoever runs into another transaction's uncommitted key waits for its end (up
--- to lock_timeout) and gets a unique violation if that key stays: then it reads again.
+--   parent   the parent `id` does not exist
+--   after    job `id`, one of `awaited`, does not exist
+--   over     job `id`, which one of them waits for, is settled, or deleted with only its key left. The new job must be
+--            judged in the same transaction, so the caller calls again with `judged`
+-- An insert that meets an uncommitted key of another transaction waits for its end (up to lock_timeout). If the key
+-- stays, it gets a unique violation; then the caller reads again.
 --
--- A column of jobs or events that is the same in all rows, but for `new_id`, may come as a single value.
+-- A column of jobs or events that is the same in all rows may come as a single value, except `new_id`.
 --
--- Awaited jobs and parents are locked FOR SHARE before they are looked at: a settle in flight is waited for and then
--- seen, and one that comes later waits for these edges and units, and sees them.
+-- Awaited jobs and parents are locked FOR SHARE before they are read. So an insert waits for a settle in flight and
+-- then sees it, and a later settle waits for these edges and units and sees them.
 CREATE OR REPLACE FUNCTION mainstay.insert_jobs(
     new_id text[], new_kind text[], new_name text[], new_queue text[], new_parent text[], new_unit text[],
     new_group text[], new_options text[], new_key text[], new_unique_key text[], new_concurrency_key text[],
@@ -82,13 +83,14 @@ BEGIN
     IF cardinality(key_name) > 0 THEN
         DELETE FROM mainstay.keys k USING unnest(key_scope, key_name) AS g (scope, name)
         WHERE k.scope = g.scope AND k.name = g.name AND k.until_ms <= now_ms;
-        -- in order, so that two batches with the same keys wait for each other only one way
+        -- in order, to prevent a deadlock of two batches with the same keys
         INSERT INTO mainstay.keys (job_id, scope, name, content, until_ms)
         SELECT g.* FROM unnest(key_job_id::uuid[], key_scope, key_name, key_content, key_until_ms)
             AS g (job_id, scope, name, content, until_ms)
         ORDER BY g.scope, g.name;
     END IF;
     IF cardinality(unique_name) > 0 THEN
+        -- in order, for the same reason; for all jobs, the sort would make an insert of a hundred 12 % slower
         INSERT INTO mainstay.jobs (
             id, kind, name, queue, parent, unit, "group", options, key, unique_key, concurrency_key, priority,
             status, reason, version, token, session, starts, failures, crashes, releases, losses, created_ms,

@@ -1,5 +1,5 @@
--- Have concurrency keys to oneself until the transaction ends: whoever counts the slots of a key, or frees one, holds its
--- lock. In order, so that nobody waits in a circle. The number of the table tells schemas apart.
+-- Lock concurrency keys until the transaction ends. A transaction that counts or frees slots of a key holds its lock.
+-- In order, to prevent deadlocks. The oid of the table keeps schemas apart.
 CREATE OR REPLACE FUNCTION mainstay.lock_keys(keys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -11,7 +11,7 @@ BEGIN
 END
 $$;
 
--- The same for one key, if nobody has it; without waiting, so in any order.
+-- Lock one key if it is free. It does not wait, so the order does not matter.
 CREATE OR REPLACE FUNCTION mainstay.try_lock_key(key text) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
     SELECT pg_try_advisory_xact_lock(hashtextextended(key, 'mainstay.limits'::regclass::oid::bigint))

@@ -1,5 +1,5 @@
--- JSON as msgpack, the form that arguments are stored in. Each value in its shortest form and the keys of objects in the
--- order of their characters, so that equal arguments are equal bytes.
+-- JSON as msgpack, the stored form of arguments. Each value has its shortest form, and keys of objects are sorted, so
+-- that equal arguments are equal bytes.
 CREATE OR REPLACE FUNCTION mainstay.msgpack(value jsonb) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -34,7 +34,7 @@ BEGIN
 END
 $$;
 
--- What is written without a point or an exponent is a whole number, as it is for Python.
+-- A number without a point or an exponent is an integer, as in Python.
 CREATE OR REPLACE FUNCTION mainstay.msgpack_number(written text) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
@@ -45,7 +45,7 @@ BEGIN
     END IF;
     whole := written::numeric;
     IF whole NOT BETWEEN -9223372036854775808 AND 18446744073709551615 THEN
-        RAISE EXCEPTION 'submit: % is too large a number to be stored', left(written, 50)
+        RAISE EXCEPTION 'submit: the number % is too large to be stored', left(written, 50)
             USING ERRCODE = 'numeric_value_out_of_range', HINT = 'pass it as text';
     END IF;
     RETURN CASE

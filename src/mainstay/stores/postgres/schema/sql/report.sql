@@ -1,5 +1,5 @@
--- When a running job overruns: run timeout or stall, whichever is first, plus its grace. `model.expiry` in SQL. If the
--- options cannot be read it is `unless`: one damaged row must not keep its holder's other reports from being heard.
+-- When a running job overruns: run timeout or stall, whichever is first, plus its grace period. `model.expiry` in SQL.
+-- If the options cannot be read it is `unless`: one damaged row must not block the other reports of its holder.
 CREATE OR REPLACE FUNCTION mainstay.overruns_ms(
     of_options text, started_ms bigint, extra_ms bigint, progress_ms bigint, unless bigint
 ) RETURNS bigint
@@ -21,9 +21,8 @@ EXCEPTION
 END
 $$;
 
--- Record what holders say of different rows between moves; the ids of those who still hold theirs come back. Changes no
--- version and writes no event. `stopping` are the states in which the time that is left is the end of the grace: no
--- progress buys more of it.
+-- Record reports of holders on different rows; returns the claims that are still held. Changes no version and writes no
+-- event. In a state of `stopping`, `expires_ms` is the end of the grace period, which progress does not extend.
 CREATE OR REPLACE FUNCTION mainstay.report(
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
     new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint

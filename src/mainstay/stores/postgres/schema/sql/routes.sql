@@ -1,4 +1,4 @@
--- Whether a session can run jobs of a route. One that does not say what it offers is given everything.
+-- Whether a session can run jobs of a route. A session without an offer gets all jobs.
 CREATE OR REPLACE FUNCTION mainstay.may_run(who text, of_route text) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -6,8 +6,8 @@ BEGIN
 END
 $$;
 
--- Make routed rows ready that a session can run, as many of each route as it asks for. A claim that routes a row holds its
--- route until the commit, and so does this: a route goes only when nothing is left of it.
+-- Make routed rows ready that a session can run, up to `most` of each route. This locks the route until the commit, as
+-- does a claim that routes a row: a route is deleted only if it has no row left.
 CREATE OR REPLACE FUNCTION mainstay.bring_back(from_queues text[], who text, most integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET enable_sort TO off SET plan_cache_mode TO force_generic_plan SET jit TO off

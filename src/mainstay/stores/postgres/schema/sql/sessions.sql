@@ -1,6 +1,6 @@
--- One run of the server, as far as locks and silence are concerned. A restart, a failover and a crash of one of its
--- processes end every connection and free every lock, and none of that says anything about the sessions that held them.
--- The first two show in the start time, the last two in the mark: an unlogged table is emptied by both.
+-- Identifies one run of the server. A restart, a failover and a crash of a server process end every connection and free
+-- every lock, which proves nothing about the sessions that held them. The first two change the start time, the last two
+-- the mark: both empty an unlogged table.
 CREATE OR REPLACE FUNCTION mainstay.incarnation(OUT name text, OUT since_ms bigint)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -18,20 +18,21 @@ BEGIN
 END
 $$;
 
--- The advisory lock that a session's process holds. The table's oid keeps the schemas of a database apart.
+-- The advisory lock that a session's process holds. The oid of the table keeps schemas apart.
 CREATE OR REPLACE FUNCTION mainstay.lock_of(session text) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT hashtextextended(session, 'mainstay.sessions'::regclass::oid::bigint)
 $$;
 
--- The one that the process holds that beats for a session: its supervisor. While it is held the session is not given up
--- because its own lock is free: a supervisor sees the death of its engine by itself, and at once.
+-- The advisory lock of the process that beats for a session: its supervisor. While it is held, a free lock of the
+-- session is not taken as its death: the supervisor itself notices the death of its engine at once.
 CREATE OR REPLACE FUNCTION mainstay.witness_of(session text) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT hashtextextended('beats for ' || session, 'mainstay.sessions'::regclass::oid::bigint)
 $$;
 
--- Open a session, or say again that it is there. `has_lock`: the caller's process holds the lock by now.
+-- Open a session, or renew it. `has_lock`: the caller's process already holds its lock. For programs of the version
+-- before.
 CREATE OR REPLACE FUNCTION mainstay.open_session(
     session text, of_worker text, on_host text, with_pid integer, at_ms bigint, lease double precision,
     has_lock boolean, given_lease_ms bigint, under_pid integer
@@ -50,7 +51,7 @@ BEGIN
 END
 $$;
 
--- These sessions' process holds their locks again, after its connection was lost.
+-- The process of these sessions holds their locks again after its connection was lost.
 CREATE OR REPLACE FUNCTION mainstay.locked_again(of_sessions text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -61,11 +62,11 @@ BEGIN
 END
 $$;
 
--- Whether a session's process is gone: its lock is free, though it was given by this run of the server, so is that of its
--- supervisor, and neither has come back for it in one second. If sessions of other workers have lost theirs as well, it
--- may be the network between them and the server: then two seconds. The first look only notes that it is free. A beat
--- takes the note back: then the lease decides until the lock is held again. A session that is just heard of is not waited
--- for: it lives.
+-- Whether a session's process is gone: its lock was taken in this run of the server, but has been free for one second,
+-- as has the lock of its supervisor. If sessions of other workers have lost theirs as well, it may be the network
+-- between them and the server: then it takes two seconds. The first call only notes that the lock is free. A beat
+-- removes the note; then the lease decides until the lock is held again. A locked row is not waited for: its session
+-- is beating.
 CREATE OR REPLACE FUNCTION mainstay.is_gone(session text, lease_now_ms bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -81,7 +82,7 @@ BEGIN
         RETURN false;
     END IF;
     SELECT i.name INTO now_by FROM mainstay.incarnation() i;
-    -- shared, and for this transaction: whoever comes back for it waits for a moment, and others can look, too
+    -- shared, and for this transaction: a process that returns waits only for a moment, and other sweeps can look, too
     IF given_by <> now_by OR NOT pg_try_advisory_xact_lock_shared(mainstay.lock_of(session))
         OR NOT pg_try_advisory_xact_lock_shared(mainstay.witness_of(session))
     THEN
@@ -107,8 +108,8 @@ BEGIN
 END
 $$;
 
--- As `report`, on rows that can be had at once: those that somebody has locked (a transaction that is still open awaits
--- them) are passed over, and told.
+-- As `report`, but without waiting: locked rows (an open transaction awaits the job) are skipped, and returned as
+-- `passed_over`.
 CREATE OR REPLACE FUNCTION mainstay.report_at_once(
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
     new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint
@@ -143,9 +144,9 @@ BEGIN
 END
 $$;
 
--- Keep sessions alive, in one statement with whatever they report. Answers for each whether it is known, with the jobs
--- it holds that are asked to stop, and who asked it to drain; and in a last row, without a session, the jobs whose reports
--- are to be sent again: rows that somebody has locked are not waited for.
+-- Keep sessions alive and record their reports, in one statement. Returns for each session whether it is known, the
+-- jobs that it has to stop, and who asked it to drain. A last row without a session has the jobs whose rows were
+-- locked: their reports have to be sent again.
 CREATE OR REPLACE FUNCTION mainstay.beat(
     of_sessions text[], stopping text[],
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
@@ -185,7 +186,7 @@ BEGIN
 END
 $$;
 
--- Ask sessions to drain; answers with those that live. The first who asked stays on record.
+-- Ask sessions to drain; returns the live ones. The first caller stays on record.
 CREATE OR REPLACE FUNCTION mainstay.drain(of_sessions text[], asked_by text, given_ms bigint) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -196,12 +197,12 @@ BEGIN
 END
 $$;
 
--- Declare dead whose lease is over or whose process is gone, and forget the dead that hold nothing any more. Silence
--- counts from when this run of the server began to listen: while it was away, nobody could have been heard.
+-- Declare sessions dead whose lease is over or whose process is gone, and delete dead sessions that hold no rows.
+-- Silence counts from the start of this run of the server: while it was down, no beat could arrive.
 --
--- Nobody is waited for, and none of those who live is locked: whoever is being heard of this moment, or buried by somebody
--- else, is passed over. And nothing is judged by a call that was sent (`sent_ms`) two seconds ago or more: the server
--- stood still meanwhile, or the caller did, and beats may wait behind the call.
+-- It waits for no lock and locks no live session: rows that a beat or another sweep has locked are skipped. A call that
+-- was sent (`sent_ms`) two or more seconds ago judges nothing: the server or the caller was stopped, and beats may be
+-- queued behind the call.
 CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint, sent_ms bigint) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -227,7 +228,7 @@ BEGIN
         END IF;
     END LOOP;
     IF cardinality(silent || gone) > 0 THEN
-        -- judged once more as they are when they are locked: a beat that came meanwhile counts
+        -- judged again with the rows locked: a beat may have come since
         buried := ARRAY(
             SELECT s.id FROM mainstay.sessions s
             WHERE s.id = ANY (silent || gone) AND NOT s.dead AND (
@@ -237,7 +238,7 @@ BEGIN
             ORDER BY s.id FOR UPDATE SKIP LOCKED
         );
         UPDATE mainstay.sessions s SET dead = true WHERE s.id = ANY (buried);
-        -- whatever they lead is free. Their rows may be gone by the time somebody asks
+        -- now, because their rows may be deleted by the time another session asks for the leadership
         PERFORM mainstay.depose(buried);
     END IF;
     PERFORM mainstay.forget_dead();
@@ -245,7 +246,7 @@ BEGIN
 END
 $$;
 
--- The same for programs of the version before, which do not say when they asked.
+-- For programs of the version before, which do not pass the time of their call.
 CREATE OR REPLACE FUNCTION mainstay.bury(given_lease_ms bigint) RETURNS text[]
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -253,7 +254,7 @@ BEGIN
 END
 $$;
 
--- End what these sessions lead; where that is locked, by a transaction that one of them has open, its time ends it.
+-- End the leadership of these sessions. If an open transaction of theirs has locked it, it ends when its time is over.
 CREATE OR REPLACE FUNCTION mainstay.depose(of_sessions text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -278,7 +279,7 @@ BEGIN
 END
 $$;
 
--- A session is over. It stays, dead, until the rows that name it are reaped.
+-- End a session. Its row stays, marked dead, until no job names it.
 CREATE OR REPLACE FUNCTION mainstay.close_session(session text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -288,8 +289,8 @@ BEGIN
 END
 $$;
 
--- Take, keep or read the leadership. It passes on when its time is over, and at once when its holder is known to be
--- dead. A holder that nobody knows is judged by time.
+-- Take, keep or read the leadership. Another session takes over when its time is over, or at once when its holder is
+-- known to be dead. An unknown holder leads until its time is over.
 CREATE OR REPLACE FUNCTION mainstay.lead(
     lead_name text, session text, ttl_ms bigint, given_lease_ms bigint,
     OUT holder text, OUT epoch bigint, OUT until_ms bigint
@@ -304,7 +305,7 @@ DECLARE
     suspect text;
     is_gone boolean;
 BEGIN
-    -- before the leader's row is locked: whoever declares sessions dead locks their rows first
+    -- before the leader's row is locked, because a sweep locks rows of sessions first
     SELECT l.holder INTO suspect FROM mainstay.leaders l
     WHERE l.name = lead_name AND l.holder <> session AND l.until_ms > lease_now_ms;
     is_gone := FOUND AND mainstay.is_gone(suspect, lease_now_ms);
@@ -335,7 +336,7 @@ BEGIN
 END
 $$;
 
--- Whether an epoch goes on; it does until the transaction ends.
+-- Whether an epoch still lasts. Its row is locked, so that it lasts until the transaction ends.
 CREATE OR REPLACE FUNCTION mainstay.leads(lead_name text, lead_holder text, lead_epoch bigint, given_lease_ms bigint)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$

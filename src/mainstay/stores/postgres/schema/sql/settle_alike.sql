@@ -1,14 +1,15 @@
--- The commonest batch of all: claims that their holder ends, all in the same way and at the same time, without an error,
--- and with nothing written about the job since the claim. Most columns are the same in all rows then, or stay as they
--- are. So little is sent and looked at: ids, times and details joined to one text each (by a comma; details by a line
--- break, which JSON has none of, and empty for none), digests to one row of bytes. A column that is the same in all rows
--- may come as a single value.
+-- The most frequent batch: claims that their holder ends, all with the same status and time, without an error, and
+-- with nothing written about the job since the claim. Most columns are then the same in all rows, or do not change. So
+-- little is sent: ids, times and details are joined to one text each (by commas; details by line breaks, which JSON
+-- does not have, and empty for none), digests to one bytea. A column that is the same in all rows may come as a single
+-- value.
 --
--- True if all are written. If not, none is: one of the rows is not the claim that its caller saw, or has an event of it
--- already, or somebody waits for it. `apply_plain` tells these apart.
+-- True if all rows were written. Otherwise none was: a row is not the claim that its caller saw, its event already
+-- exists, or a job waits for it. `apply_plain` then finds out which.
 --
--- Rows are found by their ids alone: `IS NOT DISTINCT FROM` keeps the planner from going through all that the session
--- holds, and has held since the last vacuum. The rows are open, so what belongs into the claim's event is what was compared: nothing of it has to be read.
+-- Rows are found by their ids alone: `IS NOT DISTINCT FROM` keeps the planner from walking all rows that the session
+-- has held since the last vacuum. The rows are open, so the claim's event consists of the values that were compared,
+-- and nothing has to be read for it.
 CREATE OR REPLACE FUNCTION mainstay.settle_alike(
     row_ids text, seen_version integer[], seen_session text, seen_claimed_ms text, seen_heads bytea,
     new_status text, ended_ms bigint, new_starts integer[], new_expires_ms bigint[], new_result bytea[],
@@ -52,11 +53,11 @@ BEGIN
         substring(new_heads FROM c.at * 32 - 31 FOR 32)
     FROM changed c;
     GET DIAGNOSTICS logged = ROW_COUNT;
-    -- A later statement, so it sees who came to wait for one of them before it was locked here. Where nobody waits for
-    -- anything, one look says so.
+    -- A later statement, so that it sees edges that were added before the rows were locked. If no job waits for
+    -- another, the first condition is enough.
     IF logged < 2 * cardinality(ids) OR EXISTS (SELECT FROM mainstay.waits w WHERE NOT w.done)
         AND EXISTS (SELECT FROM mainstay.waits w WHERE w.on_id = ANY (ids) AND NOT w.done) THEN
-        RAISE EXCEPTION USING ERRCODE = 'MS001', MESSAGE = 'not so simple';
+        RAISE EXCEPTION USING ERRCODE = 'MS001', MESSAGE = 'not a simple completion';
     END IF;
     PERFORM mainstay.count_up(
         count_queue, count_status, count_n, entered, entered_n, mainstay.clock(given_ms)

@@ -1,10 +1,10 @@
--- Submit a job in SQL: from triggers, and from languages that have no Mainstay. It runs in the transaction of its caller.
+-- Submit a job in SQL: from triggers, and from languages without a Mainstay client. Runs in the caller's transaction.
 --
 --   SELECT mainstay.submit('mail.send', kwargs => '{"to": "a@b.c"}');
 --   SELECT mainstay.submit('mail.send', args => '["a@b.c"]', queue => 'mail', delay => interval '5 minutes');
 --
--- What is not given is as in Python: `submit_defaults()` is made from the same settings. Options that the task declares
--- in Python are not known here.
+-- Defaults are those of Python: `submit_defaults()` is made from the same settings. Options that a task declares in
+-- Python are not known here.
 CREATE OR REPLACE FUNCTION mainstay.submit(
     name text,
     args jsonb DEFAULT '[]',
@@ -36,7 +36,7 @@ DECLARE
     details text;
     digest bytea;
     blank CONSTANT bytea := decode(repeat('00', 32), 'hex');
-    -- in the audit trail: who, and that it was not a program of ours
+    -- for the audit trail: the role, and that it was submitted in SQL
     actor CONSTANT text := 'sql:' || session_user;
 BEGIN
     PERFORM mainstay.check_submit('name', name, '^[[:alnum:]_][[:alnum:]_.:/-]*$', 200),
@@ -55,10 +55,10 @@ BEGIN
             'or timeout, and at most 50 tags' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF jsonb_typeof(args) IS DISTINCT FROM 'array' OR jsonb_typeof(kwargs) IS DISTINCT FROM 'object' THEN
-        RAISE EXCEPTION 'submit: args is a JSON array and kwargs a JSON object'
+        RAISE EXCEPTION 'submit: args must be a JSON array and kwargs a JSON object'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'like args => ''["a@b.c"]'', kwargs => ''{"copies": 2}''';
     END IF;
-    -- a store that nobody has opened yet has no key; from here on it must have none
+    -- a store that was never opened has no audit key; from here on it must have none
     INSERT INTO mainstay.facts (name, value) VALUES ('audit', '') ON CONFLICT DO NOTHING;
     IF (SELECT f.value <> '' FROM mainstay.facts f WHERE f.name = 'audit') THEN
         RAISE EXCEPTION 'submit: the audit trail of this store is sealed with a key (MAINSTAY_AUDIT_KEY), which the '
@@ -66,7 +66,7 @@ BEGIN
             HINT = 'submit from Python: task.within(connection).submit(...)';
     END IF;
 
-    -- positional arguments have no names here; the worker, which knows the function, gives them theirs
+    -- positional arguments have no names here; the worker knows the function and binds them
     payload := CASE WHEN args = '[]' THEN mainstay.msgpack(kwargs) ELSE mainstay.msgpack(jsonb_build_array(args, kwargs)) END;
     IF length(payload) > (defaults ->> 'payload_limit')::bigint THEN
         RAISE EXCEPTION 'submit: the arguments take % bytes, more than the limit of %', length(payload),
@@ -114,7 +114,7 @@ BEGIN
             concurrency_key, new_status, reason, digest, blank, chosen::text, payload
         ) ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
-        -- as in Python, a job that waits or runs under the same unique key is the answer
+        -- as in Python, an unsettled job with the same unique key is returned
         SELECT j.id INTO stands FROM mainstay.jobs j
         WHERE j.unique_key = submit.unique_key AND j.settled_ms IS NULL;
         IF FOUND THEN
@@ -135,8 +135,8 @@ BEGIN
 END
 $$;
 
--- The job that stands for an idempotency key: `mine`, for which it is taken, or the one that was submitted with it before.
--- Whoever submits with it in a transaction that is still open is waited for.
+-- The job of an idempotency key: `mine` if the key was free, otherwise the job that was submitted with it before.
+-- Waits for an open transaction that submits with the same key.
 CREATE OR REPLACE FUNCTION mainstay.take_key(
     in_scope text, key_name text, key_content bytea, mine uuid, now_ms bigint, key_until_ms bigint
 ) RETURNS uuid
@@ -169,7 +169,7 @@ CREATE OR REPLACE FUNCTION mainstay.check_submit(field text, value text, form te
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF value !~ form OR length(value) > most THEN
-        RAISE EXCEPTION 'submit: % is no %, or longer than % characters', quote_literal(left(value, 100)), field, most
+        RAISE EXCEPTION 'submit: % is not a valid %, or longer than % characters', quote_literal(left(value, 100)), field, most
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END

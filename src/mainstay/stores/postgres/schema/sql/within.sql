@@ -1,7 +1,7 @@
--- What a user's own transaction needs besides: for jobs that are submitted within it.
+-- Functions for jobs that are submitted within a user's own transaction.
 
--- Count in a shard apart for the rest of the transaction: how long it stays open is not ours to say, and nobody who works
--- shall wait for it.
+-- Count in a separate shard for the rest of the transaction. It may stay open for long, and workers must not wait for
+-- it.
 CREATE OR REPLACE FUNCTION mainstay.count_apart() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
@@ -9,8 +9,8 @@ BEGIN
 END
 $$;
 
--- Have those who listen look at these queues once the transaction is committed; if it is not, they never hear of it. Every
--- process that listens hears it: who of them waits is not known before the commit.
+-- Notify all listeners of these queues when the transaction commits. Every listening process is notified, because it
+-- is not known before the commit which of them will wait.
 CREATE OR REPLACE FUNCTION mainstay.tell_at_commit(queues text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mainstay.model import Options
-from mainstay.stores.options_codec import OfOptions, OptionsCodec
+from mainstay.stores.row_codec import OfOptions, OptionsCodec
 
 CODEC: OptionsCodec[bytes] = OptionsCodec(msgspec.json.Encoder().encode, msgspec.json.Decoder(Options).decode)
 

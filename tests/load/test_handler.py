@@ -21,6 +21,7 @@ from mainstay.errors import InvalidInput
 from mainstay.load.handler import summary_of
 from mainstay.load.local_run import STORE, run_here
 from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import output_for
 from mainstay.load.stats.model import Summary
 from mainstay.load.stats.tally import from_json
@@ -307,8 +308,7 @@ async def test_a_run_in_this_process_is_a_job_too(
     submitted: list[str] = []
 
     job, summary = await run_here(
-        written(tmp_path, GET),
-        LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url),
+        PlannedRun(written(tmp_path, GET), LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url)),
         outputs=[output_for("json", "run.json")],
         on_submitted=submitted.append,
     )
@@ -351,7 +351,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
     # the store does not know it before a sweep; the recording does
     assert killed.startswith("shop lost, NOT TRUSTWORTHY\n  the recording has no end: requests, errors and iterations ")
     assert "\n  lost: the recording has " in killed
-    await run_here(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url))
+    await run_here(PlannedRun(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url)))
 
     async with App("sqlite:///.mainstay/load.db") as app:
         first, second = (await app.control.store.find(Query(oldest_first=True))).jobs
@@ -367,8 +367,10 @@ async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
     monkeypatch.chdir(tmp_path)
 
     job, summary = await run_here(
-        written(tmp_path, GET),
-        LoadOptions(duration="300ms", processes=1, thresholds=("requests < 1",), base_url=target.url),
+        PlannedRun(
+            written(tmp_path, GET),
+            LoadOptions(duration="300ms", processes=1, thresholds=("requests < 1",), base_url=target.url),
+        ),
     )
 
     assert (job.status, summary.verdict) == ("failed", "failed")
@@ -382,7 +384,8 @@ async def test_a_run_in_this_process_can_be_stopped(
     stop = asyncio.Event()
     running = asyncio.ensure_future(
         run_here(
-            written(tmp_path, SLOW), LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url), stop=stop
+            PlannedRun(written(tmp_path, SLOW), LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)),
+            stop=stop,
         )
     )
     await until_loaded(target, running)
@@ -400,7 +403,7 @@ async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_g
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MAINSTAY_HEARTBEAT", "50ms")
     options = LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)
-    running = asyncio.ensure_future(run_here(written(tmp_path, SLOW), options))
+    running = asyncio.ensure_future(run_here(PlannedRun(written(tmp_path, SLOW), options)))
     await until_loaded(target, running)
 
     async with App(STORE) as app:
@@ -423,8 +426,7 @@ async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_
     text = GET.replace('"/"', '"/?delay=1m"')
     running = asyncio.ensure_future(
         run_here(
-            written(tmp_path, text),
-            LoadOptions(duration="5m", processes=1, base_url=target.url),
+            PlannedRun(written(tmp_path, text), LoadOptions(duration="5m", processes=1, base_url=target.url)),
             on_submitted=submitted.append,
         )
     )
@@ -457,7 +459,7 @@ async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_su
     """
     options = LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)
     running = asyncio.ensure_future(
-        run_here(written(tmp_path, text), options, stop=stop, give_up=give_up, on_left=left.append)
+        run_here(PlannedRun(written(tmp_path, text), options), stop=stop, give_up=give_up, on_left=left.append)
     )
     await until(lambda: target.counts().under_way == 3, running)
     stop.set()
@@ -476,7 +478,9 @@ async def test_a_generator_that_is_killed_fails_the_job(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     running = asyncio.ensure_future(
-        run_here(written(tmp_path, SLOW), LoadOptions(vus=2, duration="5m", processes=2, base_url=target.url))
+        run_here(
+            PlannedRun(written(tmp_path, SLOW), LoadOptions(vus=2, duration="5m", processes=2, base_url=target.url))
+        )
     )
     await until_loaded(target, running)
     mine = [pid for pid, parent in generators().items() if parent == os.getpid()]
@@ -502,4 +506,4 @@ async def test_a_run_in_this_process_refuses_what_cannot_be_started(
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(InvalidInput, match="nowhere.invalid cannot be resolved"):
-        await run_here(written(tmp_path, GET), LoadOptions(base_url="http://nowhere.invalid"))
+        await run_here(PlannedRun(written(tmp_path, GET), LoadOptions(base_url="http://nowhere.invalid")))

@@ -12,7 +12,8 @@ import pytest
 from mainstay.clock import SystemClock
 from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import Moment, Window
 from mainstay.load.target import Target, TargetOptions
 from tests.load.trials import GET, ran, run_of, until, written
@@ -255,7 +256,7 @@ async def test_an_output_that_fails_does_not_fail_the_run(target: Target, tmp_pa
 
         async def stop(self, summary: object) -> None: ...
 
-    planned = Planned(written(tmp_path, GET), LoadOptions(duration="200ms", processes=1, base_url=target.url))
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(duration="200ms", processes=1, base_url=target.url))
     summary = await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Broken()]).run()
 
     assert summary.requests == target.counts().completed > 0
@@ -325,7 +326,7 @@ async def test_a_process_that_a_step_holds_up_has_its_users_all_the_same(tmp_pat
             if self.vu.number == 0 and self.vu.iteration == 0:
                 time.sleep(0.35)  # for three windows at least
     """
-    planned = Planned(written(tmp_path, text), LoadOptions(vus=4, duration="1s", processes=1))
+    planned = PlannedRun(written(tmp_path, text), LoadOptions(vus=4, duration="1s", processes=1))
     await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Watcher()]).run()
 
     assert [window.users for window in seen[:4]] == [4, 4, 4, 4]

@@ -14,7 +14,8 @@ from mainstay.clock import SystemClock
 from mainstay.errors import InvalidInput
 from mainstay.load.outputs import OutputLimits, Outputs
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import Header, Moment, Summary, Trust, Window
 from tests.load.trials import written
 
@@ -138,7 +139,7 @@ asyncio.run(main(sys.argv[1]))
 @pytest.mark.parametrize("at", ["start", "stop"])
 async def test_a_run_whose_output_hangs_comes_to_its_end_and_says_so(tmp_path: Path, at: str) -> None:
     test = written(tmp_path, "class Shop(Workflow):\n    iterations = 3\n    @step()\n    async def act(self): ...")
-    planned = Planned(test, LoadOptions(processes=1))
+    planned = PlannedRun(test, LoadOptions(processes=1))
     hangs = Told("hangs", at, "waits")
 
     run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[hangs], output_limits=HASTY)

@@ -15,8 +15,9 @@ import pytest
 from mainstay.clock import SystemClock
 from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import output_for
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import StepSummary, Summary
 from mainstay.load.stats.tally import from_json
 from mainstay.load.target import Target, TargetOptions
@@ -770,7 +771,7 @@ async def test_a_run_that_is_given_up_leaves_no_process_behind_and_complains_of_
     said: list[str] = []
     run = run_of(
         written(tmp_path, GET),
-        said=lambda _, line: said.append(line),
+        on_line=lambda _, line: said.append(line),
         vus=2,
         duration="1m",
         processes=2,
@@ -975,7 +976,7 @@ async def test_each_workflow_has_its_own_limit_for_its_calls(target: Target, tmp
 
 
 async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: Target, tmp_path: Path) -> None:
-    planned = Planned(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
     report = tmp_path / "run.json"
     run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[output_for("json", report)])
     task = asyncio.ensure_future(run.run())

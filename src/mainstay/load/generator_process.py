@@ -36,7 +36,7 @@ _TOLD = 3000
 _MOST_LINES = 4 * MOST_LINES
 _ENDLESS = "did not come to its end; does it wait for something that never comes?"
 
-Said: TypeAlias = Callable[[int, str], None]
+LineHandler: TypeAlias = Callable[[int, str], None]
 """takes a line that a process printed: its number, the line"""
 
 
@@ -77,11 +77,11 @@ class GeneratorLost(MainstayError):
 class Member:
     """One process and the line to it."""
 
-    def __init__(self, number: int, limits: Limits, on_said: Said, *, program: Sequence[str] = _PROGRAM) -> None:
+    def __init__(self, number: int, limits: Limits, on_line: LineHandler, *, program: Sequence[str] = _PROGRAM) -> None:
         self.number = number
         self._program = program
         self._limits = limits
-        self._words = Words(lambda line: on_said(number, line))
+        self._words = Words(lambda line: on_line(number, line))
         self._process: asyncio.subprocess.Process
         self._exited: asyncio.Future[int] | None = None
         """of the process; None before it is started"""

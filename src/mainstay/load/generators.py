@@ -13,9 +13,8 @@ from typing import Any, Self
 
 from ..errors import InvalidInput
 from .engine.messages import Begin, Give, GiveUp, Go, Over, Refused, Seen, SetUp, Stop, TearDown, ToGenerator, Values
-from .generator_process import GeneratorLost, Limits, Member, Said
-from .plan import LoadOptions
-from .sources import Source
+from .generator_process import GeneratorLost, Limits, LineHandler, Member
+from .planned_run import PlannedRun
 from .stats.model import Window
 from .stats.tally import merge_windows
 
@@ -33,12 +32,12 @@ class Fleet:
         processes: int,
         on_window: Callable[[Window], None],
         *,
-        on_said: Said = lambda _, __: None,
+        on_line: LineHandler = lambda _, __: None,
         limits: Limits | None = None,
     ) -> None:
-        """`on_said` takes what they print."""
+        """`on_line` takes what they print."""
         self._limits = limits or Limits()
-        self._members = [Member(number, self._limits, on_said) for number in range(processes)]
+        self._members = [Member(number, self._limits, on_line) for number in range(processes)]
         self._merger = Merger(processes, on_window)
         self._drain_s = 0.0
         self._given_up = False
@@ -65,15 +64,16 @@ class Fleet:
     def pids(self) -> list[int]:
         return [member.pid for member in self._members]
 
-    async def begin(self, name: str, source: Source, options: LoadOptions) -> None:
-        """Have all of them ready; raises `InvalidInput` with what the first that refuses says."""
+    async def begin(self, planned: PlannedRun) -> None:
+        """Have every process load the test; raises `InvalidInput` with the first refusal."""
         answers = await asyncio.gather(
             *(
                 member.ask(
                     Begin(
-                        name=name,
-                        source=source,
-                        options=options,
+                        name=planned.test.name,
+                        source=planned.test.source,
+                        options=planned.options,
+                        plan=planned.plan,
                         process=member.number,
                         processes=len(self._members),
                     ),

@@ -8,118 +8,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from ..clock import Clock
-from ..errors import InvalidInput
-from .blueprint import Blueprint, blueprint_of, check_states
+from .blueprint import Blueprint
 from .engine.messages import Told
-from .generator_process import Said
+from .generator_process import LineHandler
 from .generators import Fleet, GeneratorLost, Limits
 from .outputs import Output, OutputLimits, Outputs
-from .plan import LoadOptions, RunPlan, plan_of
-from .sources import LoadTest
+from .planned_run import PlannedRun
 from .stats.accounts import Ledger
-from .stats.grammar import Threshold
-from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
+from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
 from .stats.tally import Tally
-from .stats.thresholds import RUNNING, Judge, check, thresholds_of, verdict_of
+from .stats.thresholds import RUNNING, Judge, verdict_of
 from .stats.trust import TrustWatch
-from .workflow import slips_of
 
 log = logging.getLogger("mainstay.load")
-
-#: generator processes for each core, beyond which a run warns
-_CROWDED = 2
-
-
-class Planned:
-    """A test and what a submission says, checked: everything that can be known before a process is started."""
-
-    def __init__(self, test: LoadTest, options: LoadOptions) -> None:
-        self.test = test
-        self.options = options
-        self.plan: RunPlan = plan_of(test.workflows, options)
-        self.blueprints: dict[str, Blueprint] = {
-            name: blueprint_of(test.workflows[name]) for name in self.plan.workflows
-        }
-        check_states(self.blueprints)
-        self.thresholds: list[Threshold] = self._thresholds()
-        self.notes = [*slips_of({name: test.workflows[name] for name in self.plan.workflows}), *self.plan.notes]
-        """what of the test or of the submission has no effect, or hardly the one that was meant"""
-        self.processes = self._processes()
-        check(self.thresholds, self.header("", 0))
-
-    def _thresholds(self) -> list[Threshold]:
-        found: list[Threshold] = []
-        for name in self.plan.workflows:
-            given = self.test.workflows[name].thresholds
-            found += thresholds_of([given] if isinstance(given, str) else given)
-        found += thresholds_of(self.options.thresholds)
-        return list({str(one): one for one in found}.values())
-
-    def _processes(self) -> int:
-        """One for each core, and no more than there are users."""
-        given = self.options.processes
-        users = [one.most_users for one in self.plan.workflows.values()]
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        if given is not None:
-            if not 1 <= given <= 1024:
-                raise InvalidInput("processes", f"{given} is out of range; from 1 to 1024")
-            return self._useful(given, cores, sum(users))
-        return max(1, min(cores, max(users)))
-
-    def _useful(self, given: int, cores: int, users: int) -> int:
-        """Of a number of processes that was asked for, those that have something to do."""
-        found = max(1, min(given, users))
-        if found < given:
-            self.notes.append(f"{found} of {given} processes are started: there are no more users")
-        if found > _CROWDED * cores:
-            self.notes.append(
-                f"{found} generator processes share {cores} core{'' if cores == 1 else 's'}: they wait for each other, "
-                "and their times include that; use one for each core"
-            )
-        return found
-
-    def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:
-        workflows: list[dict[str, Any]] = []
-        for name, plan in self.plan.workflows.items():
-            steps = self.blueprints[name].steps.values()
-            cls = self.test.workflows[name]
-            workflows.append(
-                {
-                    "name": name,
-                    "model": plan.told,
-                    "open": plan.arrivals is not None,
-                    "vus": plan.most_users,
-                    "rate": None if plan.arrivals is None else plan.arrivals.highest,
-                    "duration_s": plan.duration_s,
-                    "iterations": plan.iterations,
-                    "after": list(cls.__depends__),
-                    "tags": dict(cls.tags),
-                    "steps": [
-                        {"name": one.name, "kind": one.kind, "after": list(one.after), "tags": one.tags}
-                        for one in steps
-                    ],
-                }
-            )
-        return Header(
-            run=run,
-            token=token,
-            name=self.test.name,
-            started_ms=started_ms,
-            version=version("mainstay"),
-            processes=self.processes,
-            duration_s=self.plan.duration_s,
-            workflows=workflows,
-            thresholds=[str(one) for one in self.thresholds],
-            tags=self.options.tags,
-        )
 
 
 class LoadRun:
@@ -128,26 +35,26 @@ class LoadRun:
 
     def __init__(
         self,
-        planned: Planned,
+        planned: PlannedRun,
         run_id: str,
         *,
         token: int = 0,
         clock: Clock,
         outputs: Sequence[Output] = (),
         stream: str = "",
-        said: Said | None = None,
+        on_line: LineHandler | None = None,
         limits: Limits | None = None,
         output_limits: OutputLimits | None = None,
     ) -> None:
-        """`stream`: where one of the outputs records it, for the others to tell. `said` takes what the steps print;
-        without it, the log does."""
+        """`stream`: where one of the outputs records the run, for reports to name. `on_line` takes the lines that steps
+        print; without it, they are logged."""
         self._planned = planned
         self._clock = clock
         self._stream = stream
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms, token=token)
         self._outputs = Outputs(outputs, output_limits)
-        self._said = said or _logged
+        self._on_line = on_line or _log_line
         self._limits = limits
         self._put_out = False
         """whether the outputs have begun"""
@@ -178,12 +85,12 @@ class LoadRun:
         """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
         planned = self._planned
         try:
-            async with Fleet(planned.processes, self._saw, on_said=self._said, limits=self._limits) as fleet:
+            async with Fleet(planned.processes, self._saw, on_line=self._on_line, limits=self._limits) as fleet:
                 self._fleet = fleet
                 if self._given_up:
                     fleet.give_up()
                 try:
-                    await fleet.begin(planned.test.name, planned.test.source, planned.options)
+                    await fleet.begin(planned)
                     # only now is it sure that there is anything to be put out
                     await self._outputs.start(self.header)
                     self._put_out = True
@@ -416,7 +323,7 @@ def _failure(told: Sequence[Told], asked: int | None) -> str:
     return f"{found}; users could not begin: {refusal}" if found and refusal else found
 
 
-def _logged(process: int, line: str) -> None:
+def _log_line(process: int, line: str) -> None:
     log.info("generator=%d said: %s", process, line)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from ...errors import CallFailed, InvalidInput, MainstayError
-from ..blueprint import Blueprint, blueprint_of, check_states
+from ..blueprint import Blueprint, blueprint_of
 from ..clients.network import Network, Timeouts, Tls
 from ..feeders import Feed, feed_of
-from ..plan import LoadOptions, RunPlan, WorkflowPlan, plan_of
+from ..plan import LoadOptions, RunPlan, WorkflowPlan
 from ..sources import found_in
 from ..stats.model import WINDOW_MS, StepStats, Window
 from . import preflight
@@ -128,9 +128,11 @@ class Generator:
                 # a clone, which the file made by a fork and left to run on: it shares what this loop waits on with the
                 # generator, and would take the events that are meant for that
                 os._exit(0)
-            self._plan = plan_of(test.workflows, options)
+            self._plan = begin.plan
+            if missing := [name for name in self._plan.workflows if name not in test.workflows]:
+                rule = f"has no workflow {missing[0]!r} any more: it changed after the run was planned"
+                raise InvalidInput(begin.name, f"{rule}; restart the worker")
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
-            check_states(self._blueprints)
             self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
             preflight.make_room(self._plan, self._blueprints, begin.processes)
             self._networks = {name: _network(options, plan) for name, plan in self._plan.workflows.items()}

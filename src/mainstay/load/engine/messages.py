@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..plan import LoadOptions
+from ..plan import LoadOptions, RunPlan
 from ..sources import Source
 from ..stats.accounts import Account
 from ..stats.model import Window
@@ -22,11 +22,13 @@ LAST_ONCE_S = 5.0
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):
-    """Load the test, plan it, prepare everything. Answered with `Ready` or `Refused`."""
+    """Load the test and prepare everything. Answered with `Ready` or `Refused`."""
 
     name: str
     source: Source
     options: LoadOptions
+    plan: RunPlan
+    """made by the collector: a generator only reads the methods of the classes, which cannot be sent"""
     process: int
     processes: int
 

@@ -26,7 +26,7 @@ from mainstay.load.report.files import output_for
 from mainstay.load.stats.model import Summary
 from mainstay.load.stats.tally import from_json
 from mainstay.load.stream import read_stream, remade
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from mainstay.model import Job
 from mainstay.stores import Query
 from tests.load.trials import GET, until, written
@@ -47,8 +47,8 @@ SLOW = GET.replace('"/"', '"/?delay=100ms"')
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target(TargetOptions(errors="10%", seed=1)) as found:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(errors="10%", seed=1)) as found:
         yield found
 
 
@@ -104,7 +104,7 @@ def summary_in(app: App, job: Job) -> Summary:
     return found
 
 
-async def until_loaded(target: Target, running: asyncio.Future[Any]) -> None:
+async def until_loaded(target: TargetServer, running: asyncio.Future[Any]) -> None:
     await until(lambda: target.counts().completed >= 5, running)
 
 
@@ -148,7 +148,7 @@ def started_by(pid: int) -> int:
         return 0
 
 
-async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, target: Target) -> None:
+async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, target: TargetServer) -> None:
     async with place.app(GET) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=3, duration="500ms", processes=2, base_url=target.url))
         place.worker()
@@ -164,7 +164,7 @@ async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, targ
     assert read_stream(summary.stream).header.run == job.id
 
 
-async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: Target) -> None:
+async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: TargetServer) -> None:
     async with place.app(GET) as app:
         options = LoadOptions(vus=3, duration="400ms", thresholds=("error rate < 1%",), base_url=target.url)
         handle = await app.submit_load("shop", options)
@@ -179,7 +179,7 @@ async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, tar
     assert (summary.verdict, summary.requests) == ("failed", target.counts().completed)
 
 
-async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: Place, target: Target) -> None:
+async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: Place, target: TargetServer) -> None:
     async with place.app(GET) as app:
         options = LoadOptions(vus=2, iterations=20, thresholds=("requests < 1",), base_url=target.url)
         handle = await app.submit_load("shop", options)
@@ -198,7 +198,7 @@ async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: 
         assert (recorded.header, recorded.requests, recorded.verdict) == (one.header, 20, "failed")
 
 
-async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: Place, target: Target) -> None:
+async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: Place, target: TargetServer) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         place.worker()
@@ -215,7 +215,7 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
     assert summary.ended.startswith("cancelled")
 
 
-async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: Target) -> None:
+async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: TargetServer) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="10s")
         place.worker()
@@ -250,7 +250,7 @@ async def test_what_is_bad_is_refused_when_it_is_submitted(place: Place) -> None
 
 
 async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_runs_it_again(
-    place: Place, target: Target
+    place: Place, target: TargetServer
 ) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
@@ -281,7 +281,7 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     assert job.crashes == 1
 
 
-async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: Place, target: Target) -> None:
+async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: Place, target: TargetServer) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
@@ -302,7 +302,7 @@ async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: P
 
 
 async def test_a_run_in_this_process_is_a_job_too(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     submitted: list[str] = []
@@ -320,7 +320,7 @@ async def test_a_run_in_this_process_is_a_job_too(
 
 
 async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_next(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     test = written(tmp_path, SLOW)
@@ -362,7 +362,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
 
 
 async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -378,7 +378,7 @@ async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
 
 
 async def test_a_run_in_this_process_can_be_stopped(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stop = asyncio.Event()
@@ -398,7 +398,7 @@ async def test_a_run_in_this_process_can_be_stopped(
 
 
 async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_good_order_and_warns_who_asked(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MAINSTAY_HEARTBEAT", "50ms")
@@ -419,7 +419,7 @@ async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_g
 
 
 async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_for_nobody(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     submitted: list[str] = []
@@ -442,7 +442,7 @@ async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_
 
 
 async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_summary(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stop, give_up, left = asyncio.Event(), asyncio.Event(), list[Summary]()
@@ -474,7 +474,7 @@ async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_su
 
 
 async def test_a_generator_that_is_killed_fails_the_job(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     running = asyncio.ensure_future(

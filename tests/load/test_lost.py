@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput
-from mainstay.load.generators import Fleet, GeneratorLost, Limits
+from mainstay.load.generators import GeneratorLost, Generators, Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import LoadTest
-from mainstay.load.target import Target
+from mainstay.load.target import TargetServer
 from tests.load.test_run import alive
 from tests.load.trials import GET, HEAD, run_of, told, until, written
 
@@ -112,7 +112,7 @@ async def test_a_test_that_leaves_while_it_is_loaded_is_refused(tmp_path: Path, 
 
 async def test_a_generator_that_is_killed_before_it_was_told_anything_is_told(tmp_path: Path) -> None:
     test = written(tmp_path, workflow())
-    async with no_longer_than(60), Fleet(2, print, limits=HASTY) as fleet:
+    async with no_longer_than(60), Generators(2, print, limits=HASTY) as fleet:
         os.kill(fleet.pids[1], signal.SIGKILL)
         with pytest.raises(GeneratorLost, match="generator 1 ended with signal 9"):
             await fleet.begin(PlannedRun(test, LoadOptions()))
@@ -161,12 +161,12 @@ async def test_a_generator_that_is_killed_while_it_drains_ends_the_run(tmp_path:
 
 
 async def test_a_generator_that_is_stopped_does_not_keep_the_others(tmp_path: Path) -> None:
-    async with Target() as target:
+    async with TargetServer() as target:
         run = run_of(written(tmp_path, GET), vus=4, duration="1h", processes=2, base_url=target.url, limits=HASTY)
         task = asyncio.ensure_future(run.run())
         await until(lambda: target.counts().completed >= 20, task)
-        assert run._fleet is not None
-        pids = run._fleet.pids
+        assert run._generators is not None
+        pids = run._generators.pids
         os.kill(pids[1], signal.SIGSTOP)
         async with no_longer_than(60):
             summary = await task

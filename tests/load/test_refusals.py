@@ -18,7 +18,7 @@ from mainstay.load.engine.preflight import make_room
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import load_file
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.trials import GET, ran, run_of, written
 
 SHOP = "class Shop(Workflow):\n    "
@@ -224,7 +224,7 @@ async def test_the_base_of_plain_paths_is_looked_at_too(tmp_path: Path, url: str
 
 @pytest.mark.slow
 async def test_a_bad_certificate_of_the_base_of_plain_paths_is_told(tmp_path: Path) -> None:
-    async with Target(TargetOptions(tls=True)) as target:
+    async with TargetServer(TargetOptions(tls=True)) as target:
         assert "certificate" in await refused(tmp_path, PLAIN, base_url=target.url)
         assert target.counts().begun == 0
 
@@ -241,7 +241,7 @@ async def test_a_connection_that_is_refused_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_bad_certificate_is_told_and_can_be_trusted(tmp_path: Path) -> None:
-    async with Target(TargetOptions(tls=True)) as target:
+    async with TargetServer(TargetOptions(tls=True)) as target:
         said = await refused(tmp_path, GET, base_url=target.url)
         assert "certificate" in said
         assert "name its authority with --ca, or switch verification off with --insecure" in said

@@ -15,15 +15,15 @@ import msgspec
 
 from ..clock import Clock
 from .blueprint import Blueprint
-from .engine.messages import Told
+from .engine.messages import WorkflowReport
 from .generator_process import LineHandler
-from .generators import Fleet, GeneratorLost, Limits
-from .outputs import Output, OutputLimits, Outputs
+from .generators import GeneratorLost, Generators, Limits
+from .outputs import Output, OutputLimits, RunOutputs
 from .planned_run import PlannedRun
-from .stats.accounts import Ledger
+from .stats.accounts import IterationLedger
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
-from .stats.tally import Tally
-from .stats.thresholds import RUNNING, Judge, verdict_of
+from .stats.tally import RunTally
+from .stats.thresholds import RUNNING, ThresholdJudge, verdict_of
 from .stats.trust import TrustWatch
 
 log = logging.getLogger("mainstay.load")
@@ -53,18 +53,18 @@ class LoadRun:
         self._stream = stream
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms, token=token)
-        self._outputs = Outputs(outputs, output_limits)
+        self._outputs = RunOutputs(outputs, output_limits)
         self._on_line = on_line or _log_line
         self._limits = limits
         self._put_out = False
         """whether the outputs have begun"""
-        self._tally = Tally(self.header)
-        self._judge = Judge(planned.thresholds, self.header)
+        self._tally = RunTally(self.header)
+        self._judge = ThresholdJudge(planned.thresholds, self.header)
         self._doubts = TrustWatch()
-        self._ledger = Ledger()
+        self._ledger = IterationLedger()
         self._cut = ""
         """why what a generator did last is not known, if that is so"""
-        self._fleet: Fleet | None = None
+        self._generators: Generators | None = None
         self._phase = "preparing"
         self._ended = ""
         self._given_up = False
@@ -85,23 +85,25 @@ class LoadRun:
         """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
         planned = self._planned
         try:
-            async with Fleet(planned.processes, self._saw, on_line=self._on_line, limits=self._limits) as fleet:
-                self._fleet = fleet
+            async with Generators(
+                planned.processes, self._saw, on_line=self._on_line, limits=self._limits
+            ) as generators:
+                self._generators = generators
                 if self._given_up:
-                    fleet.give_up()
+                    generators.give_up()
                 try:
-                    await fleet.begin(planned)
+                    await generators.begin(planned)
                     # only now is it sure that there is anything to be put out
                     await self._outputs.start(self.header)
                     self._put_out = True
-                    await self._layers(fleet)
+                    await self._layers(generators)
                 except GeneratorLost as error:
                     if not self._put_out and not self._given_up:
                         raise
                     # what it had sent is kept; the others are told to come to their end
                     if not self._given_up:
                         self._ended = f"failed: {error}"
-                    fleet.stop(hurry=True)
+                    generators.stop(hurry=True)
         except asyncio.CancelledError:
             # nobody waits any longer; what is known by now is put out all the same
             self._ended = self._ended or "cancelled: given up"
@@ -110,31 +112,31 @@ class LoadRun:
                 await self._finish()
             raise
         finally:
-            self._fleet = None
+            self._generators = None
             self._phase = "done"
         return await self._finish()
 
     def stop(self, why: str, *, hurry: bool = True) -> None:
         """Have it end early; what is under way is waited for."""
         self._ended = self._ended or why
-        if self._fleet is not None:
+        if self._generators is not None:
             self._phase = "draining"
-            self._fleet.stop(hurry=hurry)
+            self._generators.stop(hurry=hurry)
 
     def give_up(self) -> None:
         """Have a run that was stopped end at once: what is under way is aborted, and teardowns have little time."""
         self._given_up = True
-        if self._fleet is not None:
-            self._fleet.give_up()
+        if self._generators is not None:
+            self._generators.give_up()
 
     def kill(self) -> None:
         """Have a run that was given up end without its teardowns."""
-        if self._fleet is not None:
-            self._fleet.kill()
+        if self._generators is not None:
+            self._generators.kill()
 
     # layers -----------------------------------------------------------------------------------------
 
-    async def _layers(self, fleet: Fleet) -> None:
+    async def _layers(self, generators: Generators) -> None:
         planned = self._planned
         provided: dict[str, dict[str, Any]] = {}
         failed = self._failed
@@ -150,7 +152,7 @@ class LoadRun:
                 shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
                 set_up += workflows
                 calls = sum(len(planned.blueprints[name].setups) for name in workflows)
-                found = await fleet.set_up(workflows, shared, calls=calls)
+                found = await generators.set_up(workflows, shared, calls=calls)
                 for name, why in found.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
                 workflows = [name for name in workflows if name not in found.failed]
@@ -159,10 +161,10 @@ class LoadRun:
                 for name in workflows:
                     shared[name].update(found.values.get(name, {}))
                 self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
-                await self._go(fleet, workflows, shared, failed)
+                await self._go(generators, workflows, shared, failed)
                 providers = [name for name in workflows if name not in failed]
                 calls = sum(len(planned.blueprints[name].states) for name in providers)
-                given = await fleet.give(providers, calls=calls)
+                given = await generators.give(providers, calls=calls)
                 provided.update(given.values)
                 failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
         except asyncio.CancelledError:
@@ -173,15 +175,15 @@ class LoadRun:
             raise
         finally:
             if set_up:
-                await self._tear_down(fleet, set_up)
+                await self._tear_down(generators, set_up)
         for name, why in failed.items():
             if name not in self._skipped:
                 self._skipped[f"{name}{FAILED}"] = why
 
-    async def _tear_down(self, fleet: Fleet, workflows: Sequence[str]) -> None:
+    async def _tear_down(self, generators: Generators, workflows: Sequence[str]) -> None:
         calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)
         try:
-            torn = await fleet.tear_down(workflows, calls=calls)
+            torn = await generators.tear_down(workflows, calls=calls)
         except (GeneratorLost, asyncio.CancelledError):
             self._not_torn_down(workflows)
             raise
@@ -204,7 +206,7 @@ class LoadRun:
 
     async def _go(
         self,
-        fleet: Fleet,
+        generators: Generators,
         workflows: Sequence[str],
         shared: dict[str, dict[str, Any]],
         failed: dict[str, str],
@@ -213,7 +215,7 @@ class LoadRun:
         drain_s = max(plan.drain_s for plan in plans)
         lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
         try:
-            overs, lost = await fleet.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+            overs, lost = await generators.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
         except asyncio.CancelledError:
             self._cut = "the run was given up before its generators had reported all"
             raise
@@ -310,7 +312,7 @@ class LoadRun:
         )
 
 
-def _failure(told: Sequence[Told], asked: int | None) -> str:
+def _failure(told: Sequence[WorkflowReport], asked: int | None) -> str:
     """Why a workflow failed, from what all processes told of it; empty if it did not. `asked`: iterations, if a number
     of them was."""
     iterations, unmade = sum(one.iterations for one in told), sum(one.unmade for one in told)

@@ -1,4 +1,4 @@
-"""Windows added up: over processes, over time, or both. `Fold` is what `merge_windows` and `Tally` are made of."""
+"""Windows added up: over processes, over time, or both. `WindowSum` is what `merge_windows` and `Tally` are made of."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class _HealthSum:
         )
 
 
-class Fold:
+class WindowSum:
     """Adds windows up. `most`: how many kinds of a thing (statuses, errors, reasons) are told apart; None: all."""
 
     def __init__(self, most: int | None = None) -> None:

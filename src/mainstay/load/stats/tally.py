@@ -1,4 +1,4 @@
-"""From windows to the numbers of a run: `merge_windows` for a few of them, `Tally` for all.
+"""From windows to the numbers of a run: `merge_windows` for a few of them, `RunTally` for all.
 
 A tally keeps sums, never samples: its memory does not grow with the length of the run.
 """
@@ -26,11 +26,11 @@ from .model import (
     Window,
 )
 from .summary import by_number, metric_summary, per, step_summary, tag_summaries
-from .sums import Fold, error_rate
+from .sums import WindowSum, error_rate
 
 #: buckets of a second: what charts, thresholds and the recorded stream are made of
 SECOND = 1000 // WINDOW_MS
-#: how far back `Tally.recent` reaches
+#: how far back `RunTally.recent` reaches
 RECENT_S = 10
 #: stretches of a chart; a screen has few more dots to show them
 STRETCHES = 300
@@ -51,7 +51,7 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     aborted_received=0, sent_calls=0, answered_calls=0, resent_calls=0, unexpected=0, steps=[], checks=[], metrics=[],
     examples={}, health={})
     """
-    fold = Fold()
+    fold = WindowSum()
     for window in windows:
         fold.add(window)
     if fold.end < 0:
@@ -59,10 +59,10 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     return fold.window()
 
 
-class Tally:
+class RunTally:
     """A run so far. Takes the windows that are merged over all processes, in the order of their buckets.
 
-    >>> tally = Tally(Header(run="j1", name="shop", started_ms=0, version="1", processes=1, duration_s=1.0))
+    >>> tally = RunTally(Header(run="j1", name="shop", started_ms=0, version="1", processes=1, duration_s=1.0))
     >>> tally.add(Window(bucket=0, iterations=20, users=5))
     >>> summary = tally.summary(verdict="passed")
     >>> summary.iterations, summary.users, summary.requests
@@ -73,9 +73,9 @@ class Tally:
         self._header = header
         self._recent: deque[Window] = deque()
         self._origin = -1
-        self._second = Fold()
+        self._second = WindowSum()
         self._number = 0
-        self._total = Fold(most=KINDS)
+        self._total = WindowSum(most=KINDS)
         self._users = 0
         self._stretches: list[_Stretch] = []
         self._span = 1
@@ -173,7 +173,7 @@ class Tally:
         if self._second.end < 0:
             return
         window = self._second.window()
-        self._second = Fold()
+        self._second = WindowSum()
         self._total.add(window)
         added = _Stretch.of(window, self._number - self._number % self._span, self._origin)
         if self._stretches and self._stretches[-1].number == added.number:

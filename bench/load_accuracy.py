@@ -34,7 +34,8 @@ from rich.table import Table
 
 from mainstay.clock import SystemClock
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import LoadRun
 from mainstay.load.sources import LoadTest, load_file
 from mainstay.load.stats.model import Summary
 
@@ -118,7 +119,7 @@ def ranked(values: Sequence[float], share: float) -> float:
 
 
 async def run(test: LoadTest, **options: Any) -> Summary:
-    return await LoadRun(Planned(test, LoadOptions(**options)), "accuracy", clock=SystemClock()).run()
+    return await LoadRun(PlannedRun(test, LoadOptions(**options)), "accuracy", clock=SystemClock()).run()
 
 
 async def percentiles(test: LoadTest, processes: int, requests: int) -> list[Finding]:

@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from mainstay.load.cli.target_view import CountsLine
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.cli.conftest import Shell
 from tests.cli.terminal import Terminal
 
@@ -39,7 +39,7 @@ class Served:
         self._ready.wait()
 
     async def _serve(self, options: dict[str, Any]) -> None:
-        async with Target(TargetOptions(**options)) as self.target:
+        async with TargetServer(TargetOptions(**options)) as self.target:
             self._ready.set()
             await self._stop.wait()
 
@@ -50,14 +50,14 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
+def target() -> Iterator[TargetServer]:
     served = Served(tcp_port=0, udp_port=0)
     yield served.target
     served.close()
 
 
 @pytest.fixture(scope="module")
-def secure() -> Iterator[Target]:
+def secure() -> Iterator[TargetServer]:
     served = Served(tls=True)
     yield served.target
     served.close()
@@ -160,7 +160,7 @@ def test_on_a_terminal_a_line_follows_its_counts_and_ctrl_c_shows_them() -> None
         assert "0 requests over 0 connections: 0 answered, 0 abandoned" in terminal.shown
 
 
-def test_a_target_in_the_background_draws_no_line_over_the_prompt(target: Target) -> None:
+def test_a_target_in_the_background_draws_no_line_over_the_prompt(target: TargetServer) -> None:
     console, ours = Console(file=io.StringIO(), width=80), [True, False]
     line = CountsLine(console, ours=lambda: ours.pop(0))
     assert isinstance(console.file, io.StringIO)
@@ -205,7 +205,7 @@ def test_a_target_that_is_started_with_an_ampersand_leaves_the_prompt_alone() ->
     assert "under way" not in shown
 
 
-def test_a_port_in_use_is_named(shell: Shell, target: Target) -> None:
+def test_a_port_in_use_is_named(shell: Shell, target: TargetServer) -> None:
     done = shell.run("load", "target", "--port", str(target.port))
 
     assert done.exit_code == 2
@@ -234,7 +234,7 @@ def test_bad_input_of_a_target_is_refused_by_the_name_of_the_option(
 # ping ---------------------------------------------------------------------------------------------------
 
 
-def test_a_ping_shows_where_the_time_went(shell: Shell, target: Target) -> None:
+def test_a_ping_shows_where_the_time_went(shell: Shell, target: TargetServer) -> None:
     done = shell.run("load", "ping", f"{target.url}/?delay=30ms")
 
     lines = done.stdout.splitlines()
@@ -251,7 +251,7 @@ def test_a_ping_shows_where_the_time_went(shell: Shell, target: Target) -> None:
     assert sum(spent.values()) == pytest.approx(told["elapsed_s"])
 
 
-def test_a_ping_sends_what_it_is_told_and_shows_headers_and_body_if_asked(shell: Shell, target: Target) -> None:
+def test_a_ping_sends_what_it_is_told_and_shows_headers_and_body_if_asked(shell: Shell, target: TargetServer) -> None:
     words = ("load", "ping", f"{target.url}/echo", "-d", "hello", "-H", "X-Shop: north")
 
     told = json.loads(shell.json(*words, "--body")["body"])
@@ -264,7 +264,7 @@ def test_a_ping_sends_what_it_is_told_and_shows_headers_and_body_if_asked(shell:
 
 
 @pytest.mark.parametrize("option", ["ca", "cert", "key"])
-def test_a_ping_refuses_a_file_for_tls_that_is_not_there(shell: Shell, target: Target, option: str) -> None:
+def test_a_ping_refuses_a_file_for_tls_that_is_not_there(shell: Shell, target: TargetServer, option: str) -> None:
     done = shell.run("load", "ping", target.url, f"--{option}", "nofile.pem", columns=None)
 
     assert done.exit_code == 2
@@ -272,7 +272,7 @@ def test_a_ping_refuses_a_file_for_tls_that_is_not_there(shell: Shell, target: T
 
 
 def test_a_ping_that_gets_an_error_ends_with_one_and_one_without_an_answer_with_two(
-    shell: Shell, target: Target
+    shell: Shell, target: TargetServer
 ) -> None:
     assert shell.run("load", "ping", f"{target.url}/?status=404").exit_code == 1
     assert shell.run("load", "ping", f"{target.url}/?status=302").exit_code == 0
@@ -285,7 +285,7 @@ def test_a_ping_that_gets_an_error_ends_with_one_and_one_without_an_answer_with_
     assert json.loads(unknown.stdout)["error"]["code"] == "call_failed"
 
 
-def test_a_certificate_is_verified_unless_told_otherwise(shell: Shell, secure: Target) -> None:
+def test_a_certificate_is_verified_unless_told_otherwise(shell: Shell, secure: TargetServer) -> None:
     bad = shell.run("load", "ping", secure.url)
     fine = shell.json("load", "ping", secure.url, "--insecure")
     trusted = shell.run("load", "ping", secure.url, "--ca", secure.certificate)
@@ -296,7 +296,7 @@ def test_a_certificate_is_verified_unless_told_otherwise(shell: Shell, secure: T
     assert trusted.exit_code == 0
 
 
-def test_one_call_of_every_protocol(shell: Shell, target: Target) -> None:
+def test_one_call_of_every_protocol(shell: Shell, target: TargetServer) -> None:
     for url in (target.websocket_url, target.tcp_url, target.udp_url):
         told = shell.json("load", "ping", url, "--data", "hello", "--body")
         assert (told["ok"], told["body"]) == (True, "hello")

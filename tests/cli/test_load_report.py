@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.load.stats.tally import Tally, to_json
+from mainstay.load.stats.tally import RunTally, to_json
 from tests.cli.conftest import Shell
 from tests.cli.loading import header, moments
 
@@ -15,7 +15,7 @@ from tests.cli.loading import header, moments
 def kept(path: Path, *, slower: float = 1.0, failing: float = 0.0) -> str:
     """A summary as a run leaves it."""
     of = header("login", "browse")
-    tally = Tally(of)
+    tally = RunTally(of)
     told = list(moments(of, seconds=10, a_second=1000, failing=failing, slower=slower))
     for moment in told:
         tally.add(moment.window)

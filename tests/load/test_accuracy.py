@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.load.stats.model import Latency
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.trials import GET, ran, told, written
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ async def test_percentiles_are_within_the_error_of_a_bucket(
 
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_what_the_target_imposed_is_what_is_measured(tmp_path: Path, processes: int) -> None:
-    async with Target(TargetOptions(latency="bimodal 100ms 700ms 10%", seed=3)) as target:
+    async with TargetServer(TargetOptions(latency="bimodal 100ms 700ms 10%", seed=3)) as target:
         summary = await ran(written(tmp_path, GET), vus=20, iterations=200, processes=processes, base_url=target.url)
         taken = target.delays().taken
 

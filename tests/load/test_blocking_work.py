@@ -7,11 +7,11 @@ from concurrent.futures import Future
 
 import pytest
 
-from mainstay.load.blocking_work import Aside
+from mainstay.load.blocking_work import BackgroundThread
 
 
 def test_things_are_done_in_the_order_they_were_submitted() -> None:
-    aside, gate, done = Aside(), threading.Event(), list[int]()
+    aside, gate, done = BackgroundThread(), threading.Event(), list[int]()
 
     waits = aside.submit(gate.wait)
     futures: list[Future[None]] = [aside.submit(done.append, n) for n in range(50)]
@@ -23,7 +23,7 @@ def test_things_are_done_in_the_order_they_were_submitted() -> None:
 
 
 def test_what_is_raised_is_told_and_what_comes_after_is_done() -> None:
-    aside = Aside()
+    aside = BackgroundThread()
 
     with pytest.raises(ZeroDivisionError):
         aside.submit(divmod, 1, 0).result()
@@ -31,7 +31,7 @@ def test_what_is_raised_is_told_and_what_comes_after_is_done() -> None:
 
 
 def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
-    aside, gate, done = Aside(), threading.Event(), list[int]()
+    aside, gate, done = BackgroundThread(), threading.Event(), list[int]()
 
     aside.submit(gate.wait)
     cancelled, last = aside.submit(done.append, 1), aside.submit(done.append, 2)

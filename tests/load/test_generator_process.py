@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mainstay.load.engine.messages import Give, Seen, Values, framed
-from mainstay.load.generator_process import Member
+from mainstay.load.engine.messages import CollectProvided, Values, WindowReport, framed
+from mainstay.load.generator_process import GeneratorProcess
 from mainstay.load.generators import GeneratorLost, Limits
 from mainstay.load.stats.model import Window
 from tests.load.test_run import alive
@@ -24,7 +24,7 @@ from tests.load.test_run import alive
 #: what only passes when something is amiss
 HASTY = Limits(stopped_s=0.2, leave_s=0.5, tell_s=0.3, last_words_s=0.2, tick_s=0.05)
 PATIENT = Limits()
-ASK = Give(["Shop"])
+ASK = CollectProvided(["Shop"])
 HEAD = """
 import os, signal, socket, struct, subprocess, sys, time
 number = int(sys.argv[1])
@@ -46,9 +46,11 @@ class Line:
     def __init__(self, text: str, limits: Limits = HASTY) -> None:
         self.lines: list[tuple[int, str]] = []
         program = (sys.executable, "-S", "-c", f"{HEAD}\nANSWER = {ANSWER!r}\n{text}")
-        self.member = Member(3, limits, lambda number, line: self.lines.append((number, line)), program=program)
+        self.member = GeneratorProcess(
+            3, limits, lambda number, line: self.lines.append((number, line)), program=program
+        )
 
-    async def __aenter__(self) -> Member:
+    async def __aenter__(self) -> GeneratorProcess:
         await self.member.start()
         return self.member
 
@@ -62,7 +64,7 @@ async def lost(
     limits: Limits = HASTY,
     *,
     within_s: float = 60.0,
-    on_seen: Callable[[Seen], None] | None = None,
+    on_seen: Callable[[WindowReport], None] | None = None,
 ) -> str:
     """What is said of a process that does this."""
     async with Line(text, limits) as member:
@@ -140,7 +142,7 @@ async def test_a_process_that_says_nothing_while_nothing_is_due_has_its_time() -
 
 
 async def test_windows_without_end_do_not_put_off_the_end() -> None:
-    body = framed(Seen(Window(bucket=1)))[4:]
+    body = framed(WindowReport(Window(bucket=1)))[4:]
     said = await lost(f"while True: said({body!r}); time.sleep(0.01)", within_s=0.5, on_seen=lambda _: None)
 
     assert "did not come to its end" in said
@@ -190,10 +192,10 @@ async def test_megabytes_of_output_hold_nobody_up_and_are_bounded() -> None:
 
 
 async def test_a_parent_that_reads_late_has_missed_nothing() -> None:
-    body = framed(Seen(Window(bucket=1, examples={"e": "x" * 10_000})))[4:]
-    seen: list[Seen] = []
+    body = framed(WindowReport(Window(bucket=1, examples={"e": "x" * 10_000})))[4:]
+    seen: list[WindowReport] = []
 
-    def slow(window: Seen) -> None:
+    def slow(window: WindowReport) -> None:
         time.sleep(0.001)
         seen.append(window)
 
@@ -222,7 +224,7 @@ async def test_a_member_that_was_never_started_can_be_stopped() -> None:
 
 
 async def test_a_process_that_cannot_be_started_leaves_nothing_open() -> None:
-    member = Member(3, HASTY, lambda _, __: None, program=("/nowhere/python",))
+    member = GeneratorProcess(3, HASTY, lambda _, __: None, program=("/nowhere/python",))
     files = os.listdir("/proc/self/fd")
 
     with pytest.raises(FileNotFoundError):

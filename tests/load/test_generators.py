@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.generator import Buckets, as_data
-from mainstay.load.engine.messages import Ear, Go, Over, Seen, ToGenerator, framed
-from mainstay.load.generators import Fleet, Merger
+from mainstay.load.engine.messages import Go, MessageReader, ToGenerator, WindowReport, WorkflowsDone, framed
+from mainstay.load.generators import Generators, WindowMerger
 from mainstay.load.stats.model import WINDOW_MS, Window
 from tests.load.test_run import alive
 
@@ -21,7 +21,7 @@ class Sent:
 
     def __init__(self, processes: int) -> None:
         self.windows: list[Window] = []
-        self.merger = Merger(processes, self.windows.append)
+        self.merger = WindowMerger(processes, self.windows.append)
         self.merger.open(["Shop", "Blog"])
 
     @property
@@ -125,22 +125,22 @@ async def test_messages_arrive_as_they_were_sent_and_a_torn_one_ends_the_talk() 
     order = Go(workflows=["Größe"], shared={"Größe": {"token": b"x"}}, at=1.5, wall=2.5)
     reader.feed_data(framed(order) + framed(order)[:-1])
     reader.feed_eof()
-    ear = Ear(reader, ToGenerator)
+    ear = MessageReader(reader, ToGenerator)
 
-    assert await ear.hear() == order
-    assert await ear.hear() is None
+    assert await ear.read() == order
+    assert await ear.read() is None
 
 
 async def test_a_window_travels_whole() -> None:
     reader = asyncio.StreamReader()
-    reader.feed_data(framed(Seen(window(7, 3))))
+    reader.feed_data(framed(WindowReport(window(7, 3))))
 
-    assert await Ear(reader, Seen | Over).hear() == Seen(window(7, 3))
+    assert await MessageReader(reader, WindowReport | WorkflowsDone).read() == WindowReport(window(7, 3))
 
 
 async def test_a_fleet_that_is_given_up_while_it_starts_leaves_no_process() -> None:
-    fleet = Fleet(2, lambda _: None)
-    first, second = fleet._members
+    fleet = Generators(2, lambda _: None)
+    first, second = fleet._processes
     second.start = asyncio.Event().wait  # type: ignore[method-assign] # one that is never there
     entering = asyncio.ensure_future(fleet.__aenter__())
     while first._writer is None:

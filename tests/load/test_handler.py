@@ -21,11 +21,12 @@ from mainstay.errors import InvalidInput
 from mainstay.load.handler import summary_of
 from mainstay.load.local_run import STORE, run_here
 from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import output_for
 from mainstay.load.stats.model import Summary
 from mainstay.load.stats.tally import from_json
 from mainstay.load.stream import read_stream, remade
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from mainstay.model import Job
 from mainstay.stores import Query
 from tests.load.trials import GET, until, written
@@ -46,8 +47,8 @@ SLOW = GET.replace('"/"', '"/?delay=100ms"')
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target(TargetOptions(errors="10%", seed=1)) as found:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(errors="10%", seed=1)) as found:
         yield found
 
 
@@ -103,7 +104,7 @@ def summary_in(app: App, job: Job) -> Summary:
     return found
 
 
-async def until_loaded(target: Target, running: asyncio.Future[Any]) -> None:
+async def until_loaded(target: TargetServer, running: asyncio.Future[Any]) -> None:
     await until(lambda: target.counts().completed >= 5, running)
 
 
@@ -147,7 +148,7 @@ def started_by(pid: int) -> int:
         return 0
 
 
-async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, target: Target) -> None:
+async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, target: TargetServer) -> None:
     async with place.app(GET) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=3, duration="500ms", processes=2, base_url=target.url))
         place.worker()
@@ -163,7 +164,7 @@ async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, targ
     assert read_stream(summary.stream).header.run == job.id
 
 
-async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: Target) -> None:
+async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: TargetServer) -> None:
     async with place.app(GET) as app:
         options = LoadOptions(vus=3, duration="400ms", thresholds=("error rate < 1%",), base_url=target.url)
         handle = await app.submit_load("shop", options)
@@ -178,7 +179,7 @@ async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, tar
     assert (summary.verdict, summary.requests) == ("failed", target.counts().completed)
 
 
-async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: Place, target: Target) -> None:
+async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: Place, target: TargetServer) -> None:
     async with place.app(GET) as app:
         options = LoadOptions(vus=2, iterations=20, thresholds=("requests < 1",), base_url=target.url)
         handle = await app.submit_load("shop", options)
@@ -197,7 +198,7 @@ async def test_a_job_that_is_retried_keeps_the_recording_of_each_attempt(place: 
         assert (recorded.header, recorded.requests, recorded.verdict) == (one.header, 20, "failed")
 
 
-async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: Place, target: Target) -> None:
+async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: Place, target: TargetServer) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         place.worker()
@@ -214,7 +215,7 @@ async def test_a_job_that_is_cancelled_drains_and_keeps_what_it_measured(place: 
     assert summary.ended.startswith("cancelled")
 
 
-async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: Target) -> None:
+async def test_a_job_that_takes_too_long_is_ended_and_not_repeated(place: Place, target: TargetServer) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=2, duration="5m", base_url=target.url), timeout="10s")
         place.worker()
@@ -249,7 +250,7 @@ async def test_what_is_bad_is_refused_when_it_is_submitted(place: Place) -> None
 
 
 async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_runs_it_again(
-    place: Place, target: Target
+    place: Place, target: TargetServer
 ) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
@@ -280,7 +281,7 @@ async def test_a_worker_that_is_killed_takes_its_generators_along_and_nobody_run
     assert job.crashes == 1
 
 
-async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: Place, target: Target) -> None:
+async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: Place, target: TargetServer) -> None:
     async with place.app(SLOW) as app:
         handle = await app.submit_load("shop", LoadOptions(vus=4, duration="5m", processes=2, base_url=target.url))
         worker = place.worker()
@@ -301,14 +302,13 @@ async def test_a_run_whose_claim_was_lost_puts_no_more_load_on_anything(place: P
 
 
 async def test_a_run_in_this_process_is_a_job_too(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     submitted: list[str] = []
 
     job, summary = await run_here(
-        written(tmp_path, GET),
-        LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url),
+        PlannedRun(written(tmp_path, GET), LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url)),
         outputs=[output_for("json", "run.json")],
         on_submitted=submitted.append,
     )
@@ -320,7 +320,7 @@ async def test_a_run_in_this_process_is_a_job_too(
 
 
 async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_next(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     test = written(tmp_path, SLOW)
@@ -351,7 +351,7 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
     # the store does not know it before a sweep; the recording does
     assert killed.startswith("shop lost, NOT TRUSTWORTHY\n  the recording has no end: requests, errors and iterations ")
     assert "\n  lost: the recording has " in killed
-    await run_here(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url))
+    await run_here(PlannedRun(test, LoadOptions(vus=1, iterations=1, processes=1, base_url=target.url)))
 
     async with App("sqlite:///.mainstay/load.db") as app:
         first, second = (await app.control.store.find(Query(oldest_first=True))).jobs
@@ -362,13 +362,15 @@ async def test_a_run_that_was_killed_with_its_command_is_told_as_crashed_by_the_
 
 
 async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
     job, summary = await run_here(
-        written(tmp_path, GET),
-        LoadOptions(duration="300ms", processes=1, thresholds=("requests < 1",), base_url=target.url),
+        PlannedRun(
+            written(tmp_path, GET),
+            LoadOptions(duration="300ms", processes=1, thresholds=("requests < 1",), base_url=target.url),
+        ),
     )
 
     assert (job.status, summary.verdict) == ("failed", "failed")
@@ -376,13 +378,14 @@ async def test_a_run_in_this_process_that_fails_a_threshold_has_its_summary(
 
 
 async def test_a_run_in_this_process_can_be_stopped(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stop = asyncio.Event()
     running = asyncio.ensure_future(
         run_here(
-            written(tmp_path, SLOW), LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url), stop=stop
+            PlannedRun(written(tmp_path, SLOW), LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)),
+            stop=stop,
         )
     )
     await until_loaded(target, running)
@@ -395,12 +398,12 @@ async def test_a_run_in_this_process_can_be_stopped(
 
 
 async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_good_order_and_warns_who_asked(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MAINSTAY_HEARTBEAT", "50ms")
     options = LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)
-    running = asyncio.ensure_future(run_here(written(tmp_path, SLOW), options))
+    running = asyncio.ensure_future(run_here(PlannedRun(written(tmp_path, SLOW), options)))
     await until_loaded(target, running)
 
     async with App(STORE) as app:
@@ -416,15 +419,14 @@ async def test_a_run_in_this_process_that_is_drained_through_the_store_ends_in_g
 
 
 async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_for_nobody(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     submitted: list[str] = []
     text = GET.replace('"/"', '"/?delay=1m"')
     running = asyncio.ensure_future(
         run_here(
-            written(tmp_path, text),
-            LoadOptions(duration="5m", processes=1, base_url=target.url),
+            PlannedRun(written(tmp_path, text), LoadOptions(duration="5m", processes=1, base_url=target.url)),
             on_submitted=submitted.append,
         )
     )
@@ -440,7 +442,7 @@ async def test_a_run_in_this_process_that_is_given_up_is_cancelled_and_not_left_
 
 
 async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_summary(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     stop, give_up, left = asyncio.Event(), asyncio.Event(), list[Summary]()
@@ -457,7 +459,7 @@ async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_su
     """
     options = LoadOptions(vus=3, duration="5m", processes=1, base_url=target.url)
     running = asyncio.ensure_future(
-        run_here(written(tmp_path, text), options, stop=stop, give_up=give_up, on_left=left.append)
+        run_here(PlannedRun(written(tmp_path, text), options), stop=stop, give_up=give_up, on_left=left.append)
     )
     await until(lambda: target.counts().under_way == 3, running)
     stop.set()
@@ -472,11 +474,13 @@ async def test_a_run_in_this_process_that_is_left_after_it_was_given_up_has_a_su
 
 
 async def test_a_generator_that_is_killed_fails_the_job(
-    tmp_path: Path, target: Target, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, target: TargetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     running = asyncio.ensure_future(
-        run_here(written(tmp_path, SLOW), LoadOptions(vus=2, duration="5m", processes=2, base_url=target.url))
+        run_here(
+            PlannedRun(written(tmp_path, SLOW), LoadOptions(vus=2, duration="5m", processes=2, base_url=target.url))
+        )
     )
     await until_loaded(target, running)
     mine = [pid for pid, parent in generators().items() if parent == os.getpid()]
@@ -502,4 +506,4 @@ async def test_a_run_in_this_process_refuses_what_cannot_be_started(
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(InvalidInput, match="nowhere.invalid cannot be resolved"):
-        await run_here(written(tmp_path, GET), LoadOptions(base_url="http://nowhere.invalid"))
+        await run_here(PlannedRun(written(tmp_path, GET), LoadOptions(base_url="http://nowhere.invalid")))

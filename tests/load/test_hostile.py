@@ -12,17 +12,18 @@ import pytest
 from mainstay.clock import SystemClock
 from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import Moment, Window
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.trials import GET, ran, run_of, until, written
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target(TargetOptions(seed=1)) as found:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(seed=1)) as found:
         yield found
 
 
@@ -77,7 +78,7 @@ async def test_a_step_that_wants_to_leave_is_counted_and_the_user_goes_on(tmp_pa
 
 @pytest.mark.parametrize("model", [{"vus": 5}, {"rate": "50/s"}])
 async def test_users_that_cannot_start_end_the_run_with_the_reason(
-    target: Target, tmp_path: Path, model: dict[str, object]
+    target: TargetServer, tmp_path: Path, model: dict[str, object]
 ) -> None:
     text = GET + "\n    @on_start\n    async def come(self):\n        raise LookupError('no account')\n"
 
@@ -90,7 +91,7 @@ async def test_users_that_cannot_start_end_the_run_with_the_reason(
 
 
 async def test_arrivals_of_a_process_whose_users_cannot_start_are_not_blamed_on_the_generator(
-    target: Target, tmp_path: Path
+    target: TargetServer, tmp_path: Path
 ) -> None:
     hook = "\n    @on_start\n    async def come(self):\n        assert self.vu.process == 0, 'no account'\n"
 
@@ -102,7 +103,7 @@ async def test_arrivals_of_a_process_whose_users_cannot_start_are_not_blamed_on_
     assert not any("too many iterations" in one for one in summary.trust.reasons)
 
 
-async def test_iterations_that_users_could_not_begin_fail_the_run(target: Target, tmp_path: Path) -> None:
+async def test_iterations_that_users_could_not_begin_fail_the_run(target: TargetServer, tmp_path: Path) -> None:
     hook = "\n    @on_start\n    async def come(self):\n        assert self.vu.process == 0, 'no account'\n"
 
     summary = await ran(written(tmp_path, GET + hook), iterations=40, vus=4, processes=2, base_url=target.url)
@@ -112,7 +113,7 @@ async def test_iterations_that_users_could_not_begin_fail_the_run(target: Target
     assert (summary.ended, summary.verdict) == (f"failed: Shop: {why}", "failed")
 
 
-async def test_a_user_that_cannot_start_closes_what_it_had_opened(target: Target, tmp_path: Path) -> None:
+async def test_a_user_that_cannot_start_closes_what_it_had_opened(target: TargetServer, tmp_path: Path) -> None:
     text = GET + "\n    @on_start\n    async def come(self):\n        await self.client.http.get('/')\n        1 / 0\n"
     run = run_of(written(tmp_path, text), vus=4, duration="300ms", base_url=target.url)
     summary = await run.run()
@@ -130,14 +131,14 @@ async def test_an_on_stop_that_hangs_or_raises_keeps_nobody(tmp_path: Path) -> N
     assert summary.errors == {"on_stop SystemExit": 3}
 
 
-async def test_more_processes_than_users_is_no_problem(target: Target, tmp_path: Path) -> None:
+async def test_more_processes_than_users_is_no_problem(target: TargetServer, tmp_path: Path) -> None:
     summary = await ran(written(tmp_path, GET), vus=1, duration="300ms", processes=3, base_url=target.url)
 
     assert summary.requests == target.counts().completed > 0
     assert (summary.users, summary.ended) == (1, "finished")
 
 
-async def test_big_answers_are_counted_to_the_byte(target: Target, tmp_path: Path) -> None:
+async def test_big_answers_are_counted_to_the_byte(target: TargetServer, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?size=8MiB"'))
 
     summary = await ran(test, iterations=3, vus=2, base_url=target.url)
@@ -147,7 +148,7 @@ async def test_big_answers_are_counted_to_the_byte(target: Target, tmp_path: Pat
     assert summary.received == counts.sent > 3 * 8 * 1024 * 1024
 
 
-async def test_names_may_be_in_any_script(target: Target, tmp_path: Path) -> None:
+async def test_names_may_be_in_any_script(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Größe(Workflow):
         thresholds = ["p95 of 'größe' < 10s", "requests of {ä:ö} == 2", "counter zähler of {é:ñ} == 2"]
@@ -165,7 +166,7 @@ async def test_names_may_be_in_any_script(target: Target, tmp_path: Path) -> Non
     assert [(one.tag, one.value, one.requests) for one in summary.by_tag] == [("Stadt", "Köln", 2), ("ä", "ö", 2)]
 
 
-async def test_a_workflow_and_a_step_of_one_name_are_told_apart(target: Target, tmp_path: Path) -> None:
+async def test_a_workflow_and_a_step_of_one_name_are_told_apart(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class browse(Workflow):
         @step()
@@ -187,7 +188,7 @@ async def test_a_workflow_and_a_step_of_one_name_are_told_apart(target: Target, 
     assert summary.verdict == "passed", summary.thresholds
 
 
-async def test_each_iteration_can_be_a_new_visitor(target: Target, tmp_path: Path) -> None:
+async def test_each_iteration_can_be_a_new_visitor(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Shop(Workflow):
         new_session = True
@@ -205,7 +206,7 @@ async def test_each_iteration_can_be_a_new_visitor(target: Target, tmp_path: Pat
     assert target.counts().connections == 8 + 1
 
 
-async def test_think_time_and_pacing_are_kept_and_cut_short_at_the_end(target: Target, tmp_path: Path) -> None:
+async def test_think_time_and_pacing_are_kept_and_cut_short_at_the_end(target: TargetServer, tmp_path: Path) -> None:
     began = time.monotonic()
     paced = await ran(written(tmp_path, GET), vus=2, duration="500ms", pacing="100ms", base_url=target.url)
     thoughtful = await ran(written(tmp_path, GET), vus=2, duration="300ms", think="1h", base_url=target.url)
@@ -215,7 +216,7 @@ async def test_think_time_and_pacing_are_kept_and_cut_short_at_the_end(target: T
     assert time.monotonic() - began < 200
 
 
-async def test_users_come_and_go_in_stages(target: Target, tmp_path: Path) -> None:
+async def test_users_come_and_go_in_stages(target: TargetServer, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=5ms"'))
 
     summary = await ran(test, stages="300ms:20,700ms:20,300ms:0", processes=2, base_url=target.url)
@@ -226,13 +227,13 @@ async def test_users_come_and_go_in_stages(target: Target, tmp_path: Path) -> No
     assert summary.ended == "finished"
 
 
-async def test_a_rate_can_rise_in_stages(target: Target, tmp_path: Path) -> None:
+async def test_a_rate_can_rise_in_stages(target: TargetServer, tmp_path: Path) -> None:
     summary = await ran(written(tmp_path, GET), stages="500ms:100/s,500ms:100/s", processes=2, base_url=target.url)
 
     assert summary.arrivals == 75 == summary.requests + summary.dropped
 
 
-async def test_arrivals_by_chance_are_the_same_with_the_same_seed(target: Target, tmp_path: Path) -> None:
+async def test_arrivals_by_chance_are_the_same_with_the_same_seed(target: TargetServer, tmp_path: Path) -> None:
     def once(seed: int) -> object:
         return ran(
             written(tmp_path, GET), rate="100/s", arrivals="poisson", duration="500ms", seed=seed, base_url=target.url
@@ -244,7 +245,7 @@ async def test_arrivals_by_chance_are_the_same_with_the_same_seed(target: Target
     assert 20 < other < 90
 
 
-async def test_an_output_that_fails_does_not_fail_the_run(target: Target, tmp_path: Path) -> None:
+async def test_an_output_that_fails_does_not_fail_the_run(target: TargetServer, tmp_path: Path) -> None:
     class Broken:
         name = "broken"
 
@@ -255,7 +256,7 @@ async def test_an_output_that_fails_does_not_fail_the_run(target: Target, tmp_pa
 
         async def stop(self, summary: object) -> None: ...
 
-    planned = Planned(written(tmp_path, GET), LoadOptions(duration="200ms", processes=1, base_url=target.url))
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(duration="200ms", processes=1, base_url=target.url))
     summary = await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Broken()]).run()
 
     assert summary.requests == target.counts().completed > 0
@@ -325,13 +326,13 @@ async def test_a_process_that_a_step_holds_up_has_its_users_all_the_same(tmp_pat
             if self.vu.number == 0 and self.vu.iteration == 0:
                 time.sleep(0.35)  # for three windows at least
     """
-    planned = Planned(written(tmp_path, text), LoadOptions(vus=4, duration="1s", processes=1))
+    planned = PlannedRun(written(tmp_path, text), LoadOptions(vus=4, duration="1s", processes=1))
     await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Watcher()]).run()
 
     assert [window.users for window in seen[:4]] == [4, 4, 4, 4]
 
 
-async def test_a_step_that_blocks_the_process_makes_the_numbers_doubtful(target: Target, tmp_path: Path) -> None:
+async def test_a_step_that_blocks_the_process_makes_the_numbers_doubtful(target: TargetServer, tmp_path: Path) -> None:
     text = "import time\n" + GET.replace("return await", "time.sleep(0.3)\n        return await")
 
     summary = await ran(written(tmp_path, text), vus=3, duration="1500ms", base_url=target.url)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.load.target import Target
+from mainstay.load.target import TargetServer
 from tests.load.trials import ran, written
 
 pytestmark = pytest.mark.slow
@@ -53,13 +53,13 @@ class Shop(Workflow):
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target() as found:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer() as found:
         yield found
 
 
 @pytest.mark.parametrize("model", [{"vus": 40, "iterations": 400}, {"rate": "150/s", "duration": "1s"}])
-async def test_nothing_leaks_between_users(target: Target, tmp_path: Path, model: dict[str, object]) -> None:
+async def test_nothing_leaks_between_users(target: TargetServer, tmp_path: Path, model: dict[str, object]) -> None:
     test = written(tmp_path, "import json\n" + TOKENS)
 
     summary = await ran(test, processes=2, base_url=target.url, **model)

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput
-from mainstay.load.generators import Fleet, GeneratorLost, Limits
+from mainstay.load.generators import GeneratorLost, Generators, Limits
 from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import LoadTest
-from mainstay.load.target import Target
+from mainstay.load.target import TargetServer
 from tests.load.test_run import alive
 from tests.load.trials import GET, HEAD, run_of, told, until, written
 
@@ -82,7 +83,7 @@ async def test_a_generator_that_is_lost_while_it_loads_the_test_ends_the_run(
 
 async def test_what_is_forked_while_the_test_is_loaded_has_no_part_in_the_run(tmp_path: Path) -> None:
     lines: list[str] = []
-    run = run_of(changed(tmp_path, "os.fork()"), said=lambda _, line: lines.append(line))
+    run = run_of(changed(tmp_path, "os.fork()"), on_line=lambda _, line: lines.append(line))
 
     async with no_longer_than(60):
         summary = await run.run()
@@ -111,10 +112,10 @@ async def test_a_test_that_leaves_while_it_is_loaded_is_refused(tmp_path: Path, 
 
 async def test_a_generator_that_is_killed_before_it_was_told_anything_is_told(tmp_path: Path) -> None:
     test = written(tmp_path, workflow())
-    async with no_longer_than(60), Fleet(2, print, limits=HASTY) as fleet:
+    async with no_longer_than(60), Generators(2, print, limits=HASTY) as fleet:
         os.kill(fleet.pids[1], signal.SIGKILL)
         with pytest.raises(GeneratorLost, match="generator 1 ended with signal 9"):
-            await fleet.begin("shop", test.source, LoadOptions())
+            await fleet.begin(PlannedRun(test, LoadOptions()))
     assert not any(map(alive, fleet.pids))
 
 
@@ -160,12 +161,12 @@ async def test_a_generator_that_is_killed_while_it_drains_ends_the_run(tmp_path:
 
 
 async def test_a_generator_that_is_stopped_does_not_keep_the_others(tmp_path: Path) -> None:
-    async with Target() as target:
+    async with TargetServer() as target:
         run = run_of(written(tmp_path, GET), vus=4, duration="1h", processes=2, base_url=target.url, limits=HASTY)
         task = asyncio.ensure_future(run.run())
         await until(lambda: target.counts().completed >= 20, task)
-        assert run._fleet is not None
-        pids = run._fleet.pids
+        assert run._generators is not None
+        pids = run._generators.pids
         os.kill(pids[1], signal.SIGSTOP)
         async with no_longer_than(60):
             summary = await task
@@ -232,7 +233,7 @@ async def test_what_a_step_starts_can_be_terminated_though_its_generator_cannot(
     lines: list[str] = []
 
     async with no_longer_than(50):
-        summary = await run_of(written(tmp_path, text), said=lambda _, line: lines.append(line)).run()
+        summary = await run_of(written(tmp_path, text), on_line=lambda _, line: lines.append(line)).run()
 
     assert (summary.ended, lines) == ("finished", ["-15 -15"])
 
@@ -253,7 +254,7 @@ async def test_what_the_steps_print_is_passed_on_with_the_number_of_the_process(
             print("half", end="")
     """
     lines: list[tuple[int, str]] = []
-    run = run_of(written(tmp_path, text), processes=2, said=lambda number, line: lines.append((number, line)))
+    run = run_of(written(tmp_path, text), processes=2, on_line=lambda number, line: lines.append((number, line)))
 
     await run.run()
 
@@ -268,7 +269,7 @@ async def test_a_test_that_takes_the_streams_away_ends_as_any_other(tmp_path: Pa
     lines: list[str] = []
     test = written(tmp_path, workflow("sys.stdout = sys.stderr = None"))
 
-    summary = await run_of(test, said=lambda _, line: lines.append(line)).run()
+    summary = await run_of(test, on_line=lambda _, line: lines.append(line)).run()
 
     assert (summary.ended, lines) == ("finished", [])
 
@@ -276,7 +277,7 @@ async def test_a_test_that_takes_the_streams_away_ends_as_any_other(tmp_path: Pa
 async def test_a_print_for_each_iteration_is_bounded(tmp_path: Path) -> None:
     lines: list[str] = []
     run = run_of(
-        written(tmp_path, workflow("print('again')")), iterations=5000, said=lambda _, line: lines.append(line)
+        written(tmp_path, workflow("print('again')")), iterations=5000, on_line=lambda _, line: lines.append(line)
     )
 
     summary = await run.run()

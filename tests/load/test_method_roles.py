@@ -11,7 +11,7 @@ from mainstay.errors import InvalidInput
 from mainstay.load.blueprint import blueprint_of
 from mainstay.load.clients.http import HTTPResponse
 from mainstay.load.hooks import Check, Counter, Gauge, Metric, Rate, Trend, step
-from mainstay.load.method_roles import told_by
+from mainstay.load.method_roles import signature_of
 from mainstay.load.prepared import URL, Data
 from mainstay.load.results import CustomResult, Result
 from mainstay.load.workflow import Workflow
@@ -77,7 +77,7 @@ def returning(hint: Any) -> Any:
     ],
 )
 def test_the_kind_follows_from_the_annotation(hint: Any, kind: str, metric: str | None) -> None:
-    told = told_by(returning(hint), field="Shop.act")
+    told = signature_of(returning(hint), field="Shop.act")
 
     assert (told.kind, told.metric) == (kind, metric)
 
@@ -98,13 +98,13 @@ def test_the_kind_follows_from_the_annotation(hint: Any, kind: str, metric: str 
 )
 def test_an_annotation_that_would_count_for_nothing_is_refused(hint: Any) -> None:
     with pytest.raises(InvalidInput, match="is annotated to return"):
-        told_by(returning(hint), field="Shop.act")
+        signature_of(returning(hint), field="Shop.act")
 
 
 def test_a_step_without_an_annotation_is_an_action() -> None:
     async def act(self): ...  # type: ignore[no-untyped-def]
 
-    assert told_by(act, field="Shop.act").kind == "action"
+    assert signature_of(act, field="Shop.act").kind == "action"
 
 
 def test_prepared_arguments_are_found_in_unions_and_not_in_lists() -> None:

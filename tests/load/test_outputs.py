@@ -12,9 +12,10 @@ import pytest
 
 from mainstay.clock import SystemClock
 from mainstay.errors import InvalidInput
-from mainstay.load.outputs import OutputLimits, Outputs
+from mainstay.load.outputs import OutputLimits, RunOutputs
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import Header, Moment, Summary, Trust, Window
 from tests.load.trials import written
 
@@ -25,7 +26,7 @@ MOMENT = Moment(window=Window(bucket=0), elapsed_s=0.1, phase="running", trust=T
 HASTY = OutputLimits(start_s=0.0, stop_s=0.0, give_up_s=0.0)
 
 
-class Told:
+class WorkflowReport:
     """An output that notes what it is told, and does something else in one of its calls."""
 
     def __init__(self, name: str, at: str = "", act: object = None) -> None:
@@ -58,9 +59,9 @@ class Told:
                 self._act = ""  # the second time it heeds, so that the test comes to its end
 
 
-async def told(bad: Told, limits: OutputLimits | None = None) -> tuple[Told, list[tuple[str, str]]]:
-    good = Told("good")
-    outputs = Outputs([bad, good], limits)
+async def told(bad: WorkflowReport, limits: OutputLimits | None = None) -> tuple[WorkflowReport, list[tuple[str, str]]]:
+    good = WorkflowReport("good")
+    outputs = RunOutputs([bad, good], limits)
     await outputs.start(HEADER)
     outputs.add(MOMENT)
     await outputs.stop(SUMMARY)
@@ -81,7 +82,7 @@ async def told(bad: Told, limits: OutputLimits | None = None) -> tuple[Told, lis
 async def test_an_output_that_fails_gets_nothing_more_and_the_others_go_on(
     at: str, calls: list[str], act: object, limits: OutputLimits | None, says: str
 ) -> None:
-    bad = Told("bad", at, act)
+    bad = WorkflowReport("bad", at, act)
 
     good, outcomes = await told(bad, limits)
 
@@ -92,11 +93,11 @@ async def test_an_output_that_fails_gets_nothing_more_and_the_others_go_on(
 
 async def test_what_the_user_asked_for_wrongly_is_refused() -> None:
     with pytest.raises(InvalidInput, match="html: is a folder"):
-        await told(Told("bad", "start", InvalidInput("html", "is a folder")))
+        await told(WorkflowReport("bad", "start", InvalidInput("html", "is a folder")))
 
 
 async def test_whoever_stops_waiting_does_not_leave_a_call_behind() -> None:
-    task = asyncio.ensure_future(told(bad := Told("bad", "start", "waits")))
+    task = asyncio.ensure_future(told(bad := WorkflowReport("bad", "start", "waits")))
     while not bad.calls:
         await asyncio.sleep(0)
     task.cancel()
@@ -113,13 +114,13 @@ def test_a_pipe_that_nobody_reads_does_not_keep_the_program(tmp_path: Path, outp
     os.mkfifo(pipe := tmp_path / "run")
     program = f"""
 import asyncio, sys
-from mainstay.load.outputs import Outputs
+from mainstay.load.outputs import RunOutputs
 from mainstay.load.stream import StreamOutput
 from mainstay.load.report.files import output_for
 from tests.load.test_outputs import HASTY, HEADER, SUMMARY
 
 async def main(path):
-    outputs = Outputs([{output}], HASTY)
+    outputs = RunOutputs([{output}], HASTY)
     await outputs.start(HEADER)
     await outputs.stop(SUMMARY)
     print([one.error for one in outputs.outcomes()])
@@ -138,8 +139,8 @@ asyncio.run(main(sys.argv[1]))
 @pytest.mark.parametrize("at", ["start", "stop"])
 async def test_a_run_whose_output_hangs_comes_to_its_end_and_says_so(tmp_path: Path, at: str) -> None:
     test = written(tmp_path, "class Shop(Workflow):\n    iterations = 3\n    @step()\n    async def act(self): ...")
-    planned = Planned(test, LoadOptions(processes=1))
-    hangs = Told("hangs", at, "waits")
+    planned = PlannedRun(test, LoadOptions(processes=1))
+    hangs = WorkflowReport("hangs", at, "waits")
 
     run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[hangs], output_limits=HASTY)
     summary = await run.run()

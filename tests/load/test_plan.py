@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mainstay.errors import InvalidInput
 from mainstay.load.hooks import depends, step
 from mainstay.load.plan import LoadOptions, WorkflowPlan, plan_of
-from mainstay.load.run import Planned
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.workflow import Workflow
 from tests.load.trials import GET, written
 
@@ -244,7 +244,7 @@ def test_processes_that_have_nothing_to_do_are_not_started_and_a_crowd_of_them_i
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
 
-    planned = Planned(written(tmp_path, GET), LoadOptions(**options))
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(**options))
 
     assert planned.processes == processes
     assert [one for one in planned.notes if note in one] == planned.notes

@@ -16,9 +16,9 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.preflight import make_room
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import Planned
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import load_file
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.trials import GET, ran, run_of, written
 
 SHOP = "class Shop(Workflow):\n    "
@@ -224,7 +224,7 @@ async def test_the_base_of_plain_paths_is_looked_at_too(tmp_path: Path, url: str
 
 @pytest.mark.slow
 async def test_a_bad_certificate_of_the_base_of_plain_paths_is_told(tmp_path: Path) -> None:
-    async with Target(TargetOptions(tls=True)) as target:
+    async with TargetServer(TargetOptions(tls=True)) as target:
         assert "certificate" in await refused(tmp_path, PLAIN, base_url=target.url)
         assert target.counts().begun == 0
 
@@ -241,7 +241,7 @@ async def test_a_connection_that_is_refused_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_bad_certificate_is_told_and_can_be_trusted(tmp_path: Path) -> None:
-    async with Target(TargetOptions(tls=True)) as target:
+    async with TargetServer(TargetOptions(tls=True)) as target:
         said = await refused(tmp_path, GET, base_url=target.url)
         assert "certificate" in said
         assert "name its authority with --ca, or switch verification off with --insecure" in said
@@ -301,11 +301,11 @@ def test_too_few_open_files_are_refused_with_how_to_raise_them(tmp_path: Path) -
     assert "ulimit -n 564" in ended.stdout
 
 
-def overlapping(tmp_path: Path, **options: object) -> Planned:
+def overlapping(tmp_path: Path, **options: object) -> PlannedRun:
     """Three calls that wait for nothing, and what is made of them."""
     calls = [f"@step()\n    async def {name}(self, url: URL = '/') -> HTTPResponse: ..." for name in "abc"]
     checks = [f"@step('a', 'b', 'c')\n    async def {name}(self) -> Check: ..." for name in ("d", "e", "f", "g")]
-    return Planned(written(tmp_path, SHOP + "\n    ".join([*calls, *checks])), LoadOptions(**options))
+    return PlannedRun(written(tmp_path, SHOP + "\n    ".join([*calls, *checks])), LoadOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_each_place_that_a_user_calls_needs_an_open_file_of_its_own(
         f"@step{after!r}\n    async def {name}(self{f', url: URL = {url!r}' if url else ''}) -> HTTPResponse: ..."
         for name, after, url in steps
     ]
-    planned = Planned(written(tmp_path, SHOP + "\n    ".join(made)), LoadOptions(vus=100, base_url=base_url))
+    planned = PlannedRun(written(tmp_path, SHOP + "\n    ".join(made)), LoadOptions(vus=100, base_url=base_url))
     needed = 64 + 100 * each
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (needed, needed))
@@ -368,7 +368,7 @@ def test_each_place_that_a_user_calls_needs_an_open_file_of_its_own(
 def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-    planned = Planned(written(tmp_path, GET), LoadOptions(vus=300))
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(vus=300))
     try:
         make_room(planned.plan, planned.blueprints, 1)
         raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -15,19 +15,20 @@ import pytest
 from mainstay.clock import SystemClock
 from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import output_for
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import StepSummary, Summary
 from mainstay.load.stats.tally import from_json
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.trials import GET, ran, run_of, told, until, written
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target(TargetOptions(errors="10%", seed=1)) as found:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(errors="10%", seed=1)) as found:
         yield found
 
 
@@ -47,7 +48,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_counts_are_those_of_the_target(target: Target, tmp_path: Path, processes: int) -> None:
+async def test_counts_are_those_of_the_target(target: TargetServer, tmp_path: Path, processes: int) -> None:
     summary = await ran(written(tmp_path, GET), vus=6, duration="500ms", processes=processes, base_url=target.url)
 
     counts = target.counts()
@@ -61,7 +62,7 @@ async def test_counts_are_those_of_the_target(target: Target, tmp_path: Path, pr
 
 
 async def test_each_response_of_a_list_is_measured_and_a_base_url_of_the_run_is_that_of_its_steps(
-    target: Target, tmp_path: Path
+    target: TargetServer, tmp_path: Path
 ) -> None:
     text = """
     class Shop(Workflow):
@@ -124,7 +125,7 @@ async def test_calls_that_were_sent_again_and_messages_that_came_unasked_are_cou
 
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_a_run_that_is_stopped_waits_for_what_is_under_way(
-    target: Target, tmp_path: Path, processes: int
+    target: TargetServer, tmp_path: Path, processes: int
 ) -> None:
     run = run_of(
         written(tmp_path, GET.replace('"/"', '"/?delay=150ms"')),
@@ -144,7 +145,7 @@ async def test_a_run_that_is_stopped_waits_for_what_is_under_way(
     assert summary.verdict == "interrupted"
 
 
-async def test_with_too_short_a_drain_what_is_given_up_is_told(target: Target, tmp_path: Path) -> None:
+async def test_with_too_short_a_drain_what_is_given_up_is_told(target: TargetServer, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=10s"') + "    drain = '50ms'\n")
 
     summary = await ran(test, vus=5, duration="1s", base_url=target.url)
@@ -179,7 +180,7 @@ def adds_up(summary: Summary) -> bool:
 
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_iterations_that_the_drain_cuts_off_are_counted_and_make_the_numbers_doubtful(
-    target: Target, tmp_path: Path, processes: int
+    target: TargetServer, tmp_path: Path, processes: int
 ) -> None:
     test = written(tmp_path, SLOW_STEPS)
 
@@ -198,7 +199,7 @@ async def test_iterations_that_the_drain_cuts_off_are_counted_and_make_the_numbe
 @pytest.mark.parametrize("model", [{"rate": "100/s"}, {"vus": 5}])
 @pytest.mark.parametrize("gives_up", [False, True])
 async def test_iterations_that_a_stop_cuts_off_are_counted(
-    target: Target, tmp_path: Path, model: dict[str, Any], gives_up: bool
+    target: TargetServer, tmp_path: Path, model: dict[str, Any], gives_up: bool
 ) -> None:
     drain = "1h" if gives_up else "100ms"
     run = run_of(written(tmp_path, SLOW_STEPS), duration="1h", drain=drain, processes=2, base_url=target.url, **model)
@@ -216,7 +217,7 @@ async def test_iterations_that_a_stop_cuts_off_are_counted(
 
 
 async def test_users_that_cannot_begin_make_the_numbers_doubtful_in_a_closed_model_too(
-    target: Target, tmp_path: Path
+    target: TargetServer, tmp_path: Path
 ) -> None:
     text = """
     class Shop(Workflow):
@@ -246,7 +247,7 @@ async def test_requests_of_steps_that_raise_after_their_answer_are_in_the_number
             assert not slow, "the page is wrong"
             return answer
     """
-    async with Target(TargetOptions(seed=1)) as target:
+    async with TargetServer(TargetOptions(seed=1)) as target:
         summary = await ran(
             written(tmp_path, text), iterations=20, thresholds=("p95 < 50ms", "error rate < 30%"), base_url=target.url
         )
@@ -262,7 +263,7 @@ async def test_requests_of_steps_that_raise_after_their_answer_are_in_the_number
 
 @pytest.mark.parametrize("model", [{"rate": "20/s", "duration": "500ms"}, {"vus": 2, "iterations": 10}])
 async def test_a_threshold_of_the_rate_sees_the_rate_of_the_report(
-    target: Target, tmp_path: Path, model: dict[str, Any]
+    target: TargetServer, tmp_path: Path, model: dict[str, Any]
 ) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=300ms"'))
 
@@ -276,7 +277,7 @@ async def test_a_threshold_of_the_rate_sees_the_rate_of_the_report(
         assert summary.elapsed_s > summary.load_s
 
 
-async def test_no_drain_at_all_gives_up_at_once(target: Target, tmp_path: Path) -> None:
+async def test_no_drain_at_all_gives_up_at_once(target: TargetServer, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=20ms"'))
 
     summary = await ran(test, vus=5, duration="310ms", drain="0s", base_url=target.url)
@@ -288,7 +289,7 @@ async def test_no_drain_at_all_gives_up_at_once(target: Target, tmp_path: Path) 
 
 @pytest.mark.parametrize(("iterations", "vus", "processes"), [(1, 1, 2), (10, 3, 4), (100, 5, 2)])
 async def test_a_fixed_number_of_iterations_is_exact(
-    target: Target, tmp_path: Path, iterations: int, vus: int, processes: int
+    target: TargetServer, tmp_path: Path, iterations: int, vus: int, processes: int
 ) -> None:
     summary = await ran(
         written(tmp_path, GET), iterations=iterations, vus=vus, processes=processes, base_url=target.url
@@ -297,7 +298,7 @@ async def test_a_fixed_number_of_iterations_is_exact(
     assert summary.iterations == summary.requests == target.counts().completed == iterations
 
 
-async def test_iterations_shared_by_weight_are_exact(target: Target, tmp_path: Path) -> None:
+async def test_iterations_shared_by_weight_are_exact(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Often(Workflow):
         iterations, weight = 20, 3
@@ -316,7 +317,7 @@ async def test_iterations_shared_by_weight_are_exact(target: Target, tmp_path: P
     assert (step_of(summary, "a").requests, step_of(summary, "b").requests) == (15, 5)
 
 
-async def test_a_duration_shorter_than_a_call_has_that_call(target: Target, tmp_path: Path) -> None:
+async def test_a_duration_shorter_than_a_call_has_that_call(target: TargetServer, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=1200ms"'))
 
     summary = await ran(test, vus=2, duration="500ms", processes=2, base_url=target.url)
@@ -325,7 +326,9 @@ async def test_a_duration_shorter_than_a_call_has_that_call(target: Target, tmp_
     assert summary.elapsed_s > 1.1
 
 
-async def test_a_step_that_raises_without_a_call_is_an_error_and_no_request(target: Target, tmp_path: Path) -> None:
+async def test_a_step_that_raises_without_a_call_is_an_error_and_no_request(
+    target: TargetServer, tmp_path: Path
+) -> None:
     text = """
     class Shop(Workflow):
         iterations = 8
@@ -364,7 +367,7 @@ async def test_a_step_that_raises_without_a_call_is_an_error_and_no_request(targ
     assert all(one.passed for one in summary.thresholds), summary.thresholds
 
 
-async def test_a_check_or_a_metric_that_raises_counts_in_the_error_rate(target: Target, tmp_path: Path) -> None:
+async def test_a_check_or_a_metric_that_raises_counts_in_the_error_rate(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Shop(Workflow):
         iterations = 10
@@ -398,7 +401,7 @@ async def test_a_check_or_a_metric_that_raises_counts_in_the_error_rate(target: 
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_the_rate_of_an_open_model_is_kept(target: Target, tmp_path: Path, processes: int) -> None:
+async def test_the_rate_of_an_open_model_is_kept(target: TargetServer, tmp_path: Path, processes: int) -> None:
     summary = await ran(written(tmp_path, GET), rate="300/s", duration="2s", processes=processes, base_url=target.url)
 
     assert summary.arrivals == 600
@@ -408,7 +411,7 @@ async def test_the_rate_of_an_open_model_is_kept(target: Target, tmp_path: Path,
     assert summary.response.count == 600
 
 
-async def test_what_cannot_start_is_dropped_and_counted(target: Target, tmp_path: Path) -> None:
+async def test_what_cannot_start_is_dropped_and_counted(target: TargetServer, tmp_path: Path) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=200ms"'))
 
     summary = await ran(test, rate="50/s", duration="1s", max_in_flight=1, catch_up=False, base_url=target.url)
@@ -420,7 +423,9 @@ async def test_what_cannot_start_is_dropped_and_counted(target: Target, tmp_path
     assert not summary.trust.ok
 
 
-async def test_what_waits_to_be_caught_up_has_its_wait_in_its_response_time(target: Target, tmp_path: Path) -> None:
+async def test_what_waits_to_be_caught_up_has_its_wait_in_its_response_time(
+    target: TargetServer, tmp_path: Path
+) -> None:
     test = written(tmp_path, GET.replace('"/"', '"/?delay=100ms"'))
 
     summary = await ran(test, rate="20/s", duration="1s", max_in_flight=1, base_url=target.url)
@@ -434,7 +439,7 @@ async def test_what_waits_to_be_caught_up_has_its_wait_in_its_response_time(targ
 
 
 async def test_a_stall_of_the_target_shows_fully_in_response_time(tmp_path: Path) -> None:
-    async with Target() as target:
+    async with TargetServer() as target:
         run = run_of(written(tmp_path, GET), rate="100/s", duration="3s", max_in_flight=10, base_url=target.url)
         task = asyncio.ensure_future(run.run())
         await until(lambda: target.counts().completed >= 20, task)
@@ -496,7 +501,7 @@ def trial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_setup_and_teardown_are_done_once_and_users_come_and_go(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     summary = await ran(written(tmp_path, ONCE), vus=5, duration="300ms", processes=2, base_url=target.url)
 
@@ -507,7 +512,9 @@ async def test_setup_and_teardown_are_done_once_and_users_come_and_go(
     assert all(said.index(f"start {number}") < said.index(f"stop {number}") for number in range(5))
 
 
-async def test_users_of_an_open_model_come_and_go_as_well(target: Target, tmp_path: Path, trial_file: Path) -> None:
+async def test_users_of_an_open_model_come_and_go_as_well(
+    target: TargetServer, tmp_path: Path, trial_file: Path
+) -> None:
     await ran(written(tmp_path, ONCE), rate="50/s", duration="300ms", processes=2, base_url=target.url)
 
     said = Counter(line.split()[0] for line in told(trial_file))
@@ -516,7 +523,7 @@ async def test_users_of_an_open_model_come_and_go_as_well(target: Target, tmp_pa
 
 
 async def test_rows_are_dealt_out_over_processes_without_a_duplicate(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     text = """
     class Shop(Workflow):
@@ -536,7 +543,7 @@ async def test_rows_are_dealt_out_over_processes_without_a_duplicate(
 
 
 async def test_rows_that_can_be_gone_through_only_once_are_read_once(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     text = """
     class Shop(Workflow):
@@ -566,7 +573,7 @@ async def test_one_row_that_is_used_once_is_not_given_to_two_processes(tmp_path:
 
 
 async def test_what_a_workflow_provides_reaches_those_that_come_after_it(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     text = """
     class Login(Workflow):
@@ -608,7 +615,7 @@ async def test_what_a_workflow_provides_reaches_those_that_come_after_it(
 
 
 async def test_a_provider_that_fails_skips_what_depends_on_it_and_the_run_says_so(
-    target: Target, tmp_path: Path
+    target: TargetServer, tmp_path: Path
 ) -> None:
     text = """
     class Login(Workflow):
@@ -641,7 +648,7 @@ async def test_a_provider_that_fails_skips_what_depends_on_it_and_the_run_says_s
     assert "Other" not in summary.skipped
 
 
-async def test_a_setup_that_fails_keeps_its_workflow_from_running(target: Target, tmp_path: Path) -> None:
+async def test_a_setup_that_fails_keeps_its_workflow_from_running(target: TargetServer, tmp_path: Path) -> None:
     text = (
         GET
         + """
@@ -659,7 +666,7 @@ async def test_a_setup_that_fails_keeps_its_workflow_from_running(target: Target
     assert "make: SystemExit: no database" in summary.skipped["Shop"]
 
 
-async def test_users_are_divided_by_weight(target: Target, tmp_path: Path) -> None:
+async def test_users_are_divided_by_weight(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Often(Workflow):
         vus, weight, duration = 40, 3, "1s"
@@ -714,7 +721,7 @@ async def test_users_who_have_left_at_the_end_do_not_break_a_threshold(tmp_path:
     assert [(one.shown, one.passed) for one in summary.thresholds] == [("2", True)]
 
 
-async def test_a_threshold_ends_the_run_early(target: Target, tmp_path: Path) -> None:
+async def test_a_threshold_ends_the_run_early(target: TargetServer, tmp_path: Path) -> None:
     summary = await ran(
         written(tmp_path, GET),
         vus=2,
@@ -730,7 +737,7 @@ async def test_a_threshold_ends_the_run_early(target: Target, tmp_path: Path) ->
 
 @pytest.mark.parametrize("which", [0, 1])
 async def test_a_generator_that_is_killed_ends_the_run_which_says_so(
-    target: Target, tmp_path: Path, which: int, trial_file: Path
+    target: TargetServer, tmp_path: Path, which: int, trial_file: Path
 ) -> None:
     run = run_of(written(tmp_path, ONCE), vus=4, duration="5m", processes=2, base_url=target.url)
     task = asyncio.ensure_future(run.run())
@@ -747,11 +754,11 @@ async def test_a_generator_that_is_killed_ends_the_run_which_says_so(
 
 
 def run_pids(run: LoadRun) -> list[int]:
-    assert run._fleet is not None
-    return run._fleet.pids
+    assert run._generators is not None
+    return run._generators.pids
 
 
-async def test_no_process_is_left_behind(target: Target, tmp_path: Path) -> None:
+async def test_no_process_is_left_behind(target: TargetServer, tmp_path: Path) -> None:
     run = run_of(written(tmp_path, GET), vus=2, duration="300ms", processes=2, base_url=target.url)
     task = asyncio.ensure_future(run.run())
     await until(lambda: target.counts().completed, task)
@@ -765,12 +772,12 @@ async def test_no_process_is_left_behind(target: Target, tmp_path: Path) -> None
 
 
 async def test_a_run_that_is_given_up_leaves_no_process_behind_and_complains_of_nothing(
-    target: Target, tmp_path: Path
+    target: TargetServer, tmp_path: Path
 ) -> None:
     said: list[str] = []
     run = run_of(
         written(tmp_path, GET),
-        said=lambda _, line: said.append(line),
+        on_line=lambda _, line: said.append(line),
         vus=2,
         duration="1m",
         processes=2,
@@ -803,7 +810,7 @@ class Shop(Workflow):
 
 @pytest.mark.parametrize("model", [{"vus": 5}, {"rate": "50/s", "max_in_flight": 5}], ids=["closed", "open"])
 async def test_a_run_that_is_stopped_and_given_up_aborts_what_is_under_way_and_cleans_up(
-    target: Target, tmp_path: Path, trial_file: Path, model: dict[str, Any]
+    target: TargetServer, tmp_path: Path, trial_file: Path, model: dict[str, Any]
 ) -> None:
     test = written(tmp_path, LEAVING.format(takes_s=0))
     run = run_of(test, duration="1h", drain="1h", timeout="1h", processes=2, base_url=target.url, **model)
@@ -820,7 +827,7 @@ async def test_a_run_that_is_stopped_and_given_up_aborts_what_is_under_way_and_c
 
 
 async def test_a_teardown_that_is_under_way_when_the_run_is_given_up_has_little_time(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     test = written(tmp_path, LEAVING.format(takes_s=3600).replace("/?delay=1h", "/"))
     run = run_of(test, iterations=1, base_url=target.url)
@@ -836,7 +843,7 @@ async def test_a_teardown_that_is_under_way_when_the_run_is_given_up_has_little_
 
 
 async def test_a_run_that_is_killed_after_it_was_given_up_says_what_was_not_torn_down(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     run = run_of(written(tmp_path, LEAVING.format(takes_s=3600)), vus=3, duration="1h", base_url=target.url)
     task = asyncio.ensure_future(run.run())
@@ -895,7 +902,7 @@ async def test_a_run_that_is_given_up_while_it_loads_the_test_says_no_more_than_
     assert (summary.ended, summary.outputs) == ("interrupted", [])
 
 
-async def test_a_run_that_is_stopped_before_it_began_sends_nothing(target: Target, tmp_path: Path) -> None:
+async def test_a_run_that_is_stopped_before_it_began_sends_nothing(target: TargetServer, tmp_path: Path) -> None:
     run = run_of(written(tmp_path, GET), vus=2, duration="1m", base_url=target.url)
     run.stop("interrupted")
 
@@ -906,7 +913,7 @@ async def test_a_run_that_is_stopped_before_it_began_sends_nothing(target: Targe
 
 
 async def test_a_run_that_is_stopped_while_it_is_set_up_sends_nothing_and_cleans_up(
-    target: Target, tmp_path: Path, trial_file: Path
+    target: TargetServer, tmp_path: Path, trial_file: Path
 ) -> None:
     text = (
         GET
@@ -932,7 +939,7 @@ async def test_a_run_that_is_stopped_while_it_is_set_up_sends_nothing_and_cleans
     assert told(trial_file) == ["cleaned"]
 
 
-async def test_errors_of_a_kind_have_an_example_of_each_step(target: Target, tmp_path: Path) -> None:
+async def test_errors_of_a_kind_have_an_example_of_each_step(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Shop(Workflow):
         iterations = 3
@@ -949,7 +956,7 @@ async def test_errors_of_a_kind_have_an_example_of_each_step(target: Target, tmp
     assert all("closed the connection" in one.examples["closed"] for one in summary.steps)
 
 
-async def test_each_workflow_has_its_own_limit_for_its_calls(target: Target, tmp_path: Path) -> None:
+async def test_each_workflow_has_its_own_limit_for_its_calls(target: TargetServer, tmp_path: Path) -> None:
     text = """
     class Hasty(Workflow):
         timeout = "100ms"
@@ -974,8 +981,8 @@ async def test_each_workflow_has_its_own_limit_for_its_calls(target: Target, tmp
     assert (summary.sent_calls, summary.answered_calls) == (3, 2)
 
 
-async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: Target, tmp_path: Path) -> None:
-    planned = Planned(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
+async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: TargetServer, tmp_path: Path) -> None:
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
     report = tmp_path / "run.json"
     run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[output_for("json", report)])
     task = asyncio.ensure_future(run.run())

@@ -17,8 +17,8 @@ import zstandard
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.model import Health, Moment, Summary, Trust, Window
-from mainstay.load.stats.tally import Tally
-from mainstay.load.stats.thresholds import Judge, parse
+from mainstay.load.stats.tally import RunTally
+from mainstay.load.stats.thresholds import ThresholdJudge, parse
 from mainstay.load.stats.trust import TrustWatch
 from mainstay.load.stream import StreamOutput, read_stream, remade
 from tests.load.stats.made import header, step, window
@@ -45,7 +45,7 @@ def run(tenths: int = 34) -> list[Window]:
 async def recorded(path: Path, windows: Iterable[Window]) -> Summary:
     """Record them as a run does, and answer the summary it would have."""
     output, top = StreamOutput(path), header(thresholds=THRESHOLDS)
-    tally, judge, watch = Tally(top), Judge([parse(text) for text in THRESHOLDS]), TrustWatch()
+    tally, judge, watch = RunTally(top), ThresholdJudge([parse(text) for text in THRESHOLDS]), TrustWatch()
     await output.start(top)
     for one in windows:
         output.add(moment(one))
@@ -191,7 +191,7 @@ async def test_a_disk_that_fills_up_is_told_by_what_comes_next(tmp_path: Path) -
     with pytest.raises(OSError, match="No space left"):
         output.add(moment(windows[10]))
     with pytest.raises(OSError, match="No space left"):
-        await output.stop(Tally(header()).summary())
+        await output.stop(RunTally(header()).summary())
 
 
 async def test_a_file_that_is_removed_meanwhile_is_told_in_the_end(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_a_file_that_is_removed_meanwhile_is_told_in_the_end(tmp_path: Pat
     shutil.rmtree(folder)
 
     with pytest.raises(InvalidInput, match=r"run\.ndjson' was removed"):
-        await output.stop(Tally(header()).summary())
+        await output.stop(RunTally(header()).summary())
 
 
 async def test_adding_does_not_wait_for_the_file(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ async def test_adding_does_not_wait_for_the_file(tmp_path: Path) -> None:
         output.add(moment(one))
     assert not output._written.done()
     gate.set()
-    await output.stop(Tally(header()).summary())
+    await output.stop(RunTally(header()).summary())
     assert len(list(read_stream(output.path).windows())) == 3
 
 

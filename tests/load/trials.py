@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mainstay.clock import SystemClock
-from mainstay.load.generator_process import Said
+from mainstay.load.generator_process import LineHandler
 from mainstay.load.generators import Limits
 from mainstay.load.plan import LoadOptions
-from mainstay.load.run import LoadRun, Planned
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import LoadRun
 from mainstay.load.sources import LoadTest, load_file
 from mainstay.load.stats.model import Summary
 
@@ -40,10 +41,12 @@ def written(folder: Path, text: str, name: str = "shop.py") -> LoadTest:
     return load_file(file)
 
 
-def run_of(test: LoadTest, *, limits: Limits | None = None, said: Said | None = None, **options: Any) -> LoadRun:
+def run_of(
+    test: LoadTest, *, limits: Limits | None = None, on_line: LineHandler | None = None, **options: Any
+) -> LoadRun:
     """A run that has not begun."""
-    planned = Planned(test, LoadOptions(**{"processes": 1, **options}))
-    return LoadRun(planned, "run-1", clock=SystemClock(), limits=limits, said=said)
+    planned = PlannedRun(test, LoadOptions(**{"processes": 1, **options}))
+    return LoadRun(planned, "run-1", clock=SystemClock(), limits=limits, on_line=on_line)
 
 
 async def ran(test: LoadTest, **options: Any) -> Summary:

@@ -32,7 +32,7 @@ _AGAIN = (429, 502, 503, 504)
 class ResumableStream(Generic[T]):
     """One stream: what was seen last, and what to do when it breaks."""
 
-    def __init__(self, core: Core, path: str, read: Callable[[events.Event], T | None]) -> None:
+    def __init__(self, core: Core, path: str, read: Callable[[events.ServerSentEvent], T | None]) -> None:
         self.path = path
         self.over = False
         """nothing more will come"""
@@ -92,7 +92,7 @@ class ResumableStream(Generic[T]):
 def job_stream(core: Core, job_id: str, *, payload: bool) -> ResumableStream[JobMessage]:
     """All that happens to a job, from its first event on."""
 
-    def read(event: events.Event) -> JobMessage | None:
+    def read(event: events.ServerSentEvent) -> JobMessage | None:
         kind = _MESSAGES.get(event.event)
         found: JobMessage | None = None if kind is None else read_as(event.data, kind)
         return found
@@ -111,8 +111,8 @@ def list_stream(core: Core, filters: JobFilters, *, limit: int, oldest_first: bo
     return ResumableStream(core, with_query("/jobs/stream", query), _reading("page", ListMessage))
 
 
-def _reading(name: str, into: type[T]) -> Callable[[events.Event], T | None]:
-    def read(event: events.Event) -> T | None:
+def _reading(name: str, into: type[T]) -> Callable[[events.ServerSentEvent], T | None]:
+    def read(event: events.ServerSentEvent) -> T | None:
         return read_as(event.data, into) if event.event == name else None
 
     return read

@@ -42,7 +42,7 @@ class LoadMethods(AppMethods):
         options are those of every submit. The result is a `Summary`; a run that does not keep a threshold fails."""
         from .plan import LoadOptions  # noqa: PLC0415 - an extra
 
-        return await self.loads.submit(test, load or LoadOptions(), dict(options))
+        return await self.loads.submit(self.loads.plan(test, load or LoadOptions()), options)
 
     def submit_load_sync(
         self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]

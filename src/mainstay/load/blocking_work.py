@@ -13,12 +13,12 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Aside:
+class BackgroundThread:
     """Does one thing after another in a thread, which nobody waits for when the program ends.
 
     An executor's thread would be waited for: a pipe that nobody reads would keep a program whose run is long over.
 
-    >>> Aside().submit(sum, [1, 2]).result()
+    >>> BackgroundThread().submit(sum, [1, 2]).result()
     3
     """
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from .graph import Graph
-from .method_roles import StepKind, members_of, state_direction, told_by
+from .method_roles import StepKind, members_of, signature_of, state_direction
 from .prepared import URL, Prepared
 from .stats.model import MetricType
 from .workflow import Workflow
@@ -102,7 +102,7 @@ def _check_made(workflow: type[Workflow]) -> None:
 def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
     field = f"{workflow.__name__}.{name}"
     mark = workflow.__marks__[name]
-    told = told_by(getattr(workflow, name), field=field)
+    told = signature_of(getattr(workflow, name), field=field)
     prepared: dict[str, Prepared] = {}
     taken: list[str] = []
     for argument, parameter in told.parameters.items():

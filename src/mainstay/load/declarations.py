@@ -22,6 +22,7 @@ from ..worker.state_folder import state_folder
 
 if TYPE_CHECKING:
     from .plan import LoadOptions
+    from .planned_run import PlannedRun
     from .sources import LoadTest
     from .stats.model import Summary
     from .workflow import Workflow
@@ -68,36 +69,42 @@ class Loads(Declarations):
     def queues(self) -> set[str]:
         return set(self.queues_of.values())
 
-    async def submit(self, test: LoadTest | str, options: LoadOptions, given: dict[str, Any]) -> Handle[Summary]:
-        """Check everything that can be known now; then the job."""
-        request = self.request(test, options, given)
-        return self.handle(request.name, await (await self._client.open()).jobs.submit_request(request))
-
-    def request(self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]) -> JobRequest:
-        """What control is given: checked, seen by the hooks of the app, and sealed."""
-        client = self._client
-        name, payload, asked = self.job(test, options, given)
-        if client.before_submit:
-            draft = Draft(name=name, arguments=msgspec.to_builtins(options), options=asked)
-            asked = drafted(client.before_submit, draft).options
-        plan = client.reader.read(asked)
-        return JobRequest(name, msgspec.Raw(client.sealer.seal(payload)), plan, content=payload)
-
-    def job(
-        self, test: LoadTest | str, options: LoadOptions, given: Mapping[str, Any]
-    ) -> tuple[str, bytes, dict[str, Any]]:
-        """The name, the payload and the options of a run's job, checked."""
-        from .handler import KIND, limits_of  # noqa: PLC0415 - an extra
-        from .run import Planned  # noqa: PLC0415 - an extra
+    def plan(self, test: LoadTest | str, options: LoadOptions) -> PlannedRun:
+        """Plan a run of a declared test; raises `InvalidInput` for everything that can be known to fail."""
+        from .planned_run import PlannedRun  # noqa: PLC0415 - an extra
 
         name = test if isinstance(test, str) else test.name
-        known = self.tests.get(name)
-        if known is None:
+        declared = self.tests.get(name)
+        if declared is None:
             rule = f"{name!r} is not a load test of this app; it has {', '.join(self.tests) or 'none'}"
             raise InvalidInput("load", f"{rule}. Declare it with app.load(...)")
-        planned = Planned(known, options)
-        asked = {"queue": self.queues_of[name], **limits_of(planned), **given, "kind": KIND}
-        return name, msgspec.msgpack.encode(options), asked
+        return PlannedRun(declared, options)
+
+    async def submit(self, planned: PlannedRun, options: Mapping[str, Any]) -> Handle[Summary]:
+        """Submit a planned run. `options` are those of the job."""
+        request = self.request(planned, options)
+        return self.handle(request.name, await (await self._client.open()).jobs.submit_request(request))
+
+    def request(self, planned: PlannedRun, options: Mapping[str, Any]) -> JobRequest:
+        """The request for control, after the hooks of the app."""
+        client = self._client
+        job = self._job(planned, options)
+        job_options = job.options
+        if client.before_submit:
+            draft = Draft(name=job.name, arguments=msgspec.to_builtins(planned.options), options=job_options)
+            job_options = drafted(client.before_submit, draft).options
+        plan = client.reader.read(job_options)
+        return JobRequest(job.name, msgspec.Raw(client.sealer.seal(job.payload)), plan, content=job.payload)
+
+    def _job(self, planned: PlannedRun, options: Mapping[str, Any]) -> ScheduledJob:
+        from .handler import KIND, limits_of  # noqa: PLC0415 - an extra
+
+        name = planned.test.name
+        return ScheduledJob(
+            name=name,
+            payload=msgspec.msgpack.encode(planned.options),
+            options={"queue": self.queues_of[name], **limits_of(planned), **options, "kind": KIND},
+        )
 
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
         del name
@@ -115,8 +122,7 @@ class Loads(Declarations):
             what = LoadJob(what, LoadOptions())
         if not isinstance(what, LoadJob):
             return None
-        name, payload, options = self.job(what.test, what.options, {})
-        return ScheduledJob(name=name, payload=payload, options=options)
+        return self._job(self.plan(what.test, what.options), {})
 
     def handle(self, name: str, made: Submitted) -> Handle[Summary]:
         """A run that was submitted."""

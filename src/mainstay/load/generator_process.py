@@ -21,8 +21,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import MainstayError
-from .engine.messages import LAST_ONCE_S, ONCE_S, Ear, FromGenerator, Quit, Seen, ToGenerator, framed
-from .engine.said import MOST_LINES, Sieve
+from .engine.line_limiter import MOST_LINES, LineLimiter
+from .engine.messages import LAST_ONCE_S, ONCE_S, FromGenerator, MessageReader, Quit, ToGenerator, WindowReport, framed
 
 log = logging.getLogger("mainstay.load")
 
@@ -36,7 +36,7 @@ _TOLD = 3000
 _MOST_LINES = 4 * MOST_LINES
 _ENDLESS = "did not come to its end; does it wait for something that never comes?"
 
-Said: TypeAlias = Callable[[int, str], None]
+LineHandler: TypeAlias = Callable[[int, str], None]
 """takes a line that a process printed: its number, the line"""
 
 
@@ -74,19 +74,19 @@ class GeneratorLost(MainstayError):
     retryable = False
 
 
-class Member:
+class GeneratorProcess:
     """One process and the line to it."""
 
-    def __init__(self, number: int, limits: Limits, on_said: Said, *, program: Sequence[str] = _PROGRAM) -> None:
+    def __init__(self, number: int, limits: Limits, on_line: LineHandler, *, program: Sequence[str] = _PROGRAM) -> None:
         self.number = number
         self._program = program
         self._limits = limits
-        self._words = Words(lambda line: on_said(number, line))
+        self._words = PrintedLines(lambda line: on_line(number, line))
         self._process: asyncio.subprocess.Process
         self._exited: asyncio.Future[int] | None = None
         """of the process; None before it is started"""
         self._writer: asyncio.StreamWriter | None = None
-        self._ear: Ear
+        self._reader: MessageReader
         self._doing = "starting"
         self._left_s = math.inf
         """until the answer that is waited for is overdue"""
@@ -119,7 +119,7 @@ class Member:
             theirs.close()
             os.close(writing)
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
-        self._ear = Ear(reader, FromGenerator)
+        self._reader = MessageReader(reader, FromGenerator)
 
     def say(self, message: ToGenerator) -> None:
         if self._writer is not None:
@@ -132,7 +132,7 @@ class Member:
         doing: str,
         *,
         within_s: float,
-        on_seen: Callable[[Seen], None] | None = None,
+        on_seen: Callable[[WindowReport], None] | None = None,
     ) -> FromGenerator:
         """Say something and wait for the answer; windows come before it, if somebody takes them. `doing`: what it
         does meanwhile, for who is told that it was lost."""
@@ -143,7 +143,7 @@ class Member:
         self.say(message)
         while True:
             heard = await self._heard(windows_due=on_seen is not None)
-            if not isinstance(heard, Seen):
+            if not isinstance(heard, WindowReport):
                 return heard
             if self._left_s <= 0:
                 raise await self._gave_up(_ENDLESS)
@@ -155,7 +155,7 @@ class Member:
         self._left_s = min(self._left_s, within_s)
 
     async def _heard(self, *, windows_due: bool) -> FromGenerator:
-        hearing: asyncio.Future[Any] = asyncio.ensure_future(self._ear.hear())
+        hearing: asyncio.Future[Any] = asyncio.ensure_future(self._reader.read())
         try:
             await self._wait_for(hearing, windows_due=windows_due)
             heard: FromGenerator | None = hearing.result() if hearing.done() else None
@@ -252,12 +252,12 @@ class Member:
             self._words.close()
 
 
-class Words(asyncio.Protocol):
+class PrintedLines(asyncio.Protocol):
     """What a process prints: passed on line by line, within bounds; the last lines are kept in any case."""
 
     def __init__(self, pass_on: Callable[[str], None]) -> None:
         self._pass_on = pass_on
-        self._sieve = Sieve(self._line, most=_MOST_LINES)
+        self._sieve = LineLimiter(self._line, most=_MOST_LINES)
         self._last: deque[bytes] = deque(maxlen=_KEPT_LINES)
         self._rest = b""
         self._ended = asyncio.Event()

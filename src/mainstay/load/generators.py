@@ -12,34 +12,46 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from ..errors import InvalidInput
-from .engine.messages import Begin, Give, GiveUp, Go, Over, Refused, Seen, SetUp, Stop, TearDown, ToGenerator, Values
-from .generator_process import GeneratorLost, Limits, Member, Said
-from .plan import LoadOptions
-from .sources import Source
+from .engine.messages import (
+    Begin,
+    BeginRefused,
+    CollectProvided,
+    GiveUp,
+    Go,
+    SetUp,
+    StopRun,
+    TearDown,
+    ToGenerator,
+    Values,
+    WindowReport,
+    WorkflowsDone,
+)
+from .generator_process import GeneratorLost, GeneratorProcess, Limits, LineHandler
+from .planned_run import PlannedRun
 from .stats.model import Window
 from .stats.tally import merge_windows
 
-__all__ = ["Fleet", "GeneratorLost", "Limits", "Merger"]
+__all__ = ["GeneratorLost", "Generators", "Limits", "WindowMerger"]
 
 #: between the order to go and the start: all processes must have heard it
 _AHEAD_S = 0.2
 
 
-class Fleet:
-    """Some generator processes. `async with Fleet(...)`, then `begin`, then the rest in order."""
+class Generators:
+    """Some generator processes. `async with Generators(...)`, then `begin`, then the rest in order."""
 
     def __init__(
         self,
         processes: int,
         on_window: Callable[[Window], None],
         *,
-        on_said: Said = lambda _, __: None,
+        on_line: LineHandler = lambda _, __: None,
         limits: Limits | None = None,
     ) -> None:
-        """`on_said` takes what they print."""
+        """`on_line` takes what they print."""
         self._limits = limits or Limits()
-        self._members = [Member(number, self._limits, on_said) for number in range(processes)]
-        self._merger = Merger(processes, on_window)
+        self._processes = [GeneratorProcess(number, self._limits, on_line) for number in range(processes)]
+        self._merger = WindowMerger(processes, on_window)
         self._drain_s = 0.0
         self._given_up = False
         self._let_go_s = self._limits.let_go_s
@@ -48,7 +60,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         # all of them, also if one cannot be: what is still being started could not be ended
         try:
-            started = await asyncio.gather(*(member.start() for member in self._members), return_exceptions=True)
+            started = await asyncio.gather(*(process.start() for process in self._processes), return_exceptions=True)
         except asyncio.CancelledError:
             await self.__aexit__()
             raise
@@ -59,32 +71,33 @@ class Fleet:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(*(member.stop() for member in self._members))
+        await asyncio.gather(*(process.stop() for process in self._processes))
 
     @property
     def pids(self) -> list[int]:
-        return [member.pid for member in self._members]
+        return [process.pid for process in self._processes]
 
-    async def begin(self, name: str, source: Source, options: LoadOptions) -> None:
-        """Have all of them ready; raises `InvalidInput` with what the first that refuses says."""
+    async def begin(self, planned: PlannedRun) -> None:
+        """Have every process load the test; raises `InvalidInput` with the first refusal."""
         answers = await asyncio.gather(
             *(
-                member.ask(
+                process.ask(
                     Begin(
-                        name=name,
-                        source=source,
-                        options=options,
-                        process=member.number,
-                        processes=len(self._members),
+                        name=planned.test.name,
+                        source=planned.test.source,
+                        options=planned.options,
+                        plan=planned.plan,
+                        process=process.number,
+                        processes=len(self._processes),
                     ),
                     "it was preparing (it loads the test and looks up its hosts)",
                     within_s=self._may_take(self._limits.begin_s),
                 )
-                for member in self._members
+                for process in self._processes
             )
         )
         for answer in answers:
-            if isinstance(answer, Refused):
+            if isinstance(answer, BeginRefused):
                 trace = f"\n{answer.trace.rstrip()}" if answer.trace else ""
                 raise InvalidInput(answer.field, answer.rule + trace)
 
@@ -94,7 +107,7 @@ class Fleet:
 
     async def go(
         self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
-    ) -> tuple[list[Over], GeneratorLost | None]:
+    ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
         """Run workflows in all of them, until all are done: how it was for each, and whether one was lost. Those that
         go on for longer than they may, `longest_s` from now or `drain_s` from a stop, are ended."""
         self._merger.open(workflows)
@@ -102,7 +115,7 @@ class Fleet:
         at = time.perf_counter() + _AHEAD_S
         order = Go(workflows=list(workflows), shared=shared, at=at, wall=time.time() + _AHEAD_S)
         within_s = self._may_take(_AHEAD_S + longest_s + self._limits.overtime_s)
-        tasks = [asyncio.ensure_future(self._going(member, order, within_s)) for member in self._members]
+        tasks = [asyncio.ensure_future(self._going(process, order, within_s)) for process in self._processes]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
@@ -111,17 +124,17 @@ class Fleet:
             raise
         answers = [task.result() for task in tasks]
         lost = [answer for answer in answers if isinstance(answer, GeneratorLost)]
-        return [answer for answer in answers if isinstance(answer, Over)], lost[0] if lost else None
+        return [answer for answer in answers if isinstance(answer, WorkflowsDone)], lost[0] if lost else None
 
-    async def _going(self, member: Member, order: Go, within_s: float) -> Over | GeneratorLost:
-        def add(seen: Seen) -> None:
-            self._merger.add(member.number, seen.window, draining=seen.draining)
+    async def _going(self, process: GeneratorProcess, order: Go, within_s: float) -> WorkflowsDone | GeneratorLost:
+        def add(seen: WindowReport) -> None:
+            self._merger.add(process.number, seen.window, draining=seen.draining)
 
         try:
-            answer = await member.ask(order, "it was under load", within_s=within_s, on_seen=add)
-            if isinstance(answer, Over):
+            answer = await process.ask(order, "it was under load", within_s=within_s, on_seen=add)
+            if isinstance(answer, WorkflowsDone):
                 return answer
-            return GeneratorLost(f"generator {member.number} answered with {type(answer).__name__}")
+            return GeneratorLost(f"generator {process.number} answered with {type(answer).__name__}")
         except GeneratorLost as error:
             # what the others measure without it would not be the load that was asked for
             self.stop(hurry=True)
@@ -131,28 +144,30 @@ class Fleet:
             self.stop(hurry=True)
             raise
         finally:
-            self._merger.close(member.number)
+            self._merger.close(process.number)
 
     def stop(self, *, hurry: bool) -> None:
         """Have what runs come to its end."""
-        for member in self._members:
-            member.say(Stop(hurry))
-            member.hurry(self._drain_s + self._limits.overtime_s)
+        for process in self._processes:
+            process.say(StopRun(hurry))
+            process.hurry(self._drain_s + self._limits.overtime_s)
 
     def give_up(self) -> None:
         """Have what runs end at once; those that do not are ended themselves."""
         self._given_up = True
-        for member in self._members:
-            member.say(GiveUp())
-            member.hurry(self._let_go_s)
+        for process in self._processes:
+            process.say(GiveUp())
+            process.hurry(self._let_go_s)
 
     def kill(self) -> None:
         """End all of them; whoever waits for one hears that it was lost."""
-        for member in self._members:
-            member.kill()
+        for process in self._processes:
+            process.kill()
 
     async def give(self, workflows: Sequence[str], *, calls: int) -> Values:
-        return await self._first(Give(list(workflows)), f"it gave what {', '.join(workflows)} provides", calls)
+        return await self._first(
+            CollectProvided(list(workflows)), f"it gave what {', '.join(workflows)} provides", calls
+        )
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
         self._let_go_s += calls * self._limits.last_once_s
@@ -160,7 +175,7 @@ class Fleet:
 
     async def _first(self, message: ToGenerator, doing: str, calls: int) -> Values:
         within_s = self._may_take(calls * self._limits.once_s + self._limits.overtime_s)
-        answer = await self._members[0].ask(message, doing, within_s=within_s)
+        answer = await self._processes[0].ask(message, doing, within_s=within_s)
         if not isinstance(answer, Values):
             raise GeneratorLost(f"generator 0 answered with {type(answer).__name__}, while {doing}")
         return answer
@@ -169,7 +184,7 @@ class Fleet:
         return min(seconds, self._let_go_s) if self._given_up else seconds
 
 
-class Merger:
+class WindowMerger:
     """Puts windows of several processes together, bucket by bucket."""
 
     def __init__(self, processes: int, on_window: Callable[[Window], None]) -> None:

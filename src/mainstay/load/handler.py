@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,10 +20,11 @@ from ..task.current_client import begin
 from ..worker import Context, Mode, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
-from .generator_process import Said
+from .generator_process import LineHandler
 from .outputs import Output
 from .plan import SCHEMA, LoadOptions
-from .run import LoadRun, Planned
+from .planned_run import PlannedRun
+from .run import LoadRun
 from .sources import LoadTest
 from .stats.model import Point, Summary
 from .stats.thresholds import RUNNING, verdict_of
@@ -58,16 +59,21 @@ class ThresholdFailed(LoadFailed):
     code = "threshold_failed"
 
 
-class Attached(NamedTuple):
-    """Somebody in this process who watches a run: the command that started it."""
+class ForegroundRun(msgspec.Struct, kw_only=True):
+    """A run that a command in this process waits for. The command sees the windows through `outputs`; the summary is
+    stored with the job, as for every run."""
 
-    outputs: Sequence[Output]
+    planned: PlannedRun
+    """the plan that the job was submitted with"""
+    outputs: Sequence[Output] = ()
     stop: asyncio.Event
-    """set: end early, in good order"""
+    """when set, the run ends early, in good order"""
     give_up: asyncio.Event
-    """set after it: end at once"""
-    said: Said | None = None
-    """takes what the steps print"""
+    """when set after `stop`, the run ends at once"""
+    on_line: LineHandler | None = None
+    """takes the lines that steps print"""
+    refusal: InvalidInput | None = None
+    """why the run could not be started; the job has it as text"""
 
 
 class LoadWork:
@@ -81,10 +87,8 @@ class LoadWork:
         self._client = client
         self._test = test
         self._folder = folder
-        self.attached: dict[str, Attached] = {}
-        """by job"""
-        self.ended: dict[str, Summary | InvalidInput] = {}
-        """how runs ended that somebody is attached to"""
+        self.foreground: ForegroundRun | None = None
+        """set by the command that runs the only job of this handler; None in workers"""
 
     def unpack(self, payload: bytes) -> LoadOptions:
         return options_of(self._client.sealer.open(payload, field="payload"))
@@ -93,55 +97,32 @@ class LoadWork:
         return msgspec.Raw(self._client.sealer.seal(stored(result)))
 
     async def call(self, options: LoadOptions) -> Summary:
-        """Run it; the summary. Raises `ThresholdFailed`, or what made it impossible."""
+        """Run the test and return its summary. Raises `LoadFailed` if it could not be started, broke, or failed a
+        threshold."""
         here, client = context(), self._client
         begin(client)
         control = await client.open()
-        # it has begun, and a store that hears of our death is to know: nobody would make it good by running it again
+        # from here on the store counts a crash as a crash: the load cannot be repeated unnoticed
         await control.claims.start([here.job])
-        planned = Planned(self._test, options)
-        self._warn(planned, here)
-        folder = self._folder()
-        # one for each claim: a retry keeps what the attempts before it recorded
-        stream = StreamOutput(folder / f"{here.id}-{here.job.token}.ndjson.zst")
-        attached = self.attached.get(here.id)
-        outputs = [stream, *(attached.outputs if attached else ())]
+        planned = self._planned(here, options)
+        # one for each claim: a retry keeps the recordings of earlier attempts
+        stream = StreamOutput(self._folder() / f"{here.id}-{here.job.token}.ndjson.zst")
+        foreground = self.foreground
         run = LoadRun(
             planned,
             here.id,
             token=here.job.token,
             clock=control.store.clock,
-            outputs=outputs,
+            outputs=[stream, *(foreground.outputs if foreground else ())],
             stream=str(stream.path),
-            said=attached.said if attached else None,
+            on_line=foreground.on_line if foreground else None,
         )
-        task = asyncio.ensure_future(run.run())
         try:
-            await self._until_done(task, run, here, attached)
-        except asyncio.CancelledError:
-            # cancelled, out of time, or the worker leaves: what is under way is waited for, within the grace
-            run.stop(f"cancelled: {here.stopping or 'stopped'}")
-            if attached is not None and attached.give_up.is_set():
-                run.kill()
-            await asyncio.wait([task])
-        except LetGo:
-            # somebody else has the job, or it is over: this load is nobody's
-            run.stop("failed: the claim was lost")
-            await asyncio.wait([task])
-            raise
-        finally:
-            # nobody waits any longer, not even for what is under way
-            if not task.cancelling():
-                task.cancel()
-            await asyncio.wait([task])
-        try:
-            summary = await task
+            summary = await _run_to_end(run, here, foreground)
         except InvalidInput as error:
-            if attached is not None:
-                self.ended[here.id] = error
+            if foreground is not None:
+                foreground.refusal = error
             raise LoadFailed(f"load test {planned.test.name} could not be started: {error}") from error
-        if attached is not None:
-            self.ended[here.id] = summary
         await _save(here, stored(summary))
         if here.stopping is not None:
             raise asyncio.CancelledError
@@ -154,32 +135,59 @@ class LoadWork:
             raise ThresholdFailed(f"load test {planned.test.name} did not keep: {broken}")
         return summary
 
-    def _warn(self, planned: Planned, here: Context) -> None:
-        """Log what of the test has no effect. A command that waits for the run has shown it already."""
-        for note in () if here.id in self.attached else planned.notes:
+    def _planned(self, here: Context, options: LoadOptions) -> PlannedRun:
+        if self.foreground is not None:
+            return self.foreground.planned
+        planned = PlannedRun(self._test, options)
+        for note in planned.notes:
             log.warning("%s load=%s job_id=%s", note, planned.test.name, here.id)
+        return planned
 
-    async def _until_done(
-        self, task: asyncio.Task[Summary], run: LoadRun, here: Context, attached: Attached | None
-    ) -> None:
-        stopping = asyncio.ensure_future(attached.stop.wait() if attached else asyncio.Event().wait())
-        giving_up = asyncio.ensure_future(attached.give_up.wait() if attached else asyncio.Event().wait())
-        try:
-            while not task.done():
-                await asyncio.wait({task, stopping}, timeout=_SAVE_S, return_when=asyncio.FIRST_COMPLETED)
-                if stopping.done() and not task.done():
-                    run.stop(INTERRUPTED)
-                    await asyncio.wait({task, giving_up}, return_when=asyncio.FIRST_COMPLETED)
-                    if not task.done():
-                        run.give_up()
-                        await asyncio.wait([task])
-                elif not task.done() and run.seconds:
-                    so_far, points = run.so_far()
-                    here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
-                    await _save(here, stored(so_far, points))
-        finally:
-            stopping.cancel()
-            giving_up.cancel()
+
+async def _run_to_end(run: LoadRun, here: Context, foreground: ForegroundRun | None) -> Summary:
+    task = asyncio.ensure_future(run.run())
+    try:
+        await _until_done(task, run, here, foreground)
+    except asyncio.CancelledError:
+        # cancelled, out of time, or the worker stops: calls under way may finish within the grace
+        run.stop(f"cancelled: {here.stopping or 'stopped'}")
+        if foreground is not None and foreground.give_up.is_set():
+            run.kill()
+        await asyncio.wait([task])
+    except LetGo:
+        # the claim is lost: another worker has the job, or it is settled
+        run.stop("failed: the claim was lost")
+        await asyncio.wait([task])
+        raise
+    finally:
+        # if this was cancelled again, calls under way are not waited for
+        if not task.cancelling():
+            task.cancel()
+        await asyncio.wait([task])
+    return await task
+
+
+async def _until_done(
+    task: asyncio.Task[Summary], run: LoadRun, here: Context, foreground: ForegroundRun | None
+) -> None:
+    stopping = asyncio.ensure_future(foreground.stop.wait() if foreground else asyncio.Event().wait())
+    giving_up = asyncio.ensure_future(foreground.give_up.wait() if foreground else asyncio.Event().wait())
+    try:
+        while not task.done():
+            await asyncio.wait({task, stopping}, timeout=_SAVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not task.done():
+                run.stop(INTERRUPTED)
+                await asyncio.wait({task, giving_up}, return_when=asyncio.FIRST_COMPLETED)
+                if not task.done():
+                    run.give_up()
+                    await asyncio.wait([task])
+            elif not task.done() and run.seconds:
+                so_far, points = run.so_far()
+                here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
+                await _save(here, stored(so_far, points))
+    finally:
+        stopping.cancel()
+        giving_up.cancel()
 
 
 async def _cancel(control: Control, here: Context) -> None:
@@ -272,7 +280,7 @@ class _Head(msgspec.Struct):
     schema: int = SCHEMA
 
 
-def limits_of(planned: Planned) -> dict[str, Any]:
+def limits_of(planned: PlannedRun) -> dict[str, Any]:
     """The options of the job that follow from the plan: a load test is not repeated by itself, and has the time that
     its own plan takes."""
     plan = planned.plan
@@ -286,4 +294,13 @@ def limits_of(planned: Planned) -> dict[str, Any]:
     }
 
 
-__all__ = ["KIND", "Attached", "LoadFailed", "LoadWork", "ThresholdFailed", "as_job_stands", "limits_of", "summary_of"]
+__all__ = [
+    "KIND",
+    "ForegroundRun",
+    "LoadFailed",
+    "LoadWork",
+    "ThresholdFailed",
+    "as_job_stands",
+    "limits_of",
+    "summary_of",
+]

@@ -20,7 +20,7 @@ Role = Literal["step", "setup", "teardown", "on_start", "on_stop", "state"]
 MARK = "__mainstay_load__"
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class MethodMark(msgspec.Struct, frozen=True, kw_only=True):
     """What a decorator has said about a method."""
 
     role: Role
@@ -99,33 +99,33 @@ def step(*after: str, tags: Mapping[str, str] | None = None) -> Callable[[F], F]
     for name in after:
         if not isinstance(name, str):
             raise InvalidInput("step", f"{name!r} is not a name; write the names of steps: @step('login')")
-    return _marking(Mark(role="step", names=after, tags=dict(tags or {})), "step")
+    return _marking(MethodMark(role="step", names=after, tags=dict(tags or {})), "step")
 
 
 def setup(function: F) -> F:
     """Done once, before the load. What it returns (plain data) is in `self.context` under the method's name."""
-    return _marking(Mark(role="setup"), "setup")(function)
+    return _marking(MethodMark(role="setup"), "setup")(function)
 
 
 def teardown(function: F) -> F:
     """Done once, after the load, also when it was stopped."""
-    return _marking(Mark(role="teardown"), "teardown")(function)
+    return _marking(MethodMark(role="teardown"), "teardown")(function)
 
 
 def on_start(function: F) -> F:
     """Done by each virtual user before its first iteration."""
-    return _marking(Mark(role="on_start"), "on_start")(function)
+    return _marking(MethodMark(role="on_start"), "on_start")(function)
 
 
 def on_stop(function: F) -> F:
     """Done by each virtual user after its last iteration."""
-    return _marking(Mark(role="on_stop"), "on_stop")(function)
+    return _marking(MethodMark(role="on_stop"), "on_stop")(function)
 
 
 def state(*workflows: str) -> Callable[[F], F]:
     """Data between workflows. With `-> Provide[T]`: for these workflows, once this one is done. With `-> Use[T]`: from
     these. Both sides must name each other."""
-    return _marking(Mark(role="state", names=workflows), "state", plain=True)
+    return _marking(MethodMark(role="state", names=workflows), "state", plain=True)
 
 
 def depends(*workflows: str) -> Callable[[C], C]:
@@ -140,7 +140,7 @@ def depends(*workflows: str) -> Callable[[C], C]:
     return mark
 
 
-def _marking(mark: Mark, name: str, *, plain: bool = False) -> Callable[[F], F]:
+def _marking(mark: MethodMark, name: str, *, plain: bool = False) -> Callable[[F], F]:
     def apply(function: F) -> F:
         if not inspect.isfunction(function):
             raise InvalidInput(name, f"belongs above a method: @{name}() above `async def`, not {function!r}")
@@ -159,7 +159,7 @@ def _marking(mark: Mark, name: str, *, plain: bool = False) -> Callable[[F], F]:
     return apply
 
 
-def mark_of(function: object) -> Mark:
+def mark_of(function: object) -> MethodMark:
     """What was said about a method; raises AttributeError for one that has no mark."""
-    found: Mark = getattr(function, MARK)
+    found: MethodMark = getattr(function, MARK)
     return found

@@ -14,7 +14,9 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ..app.app import App
 from ..control import Control
@@ -24,12 +26,13 @@ from ..worker.engine import Engine, EngineProcess
 from ..worker.outage import Outage
 from ..worker.program import offer_of
 from ..worker.state_folder import state_folder
-from .generator_process import Said
-from .handler import Attached, LoadWork
+from .generator_process import LineHandler
+from .handler import ForegroundRun, LoadWork, summary_of
 from .outputs import Output
-from .plan import LoadOptions
+from .planned_run import PlannedRun
 from .sources import LoadTest
 from .stats.model import Summary
+from .stream import remade
 
 log = logging.getLogger("mainstay.load")
 
@@ -40,7 +43,7 @@ STORE = f"sqlite:///{FOLDER}/load.db"
 _LAST_WORD_S = 2.0
 
 
-class Ran(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run that is over."""
 
     job: Job
@@ -81,8 +84,7 @@ def _folder_here(part: str = "") -> Path:
 
 
 async def run_here(
-    test: LoadTest,
-    options: LoadOptions,
+    planned: PlannedRun,
     *,
     store: str | None = None,
     outputs: Sequence[Output] = (),
@@ -90,23 +92,28 @@ async def run_here(
     give_up: asyncio.Event | None = None,
     on_submitted: Callable[[str], None] | None = None,
     on_left: Callable[[Summary], None] | None = None,
-    said: Said | None = None,
-) -> Ran:
-    """Submit and run. Raises `InvalidInput` for what cannot be started; how a run that was started ended is told by
-    its summary. Setting `stop` ends it early, in good order, and so does whoever drains this process through the
-    store; setting `give_up` after it ends it at once, and to cancel this call ends it without its teardowns:
-    `on_left` takes the summary then. `said` takes what the steps print."""
-    stop = stop or asyncio.Event()
+    on_line: LineHandler | None = None,
+) -> FinishedRun:
+    """Submit a run and run it to its end. Raises `InvalidInput` if it cannot be started; otherwise its summary says how
+    it ended.
+
+    Setting `stop` ends it early, in good order, and so does a drain of this process through the store. Setting
+    `give_up` after that ends it at once. Cancelling this call skips the teardowns; `on_left` takes the summary then.
+    `on_line` takes the lines that steps print."""
+    test, stop = planned.test, stop or asyncio.Event()
+    foreground = ForegroundRun(
+        planned=planned, outputs=outputs, stop=stop, give_up=give_up or asyncio.Event(), on_line=on_line
+    )
     app = app_of(test, store)
     work = app.work("load", test.name)
     assert isinstance(work, LoadWork)
-    # nobody else is to take it: the queue has a name that only we know
+    work.foreground = foreground
+    # no other worker must take the job: it waits in a queue whose name only this process knows
     queue = private_queue(secrets.token_hex(8))
     async with app:
-        # what was killed here before is over, and nobody else may ever look into this store
+        # a run that was killed here before is settled now: this store may never have another worker
         await app.control.sweeper.sweep()
-        handle = await app.submit_load(test.name, options, queue=queue)
-        work.attached[handle.id] = Attached(outputs, stop, give_up or asyncio.Event(), said)
+        handle = await app.loads.submit(planned, {"queue": queue})
         if on_submitted is not None:
             on_submitted(handle.id)
         with _quiet():
@@ -114,26 +121,45 @@ async def run_here(
                 async with _engine(app, queue, stop):
                     job = await app.control.jobs.wait(handle.id)
             except asyncio.CancelledError:
-                await _given_up(app.control, handle.id)
-                left = work.ended.get(handle.id)
-                if on_left is not None and isinstance(left, Summary):
+                left = await _cancelled(app, handle.id)
+                if on_left is not None and left is not None:
                     on_left(left)
                 raise
-    ended = work.ended.get(handle.id)
-    if isinstance(ended, Summary):
-        return Ran(job, ended)
-    if isinstance(ended, InvalidInput):
-        raise ended
+    if foreground.refusal is not None:
+        raise foreground.refusal
+    summary = _stored_summary(app, job)
+    if summary is not None:
+        return FinishedRun(job, summary)
     why = job.error.message if job.error is not None else job.reason
     raise MainstayError(f"load test {test.name} (job {job.id}) is {job.status}: {why or 'no reason was recorded'}")
 
 
-async def _given_up(control: Control, job_id: str) -> None:
-    """It was given back to its queue, which nobody else looks into: it would wait there for ever. A store that is away
-    may keep it so."""
+async def _cancelled(app: App, job_id: str) -> Summary | None:
+    """Cancel a job that was left. Its worker gave it back to a queue that no other worker listens on, where it would
+    wait forever. If the store cannot be reached in time, it stays there."""
     with contextlib.suppress(MainstayError, TimeoutError):
         async with asyncio.timeout(_LAST_WORD_S):
-            await control.operations.cancel(job_id, actor="client", reason="given up")
+            await app.control.operations.cancel(job_id, actor="client", reason="given up")
+            return _stored_summary(app, await app.control.jobs.get(job_id))
+    return None
+
+
+def _stored_summary(app: App, job: Job) -> Summary | None:
+    """The summary of a job that has just been run here, with the curves that a job has no room for."""
+
+    def unpack(data: bytes) -> Any:
+        return msgspec.msgpack.decode(app.client.sealer.open(data, field="result"))
+
+    summary = summary_of(job, unpack)
+    if summary is None or any(point.by_step for point in summary.points) or not Path(summary.stream).is_file():
+        return summary
+    recorded = remade(summary.stream)
+    return msgspec.structs.replace(
+        summary,
+        points=recorded.points,
+        distribution=recorded.distribution,
+        response_distribution=recorded.response_distribution,
+    )
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ StepKind = Literal["measured", "metric", "check", "action"]
 _METRICS: dict[Any, MetricType] = {Counter: "counter", Gauge: "gauge", Rate: "rate", Trend: "trend"}
 
 
-class Told(msgspec.Struct, frozen=True):
+class StepSignature(msgspec.Struct, frozen=True):
     """What the signature of a step says."""
 
     kind: StepKind
@@ -39,7 +39,7 @@ class Told(msgspec.Struct, frozen=True):
     """of a measured step: it returns several responses, and each is measured"""
 
 
-def told_by(function: Any, *, field: str) -> Told:
+def signature_of(function: Any, *, field: str) -> StepSignature:
     """Read a step's signature. Annotations that are text are resolved where the function was defined."""
     hints = hints_of(function, field=field)
     parameters = dict(list(inspect.signature(function).parameters.items())[1:])
@@ -54,7 +54,7 @@ def told_by(function: Any, *, field: str) -> Told:
     hint = _plain(hint)
     kind, metric = _kind(hint, field=field)
     several = kind == "measured" and any(_is_results(part) for part in members_of(hint))
-    return Told(kind, metric, parameters, hints, _may_be_nothing(hint), hint is object, several)
+    return StepSignature(kind, metric, parameters, hints, _may_be_nothing(hint), hint is object, several)
 
 
 def hints_of(function: Any, *, field: str) -> dict[str, Any]:

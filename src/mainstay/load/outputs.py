@@ -43,7 +43,7 @@ class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """to stop, when nobody waits for the run any longer"""
 
 
-class Outputs:
+class RunOutputs:
     """All outputs of a run. One that fails is told in the summary and gets nothing more."""
 
     def __init__(self, outputs: Sequence[Output], limits: OutputLimits | None = None) -> None:

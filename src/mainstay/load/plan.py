@@ -194,7 +194,9 @@ def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
     kind = value("arrivals")
     if kind not in ("constant", "poisson"):
         raise InvalidInput(f"{name}.arrivals", f"{kind!r} is not a way to arrive; write constant or poisson")
-    think, pacing, timeout = value("think"), value("pacing"), value("timeout")
+    think, pacing, timeout, base_url = value("think"), value("pacing"), value("timeout"), value("base_url")
+    if not isinstance(base_url, str):
+        raise InvalidInput(f"{name}.base_url", f"{base_url!r} is not a URL; write it as text: 'http://host'")
     if arrivals is not None:
         if options.rate is not None or options.stages is not None:
             # a rate that is given for this run replaces what the class says of its users
@@ -217,7 +219,7 @@ def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
         pacing_s=None if pacing is None else duration_of(pacing, field=f"{name}.pacing"),
         drain_s=duration_of(value("drain"), field=f"{name}.drain"),
         timeout_s=None if timeout is None else _some_time(timeout, field=f"{name}.timeout"),
-        base_url=value("base_url"),
+        base_url=str(base_url),
         new_session=bool(cls.new_session),
     )
 

@@ -32,7 +32,7 @@ _LINE_BREAK = re.compile(r"[\r\n\x00]")
 _AS_IS = "/?:@!$&'()*+,;=%~[]|"
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
+class URLParts(msgspec.Struct, frozen=True, kw_only=True):
     """A URL, taken apart."""
 
     scheme: str
@@ -60,7 +60,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.lru_cache(maxsize=4096)
-def split(url: str) -> Parts:
+def split(url: str) -> URLParts:
     """Take a URL apart, or refuse it. Remembers the last few thousand.
 
     >>> split("http://127.0.0.1:8080/a?b=c").target
@@ -94,7 +94,7 @@ def split(url: str) -> Parts:
     named = f"[{host}]" if ":" in host else host
     path = quote(found.path or "/", safe=_AS_IS)
     target = f"{path}?{quote(found.query, safe=_AS_IS)}" if found.query else path
-    return Parts(
+    return URLParts(
         scheme=scheme,
         host=host,
         port=port or 0,
@@ -171,7 +171,7 @@ class URL(str, Prepared):
             return str(self)
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> URLParts:
         return split(self.whole)
 
     async def prepare(self, network: Network, base_url: str = "") -> None:

@@ -8,118 +8,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from ..clock import Clock
-from ..errors import InvalidInput
-from .blueprint import Blueprint, blueprint_of, check_states
-from .engine.messages import Told
-from .generator_process import Said
-from .generators import Fleet, GeneratorLost, Limits
-from .outputs import Output, OutputLimits, Outputs
-from .plan import LoadOptions, RunPlan, plan_of
-from .sources import LoadTest
-from .stats.accounts import Ledger
-from .stats.grammar import Threshold
-from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Header, Moment, Summary, ThresholdOutcome, Window
-from .stats.tally import Tally
-from .stats.thresholds import RUNNING, Judge, check, thresholds_of, verdict_of
+from .blueprint import Blueprint
+from .engine.messages import WorkflowReport
+from .generator_process import LineHandler
+from .generators import GeneratorLost, Generators, Limits
+from .outputs import Output, OutputLimits, RunOutputs
+from .planned_run import PlannedRun
+from .stats.accounts import IterationLedger
+from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
+from .stats.tally import RunTally
+from .stats.thresholds import RUNNING, ThresholdJudge, verdict_of
 from .stats.trust import TrustWatch
-from .workflow import slips_of
 
 log = logging.getLogger("mainstay.load")
-
-#: generator processes for each core, beyond which a run warns
-_CROWDED = 2
-
-
-class Planned:
-    """A test and what a submission says, checked: everything that can be known before a process is started."""
-
-    def __init__(self, test: LoadTest, options: LoadOptions) -> None:
-        self.test = test
-        self.options = options
-        self.plan: RunPlan = plan_of(test.workflows, options)
-        self.blueprints: dict[str, Blueprint] = {
-            name: blueprint_of(test.workflows[name]) for name in self.plan.workflows
-        }
-        check_states(self.blueprints)
-        self.thresholds: list[Threshold] = self._thresholds()
-        self.notes = [*slips_of({name: test.workflows[name] for name in self.plan.workflows}), *self.plan.notes]
-        """what of the test or of the submission has no effect, or hardly the one that was meant"""
-        self.processes = self._processes()
-        check(self.thresholds, self.header("", 0))
-
-    def _thresholds(self) -> list[Threshold]:
-        found: list[Threshold] = []
-        for name in self.plan.workflows:
-            given = self.test.workflows[name].thresholds
-            found += thresholds_of([given] if isinstance(given, str) else given)
-        found += thresholds_of(self.options.thresholds)
-        return list({str(one): one for one in found}.values())
-
-    def _processes(self) -> int:
-        """One for each core, and no more than there are users."""
-        given = self.options.processes
-        users = [one.most_users for one in self.plan.workflows.values()]
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        if given is not None:
-            if not 1 <= given <= 1024:
-                raise InvalidInput("processes", f"{given} is out of range; from 1 to 1024")
-            return self._useful(given, cores, sum(users))
-        return max(1, min(cores, max(users)))
-
-    def _useful(self, given: int, cores: int, users: int) -> int:
-        """Of a number of processes that was asked for, those that have something to do."""
-        found = max(1, min(given, users))
-        if found < given:
-            self.notes.append(f"{found} of {given} processes are started: there are no more users")
-        if found > _CROWDED * cores:
-            self.notes.append(
-                f"{found} generator processes share {cores} core{'' if cores == 1 else 's'}: they wait for each other, "
-                "and their times include that; use one for each core"
-            )
-        return found
-
-    def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:
-        workflows: list[dict[str, Any]] = []
-        for name, plan in self.plan.workflows.items():
-            steps = self.blueprints[name].steps.values()
-            cls = self.test.workflows[name]
-            workflows.append(
-                {
-                    "name": name,
-                    "model": plan.told,
-                    "open": plan.arrivals is not None,
-                    "vus": plan.most_users,
-                    "rate": None if plan.arrivals is None else plan.arrivals.highest,
-                    "duration_s": plan.duration_s,
-                    "iterations": plan.iterations,
-                    "after": list(cls.__depends__),
-                    "tags": dict(cls.tags),
-                    "steps": [
-                        {"name": one.name, "kind": one.kind, "after": list(one.after), "tags": one.tags}
-                        for one in steps
-                    ],
-                }
-            )
-        return Header(
-            run=run,
-            token=token,
-            name=self.test.name,
-            started_ms=started_ms,
-            version=version("mainstay"),
-            processes=self.processes,
-            duration_s=self.plan.duration_s,
-            workflows=workflows,
-            thresholds=[str(one) for one in self.thresholds],
-            tags=self.options.tags,
-        )
 
 
 class LoadRun:
@@ -128,36 +35,36 @@ class LoadRun:
 
     def __init__(
         self,
-        planned: Planned,
+        planned: PlannedRun,
         run_id: str,
         *,
         token: int = 0,
         clock: Clock,
         outputs: Sequence[Output] = (),
         stream: str = "",
-        said: Said | None = None,
+        on_line: LineHandler | None = None,
         limits: Limits | None = None,
         output_limits: OutputLimits | None = None,
     ) -> None:
-        """`stream`: where one of the outputs records it, for the others to tell. `said` takes what the steps print;
-        without it, the log does."""
+        """`stream`: where one of the outputs records the run, for reports to name. `on_line` takes the lines that steps
+        print; without it, they are logged."""
         self._planned = planned
         self._clock = clock
         self._stream = stream
         self._started_ms = clock.now_ms()
         self.header = planned.header(run_id, self._started_ms, token=token)
-        self._outputs = Outputs(outputs, output_limits)
-        self._said = said or _logged
+        self._outputs = RunOutputs(outputs, output_limits)
+        self._on_line = on_line or _log_line
         self._limits = limits
         self._put_out = False
         """whether the outputs have begun"""
-        self._tally = Tally(self.header)
-        self._judge = Judge(planned.thresholds, self.header)
+        self._tally = RunTally(self.header)
+        self._judge = ThresholdJudge(planned.thresholds, self.header)
         self._doubts = TrustWatch()
-        self._ledger = Ledger()
+        self._ledger = IterationLedger()
         self._cut = ""
         """why what a generator did last is not known, if that is so"""
-        self._fleet: Fleet | None = None
+        self._generators: Generators | None = None
         self._phase = "preparing"
         self._ended = ""
         self._given_up = False
@@ -178,23 +85,25 @@ class LoadRun:
         """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
         planned = self._planned
         try:
-            async with Fleet(planned.processes, self._saw, on_said=self._said, limits=self._limits) as fleet:
-                self._fleet = fleet
+            async with Generators(
+                planned.processes, self._saw, on_line=self._on_line, limits=self._limits
+            ) as generators:
+                self._generators = generators
                 if self._given_up:
-                    fleet.give_up()
+                    generators.give_up()
                 try:
-                    await fleet.begin(planned.test.name, planned.test.source, planned.options)
+                    await generators.begin(planned)
                     # only now is it sure that there is anything to be put out
                     await self._outputs.start(self.header)
                     self._put_out = True
-                    await self._layers(fleet)
+                    await self._layers(generators)
                 except GeneratorLost as error:
                     if not self._put_out and not self._given_up:
                         raise
                     # what it had sent is kept; the others are told to come to their end
                     if not self._given_up:
                         self._ended = f"failed: {error}"
-                    fleet.stop(hurry=True)
+                    generators.stop(hurry=True)
         except asyncio.CancelledError:
             # nobody waits any longer; what is known by now is put out all the same
             self._ended = self._ended or "cancelled: given up"
@@ -203,31 +112,31 @@ class LoadRun:
                 await self._finish()
             raise
         finally:
-            self._fleet = None
+            self._generators = None
             self._phase = "done"
         return await self._finish()
 
     def stop(self, why: str, *, hurry: bool = True) -> None:
         """Have it end early; what is under way is waited for."""
         self._ended = self._ended or why
-        if self._fleet is not None:
+        if self._generators is not None:
             self._phase = "draining"
-            self._fleet.stop(hurry=hurry)
+            self._generators.stop(hurry=hurry)
 
     def give_up(self) -> None:
         """Have a run that was stopped end at once: what is under way is aborted, and teardowns have little time."""
         self._given_up = True
-        if self._fleet is not None:
-            self._fleet.give_up()
+        if self._generators is not None:
+            self._generators.give_up()
 
     def kill(self) -> None:
         """Have a run that was given up end without its teardowns."""
-        if self._fleet is not None:
-            self._fleet.kill()
+        if self._generators is not None:
+            self._generators.kill()
 
     # layers -----------------------------------------------------------------------------------------
 
-    async def _layers(self, fleet: Fleet) -> None:
+    async def _layers(self, generators: Generators) -> None:
         planned = self._planned
         provided: dict[str, dict[str, Any]] = {}
         failed = self._failed
@@ -243,7 +152,7 @@ class LoadRun:
                 shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
                 set_up += workflows
                 calls = sum(len(planned.blueprints[name].setups) for name in workflows)
-                found = await fleet.set_up(workflows, shared, calls=calls)
+                found = await generators.set_up(workflows, shared, calls=calls)
                 for name, why in found.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
                 workflows = [name for name in workflows if name not in found.failed]
@@ -252,10 +161,10 @@ class LoadRun:
                 for name in workflows:
                     shared[name].update(found.values.get(name, {}))
                 self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
-                await self._go(fleet, workflows, shared, failed)
+                await self._go(generators, workflows, shared, failed)
                 providers = [name for name in workflows if name not in failed]
                 calls = sum(len(planned.blueprints[name].states) for name in providers)
-                given = await fleet.give(providers, calls=calls)
+                given = await generators.give(providers, calls=calls)
                 provided.update(given.values)
                 failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
         except asyncio.CancelledError:
@@ -266,15 +175,15 @@ class LoadRun:
             raise
         finally:
             if set_up:
-                await self._tear_down(fleet, set_up)
+                await self._tear_down(generators, set_up)
         for name, why in failed.items():
             if name not in self._skipped:
                 self._skipped[f"{name}{FAILED}"] = why
 
-    async def _tear_down(self, fleet: Fleet, workflows: Sequence[str]) -> None:
+    async def _tear_down(self, generators: Generators, workflows: Sequence[str]) -> None:
         calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)
         try:
-            torn = await fleet.tear_down(workflows, calls=calls)
+            torn = await generators.tear_down(workflows, calls=calls)
         except (GeneratorLost, asyncio.CancelledError):
             self._not_torn_down(workflows)
             raise
@@ -297,7 +206,7 @@ class LoadRun:
 
     async def _go(
         self,
-        fleet: Fleet,
+        generators: Generators,
         workflows: Sequence[str],
         shared: dict[str, dict[str, Any]],
         failed: dict[str, str],
@@ -306,7 +215,7 @@ class LoadRun:
         drain_s = max(plan.drain_s for plan in plans)
         lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
         try:
-            overs, lost = await fleet.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+            overs, lost = await generators.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
         except asyncio.CancelledError:
             self._cut = "the run was given up before its generators had reported all"
             raise
@@ -403,7 +312,7 @@ class LoadRun:
         )
 
 
-def _failure(told: Sequence[Told], asked: int | None) -> str:
+def _failure(told: Sequence[WorkflowReport], asked: int | None) -> str:
     """Why a workflow failed, from what all processes told of it; empty if it did not. `asked`: iterations, if a number
     of them was."""
     iterations, unmade = sum(one.iterations for one in told), sum(one.unmade for one in told)
@@ -416,7 +325,7 @@ def _failure(told: Sequence[Told], asked: int | None) -> str:
     return f"{found}; users could not begin: {refusal}" if found and refusal else found
 
 
-def _logged(process: int, line: str) -> None:
+def _log_line(process: int, line: str) -> None:
     log.info("generator=%d said: %s", process, line)
 
 

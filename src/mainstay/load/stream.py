@@ -27,10 +27,10 @@ import zstandard
 
 from ..errors import InvalidInput
 from ..storage.private_files import open_private
-from .blocking_work import Aside
+from .blocking_work import BackgroundThread
 from .stats.model import Header, Moment, Summary, Window
-from .stats.tally import SECOND, Tally, merge_windows
-from .stats.thresholds import RUNNING, Judge, parse, verdict_of
+from .stats.tally import SECOND, RunTally, merge_windows
+from .stats.thresholds import RUNNING, ThresholdJudge, parse, verdict_of
 from .stats.trust import TrustWatch
 
 _T = TypeVar("_T")
@@ -54,7 +54,7 @@ class StreamOutput:
     def __init__(self, path: str | os.PathLike[str], *, name: str = name) -> None:
         self.name = name
         self.path = Path(path)
-        self._thread = Aside()
+        self._thread = BackgroundThread()
         self._written: Future[None] | None = None
         self._waiting: list[Window] = []
         self._origin = -1
@@ -148,7 +148,7 @@ class _Lines:
             raise
 
 
-class Recorded:
+class RecordedStream:
     """A stream that is being read. `end` and `torn` are known once `windows()` has come to its end."""
 
     def __init__(self, path: Path) -> None:
@@ -237,12 +237,12 @@ def _is_being_written(path: Path) -> bool:
     return False
 
 
-def read_stream(path: str | os.PathLike[str]) -> Recorded:
+def read_stream(path: str | os.PathLike[str]) -> RecordedStream:
     """Open a recorded stream, packed or not.
 
     Its `header` is there at once, its `windows()` are read one by one, its `end` (None if there is none) after them.
     """
-    return Recorded(Path(path))
+    return RecordedStream(Path(path))
 
 
 def remade(path: str | os.PathLike[str]) -> Summary:
@@ -254,8 +254,8 @@ def remade(path: str | os.PathLike[str]) -> Summary:
     recorded = read_stream(path)
     # before the windows are read: a run that ends in the meantime has its end in the stream
     goes_on = _is_being_written(recorded.path)
-    tally = Tally(recorded.header)
-    judge = Judge([parse(text) for text in recorded.header.thresholds], recorded.header)
+    tally = RunTally(recorded.header)
+    judge = ThresholdJudge([parse(text) for text in recorded.header.thresholds], recorded.header)
     watch = TrustWatch()
     seconds = 0
     for window in recorded.windows():

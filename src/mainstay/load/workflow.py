@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import InvalidInput
 from .graph import Graph, graph_of
-from .hooks import MARK, Mark, mark_of
+from .hooks import MARK, MethodMark, mark_of
 
 if TYPE_CHECKING:
     from .clients.all import Clients
@@ -68,7 +68,7 @@ class Workflow:
     """how long iterations under way may take to finish when the test ends"""
 
     __depends__: ClassVar[tuple[str, ...]] = ()
-    __marks__: ClassVar[Mapping[str, Mark]] = {}
+    __marks__: ClassVar[Mapping[str, MethodMark]] = {}
     __graph__: ClassVar[Graph] = Graph({})
 
     # what a virtual user has ------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Workflow:
         super().__init_subclass__(**options)
         # a class that depends on others says so itself; what its base depends on is the base's business
         cls.__depends__ = ()
-        marks: dict[str, Mark] = {}
+        marks: dict[str, MethodMark] = {}
         for owner in reversed(cls.__mro__):
             for name, value in vars(owner).items():
                 if hasattr(value, MARK):

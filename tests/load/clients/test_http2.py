@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.http2 import HTTP2Client, frames
-from mainstay.load.clients.http2.connection import Connection
+from mainstay.load.clients.http2.connection import HTTP2Connection
 from mainstay.load.clients.network import Network, Timeouts, Tls
 from mainstay.load.results import Opening
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.clients.serving import serving
 
 
@@ -37,18 +37,18 @@ def tls(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-async def target(tls: bool) -> AsyncIterator[Target]:
-    async with Target(TargetOptions(tls=tls)) as target:
+async def target(tls: bool) -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(tls=tls)) as target:
         yield target
 
 
 @pytest.fixture
-async def http2(target: Target) -> AsyncIterator[HTTP2Client]:
+async def http2(target: TargetServer) -> AsyncIterator[HTTP2Client]:
     async with client(Network(tls=Tls(ca=target.certificate or None))) as (made, _):
         yield made
 
 
-async def test_calls_are_answered_on_one_connection(target: Target, http2: HTTP2Client) -> None:
+async def test_calls_are_answered_on_one_connection(target: TargetServer, http2: HTTP2Client) -> None:
     first = await http2.get(f"{target.url}/")
     second = await http2.get(f"{target.url}/?status=404&size=10")
     assert (first.status, first.content, first.version, first.ok) == (200, b"ok", "2", True)
@@ -62,7 +62,7 @@ async def test_calls_are_answered_on_one_connection(target: Target, http2: HTTP2
     assert (counts.connections, counts.statuses) == (1, {"200": 1, "404": 1})
 
 
-async def test_all_that_is_said_with_a_call_arrives(target: Target, http2: HTTP2Client) -> None:
+async def test_all_that_is_said_with_a_call_arrives(target: TargetServer, http2: HTTP2Client) -> None:
     answer = await http2.post(
         f"{target.url}/echo?a=1",
         json={"user": "ann"},
@@ -81,19 +81,19 @@ async def test_all_that_is_said_with_a_call_arrives(target: Target, http2: HTTP2
     assert "host" not in headers
 
 
-async def test_headers_may_be_longer_than_a_frame(target: Target, http2: HTTP2Client) -> None:
+async def test_headers_may_be_longer_than_a_frame(target: TargetServer, http2: HTTP2Client) -> None:
     told = (await http2.get(f"{target.url}/echo", headers={"X-Long": "~" * 30_000})).json()
     assert dict(told["headers"])["x-long"] == "~" * 30_000
 
 
-async def test_many_calls_are_under_way_at_once(target: Target, http2: HTTP2Client) -> None:
+async def test_many_calls_are_under_way_at_once(target: TargetServer, http2: HTTP2Client) -> None:
     calls = [http2.get(f"{target.url}/?delay={20 - n}ms&size={n}") for n in range(1, 20)]
     answers = await asyncio.gather(*calls)
     assert [len(answer.content) for answer in answers] == list(range(1, 20))
     assert target.counts().connections == 1
 
 
-async def test_cookies_and_redirects_are_followed(target: Target, http2: HTTP2Client) -> None:
+async def test_cookies_and_redirects_are_followed(target: TargetServer, http2: HTTP2Client) -> None:
     token = (await http2.post(f"{target.url}/login", json={"user": "ann"})).json()["token"]
     assert (await http2.get(f"{target.url}/me")).json() == {"user": "ann", "token": token}
     answer = await http2.get(f"{target.url}/redirect/3")
@@ -104,14 +104,14 @@ async def test_cookies_and_redirects_are_followed(target: Target, http2: HTTP2Cl
     assert failed.value.kind == "redirects"
 
 
-async def test_megabytes_go_out_and_come_back(target: Target, http2: HTTP2Client) -> None:
+async def test_megabytes_go_out_and_come_back(target: TargetServer, http2: HTTP2Client) -> None:
     answer = await http2.post(f"{target.url}/echo", data=b"x" * 1_000_000)
     assert answer.json()["body"] == "x" * 1_000_000
     assert answer.sent > 1_000_000
     assert len((await http2.get(f"{target.url}/?size=20MB")).content) == 20_000_000
 
 
-async def test_a_body_may_be_made_while_it_is_sent(target: Target, http2: HTTP2Client) -> None:
+async def test_a_body_may_be_made_while_it_is_sent(target: TargetServer, http2: HTTP2Client) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for n in range(5):
             yield f"{n}".encode() * 100_000
@@ -120,7 +120,7 @@ async def test_a_body_may_be_made_while_it_is_sent(target: Target, http2: HTTP2C
     assert (await http2.post(f"{target.url}/echo", data=[b"a", b"b"])).json()["body"] == "ab"
 
 
-async def test_what_makes_a_body_may_fail(target: Target, http2: HTTP2Client) -> None:
+async def test_what_makes_a_body_may_fail(target: TargetServer, http2: HTTP2Client) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"a"
         raise ZeroDivisionError("of the user")
@@ -130,7 +130,7 @@ async def test_what_makes_a_body_may_fail(target: Target, http2: HTTP2Client) ->
     assert (await http2.get(f"{target.url}/")).ok
 
 
-async def test_a_stream_is_read_as_it_comes(target: Target, http2: HTTP2Client) -> None:
+async def test_a_stream_is_read_as_it_comes(target: TargetServer, http2: HTTP2Client) -> None:
     answer = await http2.get(f"{target.url}/slow-body?for=30ms&n=3&size=300", stream=True)
     seen = [piece async for piece in answer.chunks()]
     assert [len(piece) for piece in seen] == [100, 100, 100]
@@ -139,13 +139,13 @@ async def test_a_stream_is_read_as_it_comes(target: Target, http2: HTTP2Client) 
     assert sum([len(piece) async for piece in long.chunks()]) == 20_000_000
 
 
-async def test_events_are_read_one_by_one(target: Target, http2: HTTP2Client) -> None:
+async def test_events_are_read_one_by_one(target: TargetServer, http2: HTTP2Client) -> None:
     async with http2.sse(f"{target.url}/sse?n=3&every=1ms") as events:
         assert [event.data async for event in events] == ["0", "1", "2"]
     assert events.result.ok
 
 
-async def test_compressed_bodies_and_heads_without_body(target: Target, http2: HTTP2Client) -> None:
+async def test_compressed_bodies_and_heads_without_body(target: TargetServer, http2: HTTP2Client) -> None:
     assert (await http2.get(f"{target.url}/gzip")).json()["gzip"] is True
     head = await http2.head(f"{target.url}/?size=10")
     assert (head.content, head.headers["content-length"]) == (b"", "10")
@@ -170,7 +170,7 @@ async def test_an_answer_whose_body_cannot_be_decompressed_is_a_failed_call() ->
 
 
 async def test_a_call_that_the_server_resets_leaves_the_others_alone() -> None:
-    async with Target() as target, client() as (http2, network):
+    async with TargetServer() as target, client() as (http2, network):
         slow = asyncio.ensure_future(http2.get(f"{target.url}/?delay=20ms"))
         with pytest.raises(CallFailed, match="CANCEL") as failed:
             await http2.post(f"{target.url}/reset")
@@ -181,7 +181,7 @@ async def test_a_call_that_the_server_resets_leaves_the_others_alone() -> None:
 
 
 async def test_a_connection_that_is_closed_fails_its_calls_and_the_next_call_opens_another() -> None:
-    async with Target() as target, client() as (http2, _):
+    async with TargetServer() as target, client() as (http2, _):
         with pytest.raises(CallFailed, match="closed the connection") as failed:
             await http2.post(f"{target.url}/close")
         assert failed.value.kind == "closed"
@@ -192,7 +192,7 @@ async def test_a_connection_that_is_closed_fails_its_calls_and_the_next_call_ope
     ("limits", "kind"), [(Timeouts(read=0.02), "read timeout"), (Timeouts(total=0.02), "total timeout")]
 )
 async def test_limits_end_a_call_and_not_its_connection(limits: Timeouts, kind: str) -> None:
-    async with Target() as target, client() as (http2, network):
+    async with TargetServer() as target, client() as (http2, network):
         with pytest.raises(CallFailed) as failed:
             await http2.get(f"{target.url}/?delay=1h", timeout=limits)
         assert failed.value.kind == kind
@@ -202,7 +202,7 @@ async def test_limits_end_a_call_and_not_its_connection(limits: Timeouts, kind: 
 
 
 async def test_a_stream_that_stops_ends_in_a_timeout() -> None:
-    async with Target() as target, client() as (http2, _):
+    async with TargetServer() as target, client() as (http2, _):
         answer = await http2.get(f"{target.url}/slow-body?for=1h&n=2", stream=True, timeout=Timeouts(read=0.02))
         with pytest.raises(CallFailed) as failed:
             await answer.read()
@@ -210,7 +210,7 @@ async def test_a_stream_that_stops_ends_in_a_timeout() -> None:
 
 
 async def test_a_stream_that_is_left_is_over() -> None:
-    async with Target() as target, client() as (http2, network):
+    async with TargetServer() as target, client() as (http2, network):
         answer = await http2.get(f"{target.url}/sse?n=100&every=1ms", stream=True)
         async for _ in answer.chunks():
             break
@@ -220,7 +220,7 @@ async def test_a_stream_that_is_left_is_over() -> None:
 
 
 async def test_calls_that_are_cancelled_or_closed_are_aborted() -> None:
-    async with Target() as target, client() as (http2, network):
+    async with TargetServer() as target, client() as (http2, network):
         calls = [asyncio.ensure_future(http2.get(f"{target.url}/?delay=1h")) for _ in range(2)]
         while target.counts().under_way < 2:
             await asyncio.sleep(0)
@@ -280,7 +280,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._frames = frames.Reader()
+        self._frames = frames.FrameReader()
         self._held: list[frames.Frame] = []
 
     async def greet(self, values: dict[int, int] | None = None) -> None:
@@ -329,15 +329,15 @@ async def test_a_connection_that_ends_before_its_first_call_is_sent_fails_the_ca
     monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """The loop reads the end between the opening and the call that waits for it."""
-    opened = Connection.open
+    opened = HTTP2Connection.open
 
-    async def open_and_lose(self: Connection, limits: Timeouts) -> Opening:
+    async def open_and_lose(self: HTTP2Connection, limits: Timeouts) -> Opening:
         opening = await opened(self, limits)
         self._lost(CallFailed("closed", "the server reset the connection"))
         return opening
 
-    monkeypatch.setattr(Connection, "open", open_and_lose)
-    async with Target() as target, client() as (http2, network):
+    monkeypatch.setattr(HTTP2Connection, "open", open_and_lose)
+    async with TargetServer() as target, client() as (http2, network):
         failed = await asyncio.gather(*(http2.get(target.url) for _ in range(calls)), return_exceptions=True)
         assert [str(one) for one in failed] == ["the server reset the connection"] * calls
         assert (network.sent, network.answered, network.resent) == (0, 0, 0)
@@ -346,17 +346,17 @@ async def test_a_connection_that_ends_before_its_first_call_is_sent_fails_the_ca
 async def test_a_server_that_takes_no_calls_on_new_connections_is_not_asked_forever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    opened = Connection.open
+    opened = HTTP2Connection.open
     connections = []
 
-    async def open_and_retire(self: Connection, limits: Timeouts) -> Opening:
+    async def open_and_retire(self: HTTP2Connection, limits: Timeouts) -> Opening:
         connections.append(self)
         opening = await opened(self, limits)
         self._came(goaway(0))
         return opening
 
-    monkeypatch.setattr(Connection, "open", open_and_retire)
-    async with Target() as target, client() as (http2, _):
+    monkeypatch.setattr(HTTP2Connection, "open", open_and_retire)
+    async with TargetServer() as target, client() as (http2, _):
         with pytest.raises(CallFailed, match="takes no calls") as failed:
             await http2.get(target.url)
     assert (failed.value.kind, len(connections)) == ("goaway", 5)
@@ -506,7 +506,7 @@ def test_any_split_of_the_frames_gives_the_same_answer(cuts: list[int]) -> None:
 
 
 async def test_calls_that_fail_or_are_aborted_leave_their_bytes() -> None:
-    async with Target() as target, client() as (http2, network):
+    async with TargetServer() as target, client() as (http2, network):
         with pytest.raises(CallFailed) as failed:
             await http2.get(f"{target.url}/?delay=1h", timeout="50ms")
         call = asyncio.ensure_future(http2.get(f"{target.url}/?delay=1h"))

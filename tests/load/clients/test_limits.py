@@ -13,15 +13,15 @@ import uvloop
 
 from mainstay.errors import CallFailed
 from mainstay.load.clients import call_limits, tcp, udp, websocket
-from mainstay.load.clients.call_limits import Waiting
+from mainstay.load.clients.call_limits import PendingCall
 from mainstay.load.clients.http import HTTPClient, connection, session, turns
 from mainstay.load.clients.http2 import HTTP2Client
 from mainstay.load.clients.http2 import connection as connection2
 from mainstay.load.clients.http2 import session as session2
 from mainstay.load.clients.network import Address, Network, Timeouts, system_lookup
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 
-Call = Callable[[Timeouts | str], Awaitable[Any]]
+HTTPCall = Callable[[Timeouts | str], Awaitable[Any]]
 CLIENTS: dict[str, Any] = {
     "http": HTTPClient,
     "http2": HTTP2Client,
@@ -51,10 +51,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @contextlib.asynccontextmanager
-async def calling(protocol: str, network: Network, target: Target) -> AsyncIterator[Call]:
+async def calling(protocol: str, network: Network, target: TargetServer) -> AsyncIterator[HTTPCall]:
     """Gives a call that is answered after the target's latency."""
     client: Any = CLIENTS[protocol](network)
-    calls: dict[str, Call] = {
+    calls: dict[str, HTTPCall] = {
         "http": lambda timeout: client.get(target.url, timeout=timeout),
         "http2": lambda timeout: client.get(target.url, timeout=timeout),
         "websocket": lambda timeout: client.send(target.websocket_url, "hello", timeout=timeout),
@@ -68,15 +68,15 @@ async def calling(protocol: str, network: Network, target: Target) -> AsyncItera
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target(TargetOptions(tcp_port=0, udp_port=0)) as target:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(tcp_port=0, udp_port=0)) as target:
         yield target
 
 
 @pytest.mark.parametrize("kind", ["total", "read"])
 @pytest.mark.parametrize("protocol", CLIENTS)
 async def test_an_answer_after_its_limit_is_a_timeout_also_if_nobody_looked_before(
-    protocol: str, kind: str, target: Target, clock: Clock
+    protocol: str, kind: str, target: TargetServer, clock: Clock
 ) -> None:
     limits = Timeouts(**{kind: 5.0})
     network = Network()
@@ -97,7 +97,7 @@ async def test_an_answer_after_its_limit_is_a_timeout_also_if_nobody_looked_befo
 
 @pytest.mark.parametrize("protocol", CLIENTS)
 async def test_an_answer_within_its_limit_is_one_also_after_the_limit_of_the_call_before(
-    protocol: str, target: Target, clock: Clock
+    protocol: str, target: TargetServer, clock: Clock
 ) -> None:
     async with calling(protocol, Network(), target) as call:
         for _ in range(3):
@@ -110,7 +110,7 @@ async def test_an_answer_within_its_limit_is_one_also_after_the_limit_of_the_cal
 def test_a_call_ends_at_its_limit_and_not_much_later(protocol: str, new_loop: Any) -> None:
     async def ends() -> None:
         options = TargetOptions(tcp_port=0, udp_port=0, latency="1h")
-        async with Target(options) as target, calling(protocol, Network(), target) as call:
+        async with TargetServer(options) as target, calling(protocol, Network(), target) as call:
             ended = asyncio.ensure_future(call("10ms"))
             # on a machine where everything is late, this one is, too; and what the limit has woken gets its turns
             await asyncio.sleep(0.03)
@@ -127,7 +127,7 @@ def test_a_call_ends_at_its_limit_and_not_much_later(protocol: str, new_loop: An
 @pytest.mark.parametrize("protocol", CLIENTS)
 async def test_a_shorter_limit_counts_beside_longer_ones(protocol: str) -> None:
     options = TargetOptions(tcp_port=0, udp_port=0, latency="1h")
-    async with Target(options) as target, calling(protocol, Network(), target) as call:
+    async with TargetServer(options) as target, calling(protocol, Network(), target) as call:
         long, short = asyncio.ensure_future(call("1h")), asyncio.ensure_future(call("10ms"))
         with pytest.raises(CallFailed, match=r"within 0\.01 s"):
             await short
@@ -135,7 +135,7 @@ async def test_a_shorter_limit_counts_beside_longer_ones(protocol: str) -> None:
         long.cancel()
 
 
-async def test_opening_a_connection_is_part_of_the_whole_call(clock: Clock, target: Target) -> None:
+async def test_opening_a_connection_is_part_of_the_whole_call(clock: Clock, target: TargetServer) -> None:
     async def slow_lookup(host: str, port: int, kind: int) -> list[Address]:
         clock.ahead = 5.0
         return await system_lookup("127.0.0.1", port, kind)
@@ -149,7 +149,7 @@ async def test_opening_a_connection_is_part_of_the_whole_call(clock: Clock, targ
 
 
 async def test_each_phase_has_its_own_limit_and_begins_anew_with_every_piece() -> None:
-    call = Waiting(started=100.0, limits=Timeouts(write=1.0, read=2.0, total=10.0), what="it")
+    call = PendingCall(started=100.0, limits=Timeouts(write=1.0, read=2.0, total=10.0), what="it")
     call.last, call.writing = 100.0, True
 
     assert call.goes_on(100.9)
@@ -162,7 +162,7 @@ async def test_each_phase_has_its_own_limit_and_begins_anew_with_every_piece() -
 
 
 async def test_a_write_that_was_too_slow_is_a_write_timeout_also_if_it_ends_well() -> None:
-    call = Waiting(started=100.0, limits=Timeouts(write=1.0), what="it")
+    call = PendingCall(started=100.0, limits=Timeouts(write=1.0), what="it")
     call.last, call.writing = 100.0, True
 
     assert not call.goes_on(101.0)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed, InvalidInput
-from mainstay.load.clients.line import Line
 from mainstay.load.clients.network import Network, Timeouts, Tls
 from mainstay.load.clients.tcp import TCPClient
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.clients.transport import DirectTransport
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.clients.serving import serving
 
 
@@ -30,7 +30,7 @@ async def client(network: Network | None = None) -> AsyncIterator[tuple[TCPClien
 
 
 async def test_a_call_is_answered_up_to_its_delimiter_and_the_connection_is_kept() -> None:
-    async with Target(TargetOptions(tcp_port=0)) as target, client() as (tcp, network):
+    async with TargetServer(TargetOptions(tcp_port=0)) as target, client() as (tcp, network):
         first = await tcp.bidirectional(target.tcp_url, "ping\n", until=b"\n")
         second = await tcp.bidirectional(target.tcp_url, {"n": 1}, size=7)
         assert (first.content, second.json()) == (b"ping\n", {"n": 1})
@@ -42,14 +42,14 @@ async def test_a_call_is_answered_up_to_its_delimiter_and_the_connection_is_kept
 
 
 async def test_the_times_of_a_call_are_in_order_and_contain_the_delay() -> None:
-    async with Target(TargetOptions(tcp_port=0, latency="5ms")) as target, client() as (tcp, _):
+    async with TargetServer(TargetOptions(tcp_port=0, latency="5ms")) as target, client() as (tcp, _):
         result = await tcp.bidirectional(target.tcp_url, b"x")
         assert result.started <= result.written <= result.first <= result.ended
         assert result.ended - result.written >= 0.005
 
 
 async def test_what_was_sent_may_be_received_by_another_call() -> None:
-    async with Target(TargetOptions(tcp_port=0)) as target, client() as (tcp, _):
+    async with TargetServer(TargetOptions(tcp_port=0)) as target, client() as (tcp, _):
         sent = await tcp.send(target.tcp_url, b"one\ntwo\n")
         assert (sent.sent, sent.content) == (8, b"")
         answers = [await tcp.receive(target.tcp_url, until="\n") for _ in range(2)]
@@ -57,7 +57,7 @@ async def test_what_was_sent_may_be_received_by_another_call() -> None:
 
 
 async def test_calls_at_the_same_time_have_connections_of_their_own() -> None:
-    async with Target(TargetOptions(tcp_port=0, latency="2ms")) as target, client() as (tcp, _):
+    async with TargetServer(TargetOptions(tcp_port=0, latency="2ms")) as target, client() as (tcp, _):
         words = [f"word {n}\n" for n in range(5)]
         answers = await asyncio.gather(*(tcp.bidirectional(target.tcp_url, word, until="\n") for word in words))
         assert [answer.text() for answer in answers] == words
@@ -65,7 +65,7 @@ async def test_calls_at_the_same_time_have_connections_of_their_own() -> None:
 
 
 async def test_a_connection_of_ones_own_is_closed_at_the_end_of_its_block() -> None:
-    async with Target(TargetOptions(tcp_port=0)) as target, client() as (tcp, _):
+    async with TargetServer(TargetOptions(tcp_port=0)) as target, client() as (tcp, _):
         async with tcp.connect(target.tcp_url) as connection:
             await connection.send(b"hello")
             assert (await connection.receive(size=5)).content == b"hello"
@@ -76,7 +76,7 @@ async def test_a_connection_of_ones_own_is_closed_at_the_end_of_its_block() -> N
 
 
 async def test_tls_is_verified_unless_told_otherwise() -> None:
-    async with Target(TargetOptions(tcp_port=0, tls=True)) as target:
+    async with TargetServer(TargetOptions(tcp_port=0, tls=True)) as target:
         async with client(Network(tls=Tls(ca=target.certificate))) as (tcp, _):
             result = await tcp.bidirectional(target.tcp_url, b"secret")
             assert result.content == b"secret"
@@ -90,7 +90,7 @@ async def test_tls_is_verified_unless_told_otherwise() -> None:
 
 async def test_megabytes_go_out_and_come_back() -> None:
     options = TargetOptions(tcp_port=0, tls=True)
-    async with Target(options) as target, client(Network(tls=Tls(ca=target.certificate))) as (tcp, _):
+    async with TargetServer(options) as target, client(Network(tls=Tls(ca=target.certificate))) as (tcp, _):
         data = bytes(range(256)) * 20_000
         result = await tcp.bidirectional(target.tcp_url, data, size=len(data))
         assert result.content == data
@@ -157,7 +157,7 @@ async def test_an_answer_that_is_cut_off_is_a_closed_connection() -> None:
 
 
 async def test_a_call_that_is_cancelled_is_aborted_and_its_connection_gone() -> None:
-    async with Target(TargetOptions(tcp_port=0, latency="1h")) as target, client() as (tcp, network):
+    async with TargetServer(TargetOptions(tcp_port=0, latency="1h")) as target, client() as (tcp, network):
         call = asyncio.ensure_future(tcp.bidirectional(target.tcp_url, b"x"))
         while not target.counts().received:
             await asyncio.sleep(0)
@@ -168,7 +168,7 @@ async def test_a_call_that_is_cancelled_is_aborted_and_its_connection_gone() -> 
 
 
 async def test_closing_the_session_gives_up_what_is_under_way() -> None:
-    async with Target(TargetOptions(tcp_port=0, latency="1h")) as target, client() as (tcp, network):
+    async with TargetServer(TargetOptions(tcp_port=0, latency="1h")) as target, client() as (tcp, network):
         call = asyncio.ensure_future(tcp.bidirectional(target.tcp_url, b"x"))
         while not target.counts().received:
             await asyncio.sleep(0)
@@ -229,15 +229,15 @@ async def test_bytes_that_came_before_a_call_are_not_its_answer() -> None:
 
 
 async def test_bytes_that_the_loop_has_not_read_yet_are_not_the_answer() -> None:
-    async with Target(TargetOptions(tcp_port=0)) as target, client() as (tcp, network):
+    async with TargetServer(TargetOptions(tcp_port=0)) as target, client() as (tcp, network):
         async with tcp.connect(target.tcp_url) as connection:
             await connection.bidirectional(b"one", size=3)
             theirs, ours = socket.socketpair()
             with theirs:
                 ours.setblocking(False)
-                assert connection._line is not None
-                connection._line.close()
-                connection._line = Line(
+                assert connection._transport is not None
+                connection._transport.close()
+                connection._transport = DirectTransport(
                     ours, what="test", on_data=connection._came, on_end=connection._over, on_written=connection._written
                 )
                 theirs.send(b"early")

@@ -13,7 +13,7 @@ import pytest
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.network import Network, Timeouts
 from mainstay.load.clients.udp import UDPClient
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 
 
 @contextlib.asynccontextmanager
@@ -27,7 +27,7 @@ async def client(network: Network | None = None) -> AsyncIterator[tuple[UDPClien
 
 
 async def test_a_datagram_comes_back() -> None:
-    async with Target(TargetOptions(udp_port=0)) as target, client() as (udp, network):
+    async with TargetServer(TargetOptions(udp_port=0)) as target, client() as (udp, network):
         first = await udp.bidirectional(target.udp_url, b"ping")
         second = await udp.bidirectional(target.udp_url, {"n": 1})
         assert (first.content, second.json()) == (b"ping", {"n": 1})
@@ -39,7 +39,7 @@ async def test_a_datagram_comes_back() -> None:
 
 
 async def test_datagrams_are_sent_and_received_by_calls_of_their_own() -> None:
-    async with Target(TargetOptions(udp_port=0)) as target, client() as (udp, _):
+    async with TargetServer(TargetOptions(udp_port=0)) as target, client() as (udp, _):
         await udp.send(target.udp_url, b"one")
         await udp.send(target.udp_url, b"two")
         assert [(await udp.receive(target.udp_url)).content for _ in range(2)] == [b"one", b"two"]
@@ -47,14 +47,14 @@ async def test_datagrams_are_sent_and_received_by_calls_of_their_own() -> None:
 
 async def test_calls_at_the_same_time_get_their_own_answers() -> None:
     options = TargetOptions(udp_port=0, latency="uniform 0ms 5ms", seed=1)
-    async with Target(options) as target, client() as (udp, _):
+    async with TargetServer(options) as target, client() as (udp, _):
         words = [f"word {n}".encode() for n in range(10)]
         answers = await asyncio.gather(*(udp.bidirectional(target.udp_url, word) for word in words))
         assert [answer.content for answer in answers] == words
 
 
 async def test_a_late_answer_is_not_taken_for_the_next_one() -> None:
-    async with Target(TargetOptions(udp_port=0, latency="100ms")) as target, client() as (udp, network):
+    async with TargetServer(TargetOptions(udp_port=0, latency="100ms")) as target, client() as (udp, network):
         with pytest.raises(CallFailed) as failed:
             await udp.bidirectional(target.udp_url, b"first", timeout=Timeouts(read=0.01))
         assert failed.value.kind == "read timeout"
@@ -73,14 +73,14 @@ async def test_nobody_there_is_refused() -> None:
 
 
 async def test_too_big_a_datagram_is_refused_with_the_limit() -> None:
-    async with Target(TargetOptions(udp_port=0)) as target, client() as (udp, _):
+    async with TargetServer(TargetOptions(udp_port=0)) as target, client() as (udp, _):
         with pytest.raises(CallFailed, match="65507") as failed:
             await udp.send(target.udp_url, bytes(70_000))
         assert failed.value.kind == "size"
 
 
 async def test_a_call_that_is_cancelled_or_closed_is_aborted() -> None:
-    async with Target(TargetOptions(udp_port=0, latency="1h")) as target, client() as (udp, network):
+    async with TargetServer(TargetOptions(udp_port=0, latency="1h")) as target, client() as (udp, network):
         calls = [asyncio.ensure_future(udp.bidirectional(target.udp_url, b"x")) for _ in range(2)]
         while target.counts().under_way < 2:
             await asyncio.sleep(0)

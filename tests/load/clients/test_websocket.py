@@ -13,7 +13,7 @@ from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.network import Network, Timeouts, Tls
 from mainstay.load.clients.websocket import WebsocketClient
 from mainstay.load.prepared import Data
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.clients.serving import serving
 
 
@@ -35,7 +35,7 @@ async def talking(talk: Callable[[ServerConnection], Awaitable[None]]) -> AsyncI
 
 
 async def test_one_call_sends_and_receives_on_a_connection_that_is_kept() -> None:
-    async with Target() as target, client() as (ws, network):
+    async with TargetServer() as target, client() as (ws, network):
         first = await ws.send(target.websocket_url, "hello")
         second = await ws.send(target.websocket_url, b"\x00\x01")
         third = await ws.send(target.websocket_url, {"n": 1})
@@ -52,7 +52,7 @@ async def test_one_call_sends_and_receives_on_a_connection_that_is_kept() -> Non
 
 
 async def test_a_connection_of_ones_own_sends_and_receives() -> None:
-    async with Target() as target, client() as (ws, network):
+    async with TargetServer() as target, client() as (ws, network):
         async with ws.connect(target.websocket_url) as connection:
             assert connection.response is not None
             assert connection.response.status == 101
@@ -70,7 +70,7 @@ async def test_a_connection_of_ones_own_sends_and_receives() -> None:
 @pytest.mark.parametrize("compress", [False, True])
 async def test_long_messages_survive(compress: bool) -> None:
     text = "häufig " * 100_000
-    async with Target() as target, client() as (ws, _):
+    async with TargetServer() as target, client() as (ws, _):
         async with ws.connect(target.websocket_url, compress=compress) as connection:
             result = await connection.request(text)
         assert result.data == text
@@ -78,13 +78,13 @@ async def test_long_messages_survive(compress: bool) -> None:
 
 
 async def test_delays_of_the_target_are_in_the_result() -> None:
-    async with Target(TargetOptions(latency="5ms")) as target, client() as (ws, _):
+    async with TargetServer(TargetOptions(latency="5ms")) as target, client() as (ws, _):
         await ws.send(target.websocket_url, "warm")
         assert (await ws.send(target.websocket_url, "x")).elapsed >= 0.005
 
 
 async def test_tls_works_and_is_verified() -> None:
-    async with Target(TargetOptions(tls=True)) as target:
+    async with TargetServer(TargetOptions(tls=True)) as target:
         async with client(Network(tls=Tls(ca=target.certificate))) as (ws, _):
             assert (await ws.send(target.websocket_url, "x" * 100_000)).data == "x" * 100_000
         async with client() as (ws, _):
@@ -94,14 +94,14 @@ async def test_tls_works_and_is_verified() -> None:
 
 
 async def test_calls_at_the_same_time_get_their_own_answers() -> None:
-    async with Target(TargetOptions(latency="uniform 0ms 5ms", seed=2)) as target, client() as (ws, _):
+    async with TargetServer(TargetOptions(latency="uniform 0ms 5ms", seed=2)) as target, client() as (ws, _):
         words = [f"word {n}" for n in range(10)]
         answers = await asyncio.gather(*(ws.send(target.websocket_url, word) for word in words))
         assert [answer.data for answer in answers] == words
 
 
 async def test_a_page_that_is_no_websocket_is_told_by_its_status() -> None:
-    async with Target() as target, client() as (ws, network):
+    async with TargetServer() as target, client() as (ws, network):
         with pytest.raises(CallFailed, match="answered 404 instead") as failed:
             await ws.send(target.url.replace("http", "ws") + "/nowhere", "x")
         assert failed.value.kind == "http 404"
@@ -127,10 +127,10 @@ async def test_headers_go_with_the_opening() -> None:
 
 
 async def test_a_server_that_closes_is_told_with_its_code() -> None:
-    async with Target() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
-        assert connection._line is not None
+    async with TargetServer() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
+        assert connection._transport is not None
         # a frame that no client may send: the server ends the connection for it
-        connection._line.write(b"\x83\x80\x00\x00\x00\x00")
+        connection._transport.write(b"\x83\x80\x00\x00\x00\x00")
         with pytest.raises(CallFailed, match="1002") as failed:
             await connection.receive()
         assert failed.value.kind == "closed 1002"
@@ -195,7 +195,7 @@ async def test_match_tells_answers_from_messages_that_the_server_sends_by_itself
 
 
 async def test_each_of_several_messages_that_come_at_once_has_its_own_times_and_bytes() -> None:
-    async with Target() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
+    async with TargetServer() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
         call = asyncio.ensure_future(connection.request("x", match="second".__eq__))
         await asyncio.sleep(0)
         # as a server that sends two messages in one packet
@@ -220,7 +220,7 @@ async def test_rubbish_instead_of_a_frame_is_a_protocol_failure() -> None:
 
 
 async def test_no_answer_in_time_is_a_timeout_and_the_next_call_has_a_new_connection() -> None:
-    async with Target(TargetOptions(latency="80ms")) as target, client() as (ws, network):
+    async with TargetServer(TargetOptions(latency="80ms")) as target, client() as (ws, network):
         with pytest.raises(CallFailed) as failed:
             await ws.send(target.websocket_url, "first", timeout=Timeouts(read=0.02))
         assert failed.value.kind == "read timeout"
@@ -229,7 +229,7 @@ async def test_no_answer_in_time_is_a_timeout_and_the_next_call_has_a_new_connec
 
 
 async def test_calls_that_are_cancelled_or_closed_are_aborted_and_the_target_saw_them() -> None:
-    async with Target(TargetOptions(latency="1h")) as target, client() as (ws, network):
+    async with TargetServer(TargetOptions(latency="1h")) as target, client() as (ws, network):
         calls = [asyncio.ensure_future(ws.send(target.websocket_url, "x")) for _ in range(2)]
         while target.counts().under_way < 2:
             await asyncio.sleep(0)
@@ -245,7 +245,7 @@ async def test_calls_that_are_cancelled_or_closed_are_aborted_and_the_target_saw
 
 
 async def test_two_that_receive_on_one_connection_are_refused() -> None:
-    async with Target() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
+    async with TargetServer() as target, client() as (ws, _), ws.connect(target.websocket_url) as connection:
         first = asyncio.ensure_future(connection.receive())
         await asyncio.sleep(0)
         with pytest.raises(InvalidInput, match="wait for it"):
@@ -261,7 +261,7 @@ async def test_other_urls_are_refused() -> None:
 
 
 async def test_a_path_is_put_behind_the_base_of_the_test() -> None:
-    async with Target() as target, client() as (ws, _):
+    async with TargetServer() as target, client() as (ws, _):
         ws.base_url = target.url
         assert (await ws.send("/ws", "x")).data == "x"
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed
-from mainstay.load.engine.user import Stop
+from mainstay.load.engine.user import StopSignal
 from mainstay.load.hooks import Check, Counter, Metric, Trend, step
 from mainstay.load.prepared import URL, Headers
 from mainstay.load.results import CustomResult, Result
@@ -549,13 +549,13 @@ async def test_a_pause_is_never_too_short_though_timers_ring_early(monkeypatch: 
 
     monkeypatch.setattr(loop, "call_later", early)
     began = time.perf_counter()
-    await Stop().pause(0.02)
+    await StopSignal().pause(0.02)
 
     assert time.perf_counter() - began >= 0.02
 
 
 async def test_a_pause_ends_with_the_run() -> None:
-    stop = Stop()
+    stop = StopSignal()
     waiting = asyncio.create_task(stop.pause(3600))
     await turns()
     stop.end(hurry=False)

@@ -9,9 +9,9 @@ from typing import Any
 from mainstay.load.blueprint import blueprint_of
 from mainstay.load.clients.all import Clients
 from mainstay.load.clients.network import Network
-from mainstay.load.engine.crowd import Crowd, Seat, Visitor
 from mainstay.load.engine.recorder import MetricRecorder
-from mainstay.load.engine.user import Notes, Stop, User, Walker
+from mainstay.load.engine.user import StepWalker, StopSignal, User, WorkflowRecorder
+from mainstay.load.engine.workflow_users import ProcessShare, Visitor, WorkflowUsers
 from mainstay.load.hooks import step
 from mainstay.load.plan import LoadOptions, plan_of
 from mainstay.load.workflow import Workflow
@@ -38,13 +38,13 @@ class Walk:
     def __init__(self, workflow: type[Workflow], shared: Mapping[str, Any] | None = None, *, number: int = 0) -> None:
         blueprint = blueprint_of(workflow)
         self.metrics = MetricRecorder()
-        self.notes = Notes(blueprint, open_model=False, metrics=self.metrics)
-        self.stop = Stop()
+        self.notes = WorkflowRecorder(blueprint, open_model=False, metrics=self.metrics)
+        self.stop = StopSignal()
         self.me = workflow()
         self.me.vu = User(number=number, process=0, processes=1, metrics=self.metrics, seed=0)
         self.me.client = Clients(Network())
         self.me.params = {}
-        self._walker = Walker(self.me, blueprint, self.notes, shared or {}, self.stop)
+        self._walker = StepWalker(self.me, blueprint, self.notes, shared or {}, self.stop)
 
     async def iterate(self) -> None:
         await self._walker.iterate()
@@ -61,13 +61,13 @@ class Walk:
 
 def crowd_of(
     workflow: type[Workflow], *, processes: int = 1, process: int = 0, feed: Any = None, **options: Any
-) -> Crowd:
+) -> WorkflowUsers:
     """The users of one process."""
     plan = plan_of({workflow.__name__: workflow}, LoadOptions(**options))
-    return Crowd(
+    return WorkflowUsers(
         blueprint_of(workflow),
         plan.workflows[workflow.__name__],
-        Seat(process, processes, 0),
+        ProcessShare(process, processes, 0),
         network=Network(),
         shared={},
         params={},

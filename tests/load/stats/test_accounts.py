@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mainstay.load.stats.accounts import Account, Ledger
+from mainstay.load.stats.accounts import Account, IterationLedger
 from mainstay.load.stats.model import Window
 from mainstay.load.stats.trust import TrustWatch
 
 
 def test_accounts_that_add_up_raise_no_doubt() -> None:
-    ledger = Ledger()
+    ledger = IterationLedger()
     ledger.add(Window(bucket=0, arrivals=10, begun=6, dropped=2))
     ledger.add(Window(bucket=1, begun=2, iterations=5, failed_iterations=2, aborted_iterations=3))
     ledger.settle("Shop", [Account(open=True, arrivals=10, dropped=2, begun=8, completed=3, failed=2, aborted=3)])
@@ -17,7 +17,7 @@ def test_accounts_that_add_up_raise_no_doubt() -> None:
 
 
 def test_an_iteration_without_an_end_makes_a_run_untrustworthy() -> None:
-    ledger = Ledger()
+    ledger = IterationLedger()
     ledger.add(Window(bucket=0, begun=3, iterations=2))
     ledger.settle("Shop", [Account(begun=3, completed=2)])
     watch = TrustWatch()
@@ -30,7 +30,7 @@ def test_an_iteration_without_an_end_makes_a_run_untrustworthy() -> None:
 
 
 def test_a_window_that_was_lost_is_found() -> None:
-    ledger = Ledger()
+    ledger = IterationLedger()
     ledger.add(Window(bucket=0, begun=3, iterations=3))
     ledger.settle("Shop", [Account(begun=5, completed=5)])
 
@@ -41,7 +41,7 @@ def test_a_window_that_was_lost_is_found() -> None:
 
 
 def test_what_a_lost_generator_had_under_way_has_an_unknown_end() -> None:
-    ledger = Ledger()
+    ledger = IterationLedger()
     ledger.add(Window(bucket=0, begun=9, iterations=4, aborted_iterations=1))
 
     assert ledger.unknown == 4

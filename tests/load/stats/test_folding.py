@@ -13,7 +13,7 @@ from mainstay.errors import InvalidInput
 from mainstay.load.stats import tally as folding
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import CheckStats, Health, MetricStats, StepStats, Window
-from mainstay.load.stats.tally import KINDS, STRETCHES, Tally, from_json, merge_windows, to_json
+from mainstay.load.stats.tally import KINDS, STRETCHES, RunTally, from_json, merge_windows, to_json
 from tests.load.stats.made import FIRST, header, sketched, step, window, windows
 
 processes = st.tuples(windows(0, 0), windows(1, 0), windows(2, 0))
@@ -61,7 +61,7 @@ def test_a_tally_of_tenths_is_that_of_whole_seconds(made: list[Window], order: l
         msgspec.structs.replace(made[number % len(made)], bucket=FIRST + at, process=-1)
         for at, number in enumerate(order)
     ]
-    tenths, seconds = Tally(header()), Tally(header())
+    tenths, seconds = RunTally(header()), RunTally(header())
     for one in run:
         tenths.add(one)
     for at in range(0, len(run), 10):
@@ -90,7 +90,7 @@ def test_health_is_the_worst_of_a_process_the_mean_of_its_cpu_and_the_sum_of_its
 
 
 def test_a_summary_has_the_totals_of_its_windows_and_takes_the_rest() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     for at in range(20):
         tally.add(window(at, step(ok=(0.1,) * 9, failed=(0.5,)), step("login", ok=(0.2,)), users=at))
     summary = tally.summary(verdict="failed", elapsed_s=4.0, sent_calls=230)
@@ -127,14 +127,14 @@ def test_a_percentile_over_processes_is_that_of_all_their_values() -> None:
 
 
 def test_a_step_that_was_only_skipped_counts_no_calls() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     tally.add(window(0, StepStats(workflow="Shop", step="browse", skipped=3)))
     (browse,) = tally.summary().steps
     assert (browse.requests, browse.skipped, browse.service.count) == (0, 3, 0)
 
 
 def test_metrics_are_summed_by_what_they_are() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     for at in range(10):
         tally.add(
             Window(
@@ -157,7 +157,7 @@ def test_metrics_are_summed_by_what_they_are() -> None:
 
 
 def test_recent_windows_are_the_last_ones() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     assert tally.recent(1).steps == []
     for at in range(300):
         tally.add(window(at, step(ok=(float(at + 1),))))
@@ -169,7 +169,7 @@ def test_recent_windows_are_the_last_ones() -> None:
 
 
 def test_points_of_a_long_run_are_merged_and_lose_no_call() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     seconds = STRETCHES * 2 + 7
     for at in range(seconds):
         tally.add(
@@ -185,7 +185,7 @@ def test_points_of_a_long_run_are_merged_and_lose_no_call() -> None:
 
 
 def test_points_of_an_open_model_have_the_response_time_too() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     seconds = STRETCHES * 2 + 2
     for at in range(seconds):
         late = 2.0 if at == 300 else 0.0
@@ -206,7 +206,7 @@ def test_points_of_an_open_model_have_the_response_time_too() -> None:
 
 
 def test_a_closed_model_has_no_response_times() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     tally.add(window(0, step(ok=(0.1,))))
     summary = tally.summary()
     assert (summary.response, summary.points[0].response, summary.response_distribution) == (None, None, [])
@@ -221,12 +221,12 @@ def test_memory_of_a_tally_is_flat(monkeypatch: pytest.MonkeyPatch, waited: tupl
         step("login", ok=(0.1, 0.2, 0.3)),
     ]
 
-    def grown(tally: Tally, first: int, seconds: int) -> int:
+    def grown(tally: RunTally, first: int, seconds: int) -> int:
         for at in range(first, first + seconds):
             tally.add(Window(bucket=FIRST + at * 10, width=10, steps=made))
         return tracemalloc.get_traced_memory()[0]
 
-    tally = Tally(header())
+    tally = RunTally(header())
     tracemalloc.start()
     try:
         full = grown(tally, 0, most)
@@ -238,7 +238,7 @@ def test_memory_of_a_tally_is_flat(monkeypatch: pytest.MonkeyPatch, waited: tupl
 
 
 def test_kinds_of_errors_and_reasons_are_bounded() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     for at in range(KINDS * 2):
         tally.add(
             Window(
@@ -256,7 +256,7 @@ def test_kinds_of_errors_and_reasons_are_bounded() -> None:
 
 
 def test_a_summary_comes_back_from_its_json() -> None:
-    tally = Tally(header())
+    tally = RunTally(header())
     tally.add(window(0, step(ok=(0.1, 0.2), failed=(0.3,))))
     summary = tally.summary(ended="finished")
     text = to_json(summary)

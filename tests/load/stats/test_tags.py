@@ -10,8 +10,8 @@ from mainstay.errors import InvalidInput
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import CheckStats, Header, MetricStats, TagSummary
 from mainstay.load.stats.tags import groups_of, tagged, tags_of, tags_text
-from mainstay.load.stats.tally import Tally, from_json, to_json
-from mainstay.load.stats.thresholds import Judge, check, parse, threshold
+from mainstay.load.stats.tally import RunTally, from_json, to_json
+from mainstay.load.stats.thresholds import ThresholdJudge, check, parse, threshold
 from tests.load.stats.made import header, step, window
 
 
@@ -32,7 +32,7 @@ def tagged_header() -> Header:
 
 
 def summed(of: Header, *windows: object) -> dict[tuple[str, str], TagSummary]:
-    tally = Tally(of)
+    tally = RunTally(of)
     for one in windows:
         tally.add(one)  # type: ignore[arg-type]
     return {(one.tag, one.value): one for one in tally.summary(elapsed_s=2.0).by_tag}
@@ -105,7 +105,7 @@ def test_percentiles_by_tag_are_those_of_all_values_together(cart: tuple[float, 
 
 
 def test_numbers_by_tag_are_in_the_json(tagged_header: Header) -> None:
-    tally = Tally(tagged_header)
+    tally = RunTally(tagged_header)
     tally.add(window(0, step("cart", ok=(0.1,))))
     summary = tally.summary()
 
@@ -116,7 +116,7 @@ def test_numbers_by_tag_are_in_the_json(tagged_header: Header) -> None:
 
 
 def outcome(text: str, of: Header, *windows: object) -> tuple[bool, str]:
-    judge = Judge([parse(text)], of)
+    judge = ThresholdJudge([parse(text)], of)
     for one in windows:
         judge.add(one)  # type: ignore[arg-type]
     (found,) = judge.finish()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.model import CheckStats, MetricStats, StepStats, ThresholdOutcome, Window
-from mainstay.load.stats.thresholds import Judge, Threshold, check, parse, threshold, thresholds_of, verdict_of
+from mainstay.load.stats.thresholds import Threshold, ThresholdJudge, check, parse, threshold, thresholds_of, verdict_of
 from tests.load.stats.made import FIRST, header, sketched, step, window
 
 # written ------------------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_limits_at_the_edge_and_below_0_where_values_can_be_are_read(text: str) 
 
 @pytest.mark.parametrize("text", ["requests > 15", "requests >= 20", "requests > 15, stop as passed"])
 def test_a_count_that_is_not_reached_yet_is_pending_and_not_broken(text: str) -> None:
-    judge = Judge([parse(text)])
+    judge = ThresholdJudge([parse(text)])
     seen = []
     for one in seconds(step(ok=(0.1,)), step(ok=(0.1,))):
         judge.add(one)
@@ -352,7 +352,7 @@ def test_a_count_that_is_not_reached_yet_is_pending_and_not_broken(text: str) ->
 
 
 def test_a_rate_of_the_whole_run_is_by_the_time_that_there_was_load() -> None:
-    judge = Judge([parse("rate > 4/s"), parse("bytes < 1KB/s")])
+    judge = ThresholdJudge([parse("rate > 4/s"), parse("bytes < 1KB/s")])
     for one in seconds(step(ok=(0.1,)), None):
         judge.add(one)
 
@@ -360,8 +360,8 @@ def test_a_rate_of_the_whole_run_is_by_the_time_that_there_was_load() -> None:
     assert judge.finish(2.5)[0].value == 4.0
 
 
-def judged(text: str, windows: list[Window]) -> tuple[Judge, ThresholdOutcome]:
-    judge = Judge([parse(text)])
+def judged(text: str, windows: list[Window]) -> tuple[ThresholdJudge, ThresholdOutcome]:
+    judge = ThresholdJudge([parse(text)])
     for one in windows:
         judge.add(one)
     (outcome,) = judge.finish()
@@ -391,7 +391,7 @@ def test_over_the_whole_run_the_end_decides() -> None:
 
 
 def test_a_threshold_stands_somewhere_while_the_run_goes_on() -> None:
-    judge = Judge([parse("p95 < 200ms")])
+    judge = ThresholdJudge([parse("p95 < 200ms")])
     assert judge.outcomes()[0].shown == "no value yet"
     for one in seconds(SLOW):
         judge.add(one)
@@ -507,7 +507,7 @@ def test_nothing_measured_is_no_pass() -> None:
 
 
 def test_a_run_stops_as_failed_when_a_threshold_fails() -> None:
-    judge = Judge(thresholds_of(["p95 < 1h", "p95 < 200ms for 2s, stop as failed"]))
+    judge = ThresholdJudge(thresholds_of(["p95 < 1h", "p95 < 200ms for 2s, stop as failed"]))
     stops = []
     for one in seconds(FAST, SLOW, SLOW, FAST, FAST):
         judge.add(one)
@@ -544,7 +544,7 @@ def test_what_stopped_a_run_stays_failed_while_it_drains() -> None:
 
 
 def test_a_run_stops_as_passed_as_soon_as_a_threshold_holds() -> None:
-    judge = Judge([parse("requests >= 250, stop as passed")])
+    judge = ThresholdJudge([parse("requests >= 250, stop as passed")])
     for one in seconds(FAST, FAST):
         judge.add(one)
     assert (judge.stop, judge.outcomes()[0].passed) == (None, False)
@@ -567,7 +567,7 @@ def test_a_count_that_has_to_be_reached_does_not_stop_a_run_that_has_just_begun(
 
 
 def test_failed_wins_over_passed_in_the_same_second() -> None:
-    judge = Judge(thresholds_of(["requests > 5, stop as passed", "p95 < 200ms, stop as failed"]))
+    judge = ThresholdJudge(thresholds_of(["requests > 5, stop as passed", "p95 < 200ms, stop as failed"]))
     for one in seconds(SLOW):
         judge.add(one)
     assert judge.stop == "failed"
@@ -677,7 +677,7 @@ def test_a_part_compares_as_written() -> None:
 
 @pytest.mark.parametrize("text", ["rate > 90/s", "rate > 90/s for 1s", "rate > 90/s over 2s", "rate > 90/s within 3s"])
 def test_the_time_between_two_layers_of_workflows_is_no_time_of_the_load(text: str) -> None:
-    judge = Judge([parse(text)])
+    judge = ThresholdJudge([parse(text)])
     for layer in (FIRST, FIRST + 73):
         for bucket in range(layer, layer + 20):
             judge.add(

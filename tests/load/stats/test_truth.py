@@ -14,8 +14,8 @@ import pytest
 from mainstay.load.engine.recorder import StepRecorder
 from mainstay.load.results import Result
 from mainstay.load.stats.model import Summary, Window
-from mainstay.load.stats.tally import Tally, merge_windows
-from mainstay.load.stats.thresholds import Judge, parse
+from mainstay.load.stats.tally import RunTally, merge_windows
+from mainstay.load.stats.thresholds import ThresholdJudge, parse
 from tests.load.stats.made import FIRST, header
 
 #: a bucket is less than this part of its values wide
@@ -79,7 +79,7 @@ def merged(calls: list[list[Call]]) -> list[Window]:
 
 @pytest.fixture(scope="module")
 def summary(merged: list[Window]) -> Summary:
-    tally = Tally(header(steps=("browse",)))
+    tally = RunTally(header(steps=("browse",)))
     for window in merged:
         tally.add(window)
     return tally.summary()
@@ -126,7 +126,7 @@ def test_percentiles_of_each_second_are_those_of_its_calls(calls: list[list[Call
 
 
 def test_thresholds_see_what_the_summary_says(merged: list[Window], summary: Summary) -> None:
-    judge = Judge([parse(text) for text in ("p99.9 < 1h", "ok p99 < 1h", "response p95 < 1h", "failures < 1")])
+    judge = ThresholdJudge([parse(text) for text in ("p99.9 < 1h", "ok p99 < 1h", "response p95 < 1h", "failures < 1")])
     for window in merged:
         judge.add(window)
 

@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import msgspec
 
-from mainstay.load.target import Target
+from mainstay.load.target import TargetServer
 
 
 class Talk:
-    def __init__(self, target: Target, *, tls: Any = None) -> None:
+    def __init__(self, target: TargetServer, *, tls: Any = None) -> None:
         self._target = target
         self._tls = tls
 

@@ -13,24 +13,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.load.target import Target, TargetOptions
-from mainstay.load.target.message import Answer, Request
+from mainstay.load.target import TargetOptions, TargetServer
+from mainstay.load.target.message import Request, TargetResponse
 from tests.load.target.talk import Talk
 
 
 @pytest.fixture
-async def target() -> AsyncIterator[Target]:
-    async with Target(TargetOptions(seed=1)) as target:
+async def target() -> AsyncIterator[TargetServer]:
+    async with TargetServer(TargetOptions(seed=1)) as target:
         yield target
 
 
 @pytest.fixture
-async def talk(target: Target) -> AsyncIterator[Talk]:
+async def talk(target: TargetServer) -> AsyncIterator[Talk]:
     async with Talk(target) as talk:
         yield talk
 
 
-async def test_the_root_is_answered_over_and_over_on_one_connection(target: Target, talk: Talk) -> None:
+async def test_the_root_is_answered_over_and_over_on_one_connection(target: TargetServer, talk: Talk) -> None:
     for _ in range(5):
         status, _, body = await talk.get("/")
         assert (status, body) == (200, b"ok")
@@ -38,7 +38,7 @@ async def test_the_root_is_answered_over_and_over_on_one_connection(target: Targ
     assert (counts.begun, counts.completed, counts.statuses, counts.connections) == (5, 5, {"200": 5}, 1)
 
 
-async def test_a_query_overrides_status_and_size(target: Target, talk: Talk) -> None:
+async def test_a_query_overrides_status_and_size(target: TargetServer, talk: Talk) -> None:
     status, _, body = await talk.get("/?status=503&size=1KB")
     assert (status, len(body)) == (503, 1000)
     assert target.counts().paths["/"].statuses == {"503": 1}
@@ -112,7 +112,7 @@ async def test_bodies_come_in_chunks_compressed_and_as_events(talk: Talk) -> Non
     assert body == b"id: 0\nevent: tick\ndata: 0\n\nid: 1\nevent: tick\ndata: 1\n\n"
 
 
-async def test_a_slow_body_takes_its_time_and_is_counted_when_it_is_whole(target: Target, talk: Talk) -> None:
+async def test_a_slow_body_takes_its_time_and_is_counted_when_it_is_whole(target: TargetServer, talk: Talk) -> None:
     start = time.perf_counter()
     talk.say(b"GET /slow-body?for=30ms&n=3 HTTP/1.1\r\nHost: x\r\n\r\n")
     await talk.reader.readuntil(b"\r\n\r\n")
@@ -147,7 +147,7 @@ async def test_whoever_asks_first_may_send_its_body(talk: Talk) -> None:
 
 @pytest.mark.parametrize("path", ["/close", "/reset"])
 async def test_a_connection_is_ended_without_an_answer_and_counted_as_that(
-    target: Target, talk: Talk, path: str
+    target: TargetServer, talk: Talk, path: str
 ) -> None:
     talk.say(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     try:
@@ -160,13 +160,13 @@ async def test_a_connection_is_ended_without_an_answer_and_counted_as_that(
     assert path.startswith(f"/{ended[:5]}")
 
 
-async def test_what_is_no_request_is_refused(target: Target, talk: Talk) -> None:
+async def test_what_is_no_request_is_refused(target: TargetServer, talk: Talk) -> None:
     talk.say(b"rubbish\r\n\r\n")
     assert (await talk.hear())[0] == 400
     assert target.counts().begun == 0
 
 
-async def test_a_request_whose_connection_goes_is_abandoned(target: Target) -> None:
+async def test_a_request_whose_connection_goes_is_abandoned(target: TargetServer) -> None:
     async with Talk(target) as talk:
         talk.say(b"GET /?delay=1h HTTP/1.1\r\nHost: x\r\n\r\n")
         async with Talk(target) as other:
@@ -179,7 +179,7 @@ async def test_a_request_whose_connection_goes_is_abandoned(target: Target) -> N
     assert (counts.begun, counts.completed, counts.abandoned) == (1, 0, 1)
 
 
-async def test_asking_for_the_counts_does_not_change_them(target: Target, talk: Talk) -> None:
+async def test_asking_for_the_counts_does_not_change_them(target: TargetServer, talk: Talk) -> None:
     await talk.get("/")
     async with Talk(target) as other:
         first = await other.json("/stats")
@@ -187,7 +187,7 @@ async def test_asking_for_the_counts_does_not_change_them(target: Target, talk: 
     assert (first["begun"], first["connections"], first["open"]) == (1, 1, 1)
 
 
-async def test_a_reset_counts_from_zero_and_gives_the_counts_before(target: Target, talk: Talk) -> None:
+async def test_a_reset_counts_from_zero_and_gives_the_counts_before(target: TargetServer, talk: Talk) -> None:
     await talk.get("/")
     await talk.get("/")
     async with Talk(target) as other:
@@ -199,14 +199,14 @@ async def test_a_reset_counts_from_zero_and_gives_the_counts_before(target: Targ
 
 
 async def test_a_share_of_the_answers_are_errors() -> None:
-    async with Target(TargetOptions(errors="20%", error_status=500, seed=3)) as target, Talk(target) as talk:
+    async with TargetServer(TargetOptions(errors="20%", error_status=500, seed=3)) as target, Talk(target) as talk:
         seen = [(await talk.get("/"))[0] for _ in range(200)]
         assert 20 <= seen.count(500) <= 60
         assert target.counts().statuses == {"200": seen.count(200), "500": seen.count(500)}
 
 
 async def test_delays_are_imposed_and_remembered() -> None:
-    async with Target(TargetOptions(latency="uniform 2ms 6ms", seed=3)) as target, Talk(target) as talk:
+    async with TargetServer(TargetOptions(latency="uniform 2ms 6ms", seed=3)) as target, Talk(target) as talk:
         took = []
         for _ in range(10):
             start = time.perf_counter()
@@ -221,7 +221,10 @@ async def test_delays_are_imposed_and_remembered() -> None:
 
 
 async def test_the_counts_say_what_was_asked_for_and_what_it_came_to() -> None:
-    async with Target(TargetOptions(latency="bimodal 1ms 20ms 10%", seed=3, keep=5)) as target, Talk(target) as talk:
+    async with (
+        TargetServer(TargetOptions(latency="bimodal 1ms 20ms 10%", seed=3, keep=5)) as target,
+        Talk(target) as talk,
+    ):
         assert (await talk.json("/stats"))["imposed"] is None
         for _ in range(50):
             await talk.get("/")
@@ -242,13 +245,13 @@ async def test_the_counts_say_what_was_asked_for_and_what_it_came_to() -> None:
 
 async def test_a_delay_counts_from_when_the_request_was_read() -> None:
     """So what the target itself needs to find its answer is in it, and not added to it."""
-    async with Target(TargetOptions(latency="1ms")) as target, Talk(target) as talk:
+    async with TargetServer(TargetOptions(latency="1ms")) as target, Talk(target) as talk:
         site = target._site
         answer, at = site.answer, site.timers.at
         asked: list[float] = []
         due: list[float] = []
 
-        def answers(request: Request, transport: Any) -> tuple[Answer, float]:
+        def answers(request: Request, transport: Any) -> tuple[TargetResponse, float]:
             asked.append(time.perf_counter())
             return answer(request, transport)
 
@@ -266,7 +269,7 @@ async def test_a_delay_counts_from_when_the_request_was_read() -> None:
 
 
 async def test_the_latency_applies_to_every_path_that_is_not_for_control() -> None:
-    async with Target(TargetOptions(latency="1ms")) as target, Talk(target) as talk:
+    async with TargetServer(TargetOptions(latency="1ms")) as target, Talk(target) as talk:
         talk.say(b'POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n{"user": "ann"}')
         await talk.hear()
         for path in ("/me", "/echo", "/gzip", "/redirect/1", "/chunked"):
@@ -278,13 +281,13 @@ async def test_the_latency_applies_to_every_path_that_is_not_for_control() -> No
 
 
 async def test_only_the_last_delays_are_remembered() -> None:
-    async with Target(TargetOptions(keep=3)) as target, Talk(target) as talk:
+    async with TargetServer(TargetOptions(keep=3)) as target, Talk(target) as talk:
         for ms in (1, 2, 3, 4):
             await talk.get(f"/?delay={ms}ms")
         assert sorted(target.delays().meant) == pytest.approx([0.002, 0.003, 0.004])
 
 
-async def test_a_stall_holds_back_what_comes_and_what_is_under_way(target: Target, talk: Talk) -> None:
+async def test_a_stall_holds_back_what_comes_and_what_is_under_way(target: TargetServer, talk: Talk) -> None:
     async with Talk(target) as other, Talk(target) as control:
         # long enough that it is still under way when the stall begins, however slow this machine is
         other.say(b"GET /?delay=200ms HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -315,7 +318,7 @@ REQUESTS = (
 @given(cuts=st.lists(st.integers(0, len(REQUESTS)), max_size=6).map(sorted), delay=st.booleans())
 def test_any_split_of_the_requests_gives_the_same_answers_in_order(cuts: list[int], delay: bool) -> None:
     async def statuses() -> list[int]:
-        async with Target(TargetOptions(latency="1ms" if delay else "none")) as target, Talk(target) as talk:
+        async with TargetServer(TargetOptions(latency="1ms" if delay else "none")) as target, Talk(target) as talk:
             for start, end in zip([0, *cuts], [*cuts, len(REQUESTS)], strict=True):
                 talk.say(REQUESTS[start:end])
                 await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainstay.errors import InvalidInput
-from mainstay.load.target import Latency
+from mainstay.load.target import DelayDistribution
 
 ALL = [
     "none",
@@ -26,7 +26,7 @@ ALL = [
 
 @pytest.mark.parametrize("text", ALL)
 def test_drawn_delays_have_the_told_quantiles(text: str) -> None:
-    latency = Latency(text)
+    latency = DelayDistribution(text)
     rng = random.Random(1)
     drawn = sorted(latency.draw(rng) for _ in range(20_000))
     for share in (0.25, 0.5, 0.75, 0.95):
@@ -36,18 +36,18 @@ def test_drawn_delays_have_the_told_quantiles(text: str) -> None:
 @pytest.mark.parametrize("text", ALL)
 @given(one=st.floats(0, 1), other=st.floats(0, 1))
 def test_a_quantile_is_never_negative_and_never_falls(text: str, one: float, other: float) -> None:
-    quantile = Latency(text).quantile
+    quantile = DelayDistribution(text).quantile
     assert 0 <= quantile(min(one, other)) <= quantile(max(one, other))
 
 
 def test_the_same_seed_draws_the_same_delays() -> None:
-    latency = Latency("lognormal 20ms 0.5")
+    latency = DelayDistribution("lognormal 20ms 0.5")
     one, other = random.Random(7), random.Random(7)
     assert [latency.draw(one) for _ in range(5)] == [latency.draw(other) for _ in range(5)]
 
 
 def test_a_trace_goes_in_straight_lines_between_its_percentiles() -> None:
-    quantile = Latency("trace p50=20ms p100=120ms").quantile
+    quantile = DelayDistribution("trace p50=20ms p100=120ms").quantile
     assert [quantile(0.1), quantile(0.5), quantile(0.75), quantile(1.0)] == pytest.approx([0.02, 0.02, 0.07, 0.12])
 
 
@@ -70,4 +70,4 @@ def test_a_trace_goes_in_straight_lines_between_its_percentiles() -> None:
 )
 def test_what_is_no_latency_is_refused_by_its_field(text: str) -> None:
     with pytest.raises(InvalidInput, match="^delay: "):
-        Latency(text, field="delay")
+        DelayDistribution(text, field="delay")

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from mainstay.errors import InvalidInput
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.target.talk import Talk
 
 
@@ -22,7 +22,7 @@ async def test_a_port_in_use_is_named_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"port: {port} is in use .*choose another"):
-            async with Target(TargetOptions(port=port)):
+            async with TargetServer(TargetOptions(port=port)):
                 pass
 
 
@@ -38,9 +38,9 @@ async def test_nothing_stays_open_when_a_second_port_is_in_use(field: str) -> No
             taken.listen()
         options = TargetOptions(port=port, **{field: taken.getsockname()[1]})
         with pytest.raises(InvalidInput, match=f"^{field}: "):
-            async with Target(options):
+            async with TargetServer(options):
                 pass
-        async with Target(TargetOptions(port=port)) as again:
+        async with TargetServer(TargetOptions(port=port)) as again:
             assert again.port == port
 
 
@@ -60,12 +60,12 @@ async def test_nothing_stays_open_when_a_second_port_is_in_use(field: str) -> No
 )
 async def test_bad_options_are_refused_at_the_start(options: TargetOptions) -> None:
     with pytest.raises(InvalidInput):
-        async with Target(options):
+        async with TargetServer(options):
             pass
 
 
 async def test_a_closed_target_drops_its_connections_and_frees_its_port() -> None:
-    async with Target() as target:
+    async with TargetServer() as target:
         talk = await Talk(target).__aenter__()
         await talk.get("/")
     assert await talk.reader.read() == b""
@@ -75,7 +75,7 @@ async def test_a_closed_target_drops_its_connections_and_frees_its_port() -> Non
 
 
 async def test_a_certificate_is_made_that_can_be_trusted() -> None:
-    async with Target(TargetOptions(tls=True)) as target:
+    async with TargetServer(TargetOptions(tls=True)) as target:
         assert target.url.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=target.certificate)
         async with Talk(target, tls=trusting) as talk:
@@ -87,7 +87,10 @@ async def test_a_certificate_is_made_that_can_be_trusted() -> None:
 
 
 async def test_a_certificate_that_is_named_is_used_without_being_told_to() -> None:
-    async with Target(TargetOptions(tls=True)) as maker, Target(TargetOptions(cert=maker.certificate)) as target:
+    async with (
+        TargetServer(TargetOptions(tls=True)) as maker,
+        TargetServer(TargetOptions(cert=maker.certificate)) as target,
+    ):
         assert target.url.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=maker.certificate)
         async with Talk(target, tls=trusting) as talk:
@@ -97,7 +100,7 @@ async def test_a_certificate_that_is_named_is_used_without_being_told_to() -> No
 async def test_without_openssl_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InvalidInput, match="openssl is not installed.*name a certificate"):
-        async with Target(TargetOptions(tls=True)):
+        async with TargetServer(TargetOptions(tls=True)):
             pass
 
 

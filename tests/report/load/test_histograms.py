@@ -18,7 +18,7 @@ from mainstay.load.report.files import output_for, write_report
 from mainstay.load.report.recorded import read_result
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, StepStats, Summary, Trust, Window
-from mainstay.load.stats.tally import Tally
+from mainstay.load.stats.tally import RunTally
 from mainstay.load.stream import StreamOutput
 from tests.report.load.runs import a_header, a_summary, drawn
 
@@ -34,7 +34,7 @@ class Known:
     def __init__(self) -> None:
         self.times: dict[str, list[float]] = {}
         self.windows = [self._window(at) for at in range(20)]
-        tally = Tally(HEADER)
+        tally = RunTally(HEADER)
         for window in self.windows:
             tally.add(window)
         self.summary: Summary = tally.summary()
@@ -171,7 +171,7 @@ def test_a_summary_alone_is_refused(kind: str, tmp_path: Path) -> None:
 async def test_a_run_that_measured_nothing_is_an_empty_file(kind: str, tmp_path: Path) -> None:
     output = output_for(kind, tmp_path / "run.out")
     await output.start(HEADER)
-    await output.stop(Tally(HEADER).summary())
+    await output.stop(RunTally(HEADER).summary())
 
     text = (tmp_path / "run.out").read_text()
     assert "metrics" in text if kind == "otlp" else text.splitlines()[-1].startswith('"StartTimestamp"')

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, Request
 
 from mainstay.load.report.files import write_report
 from mainstay.load.stats.model import Summary
-from mainstay.load.target import Target, TargetOptions
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.trials import GET, ran, written
 from tests.web.chromium import chromium
 
@@ -45,7 +45,7 @@ CHARTS = """() => [...document.querySelectorAll('svg[role=img]')].filter((svg) =
 
 
 async def _run(folder: Path) -> dict[str, Summary]:
-    async with Target(TargetOptions(latency="bimodal 2ms 40ms 5%", errors="5%", seed=3)) as target:
+    async with TargetServer(TargetOptions(latency="bimodal 2ms 40ms 5%", errors="5%", seed=3)) as target:
         test = written(folder, TWO_STEPS)
         limits = ("p95 of browse < 30s", "response p95 < 30s", "error rate < 0.1%")
         return {

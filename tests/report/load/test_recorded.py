@@ -14,7 +14,7 @@ from mainstay.load.report.page import load_html
 from mainstay.load.report.recorded import read_result
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, Sketch, StepStats, Summary, Trust, Window
-from mainstay.load.stats.tally import Tally
+from mainstay.load.stats.tally import RunTally
 from mainstay.load.stream import StreamOutput
 from tests.report.load.runs import a_header, a_summary, drawn
 
@@ -47,7 +47,7 @@ def windows(*, slower: float = 1.0) -> list[Window]:
 
 async def recorded(path: Path, *, slower: float = 1.0) -> Summary:
     output = StreamOutput(path)
-    tally = Tally(HEADER)
+    tally = RunTally(HEADER)
     await output.start(HEADER)
     for window in windows(slower=slower):
         tally.add(window)

@@ -27,9 +27,9 @@ from ..declarations import DEFAULT_QUEUE
 from ..local_run import app_of, run_here
 from ..outputs import Output
 from ..plan import LoadOptions
+from ..planned_run import PlannedRun
 from ..report.files import OF_STEPS, FileOutput, Kind, report_content
 from ..report.text import show_summary
-from ..run import Planned
 from ..sources import LoadTest, load_file
 from ..stats.model import Summary
 from ..stream import StreamOutput
@@ -127,10 +127,10 @@ def ran(asked: Asked) -> int:
     console = Display(stderr=quiet_stdout, highlight=False)
     ui = _ui(asked, console, quiet=quiet_stdout)
     files = _outputs(asked.files, strict=asked.strict)
-    test = _test(asked)
+    planned = _planned(asked)
     left: list[Summary] = []
     try:
-        summary, pressed = asyncio.run(_run(test, asked, ui, files, console, left.append))
+        summary, pressed = asyncio.run(_run(planned, asked, ui, files, console, left.append))
     except asyncio.CancelledError:
         if not left:
             return INTERRUPTED
@@ -159,7 +159,7 @@ def _if_somebody_looks() -> Iterator[None]:
 
 
 async def _run(
-    test: LoadTest,
+    planned: PlannedRun,
     asked: Asked,
     ui: str,
     files: Sequence[Output],
@@ -177,14 +177,13 @@ async def _run(
         view = next((each for each in shown if isinstance(each, LiveView)), None)
         with interrupts.caught(shown):
             done = await run_here(
-                test,
-                asked.options,
+                planned,
                 store=asked.store,
                 outputs=[*shown, *files],
                 stop=interrupts.stop,
                 give_up=interrupts.give_up,
                 on_left=on_left,
-                said=print_line if view is None else view.said,
+                on_line=print_line if view is None else view.said,
             )
         return done.summary, interrupts.pressed
 
@@ -198,12 +197,12 @@ def submitted(asked: Asked) -> int:
         raise InvalidInput("store", "which one? with --detach, name the store that your workers look into")
     if store.startswith("memory:"):
         raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
-    test = _test(asked)
+    planned = _planned(asked)
 
     async def submit() -> str:
         chosen: SubmitOptions = {} if asked.queue is None else {"queue": asked.queue}
-        async with app_of(test, store) as app:
-            return (await app.submit_load(test.name, asked.options, **chosen)).id
+        async with app_of(planned.test, store) as app:
+            return (await app.loads.submit(planned, chosen)).id
 
     job_id = asyncio.run(submit())
     typer.echo(job_id)
@@ -242,11 +241,14 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     return found
 
 
-def _test(asked: Asked) -> LoadTest:
+def _planned(asked: Asked) -> PlannedRun:
     test = load_file(asked.file)
-    for note in Planned(test, asked.options).notes:
+    if asked.name is not None:
+        test = LoadTest(asked.name, test.workflows.values(), source=test.source)
+    planned = PlannedRun(test, asked.options)
+    for note in planned.notes:
         aside(f"warning: {note}")
-    return test if asked.name is None else LoadTest(asked.name, test.workflows.values(), source=test.source)
+    return planned
 
 
 def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:

@@ -28,7 +28,8 @@ class LoadMaker:
         from ..plan import LoadOptions  # noqa: PLC0415 - an extra
 
         options = self._options if key is None else {**self._options, "key": key}
-        return self._app.loads.request(self._name, given.struct(LoadOptions, of=self._name), options)
+        planned = self._app.loads.plan(self._name, given.struct(LoadOptions, of=self._name))
+        return self._app.loads.request(planned, options)
 
     async def result(self, job: Job) -> Any:
         """The summary, without the curves: those are in the reports."""

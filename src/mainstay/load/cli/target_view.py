@@ -9,10 +9,10 @@ from typing import IO, Any
 from rich.console import Console
 
 from ..report.words import counted, size_text
-from ..target import Counts, Target
+from ..target import Counts, TargetServer
 
 
-def place(served: Target) -> dict[str, Any]:
+def place(served: TargetServer) -> dict[str, Any]:
     """Where it is, for programs."""
     return {
         "url": served.url,
@@ -24,7 +24,7 @@ def place(served: Target) -> dict[str, Any]:
     }
 
 
-def show_place(served: Target, console: Console) -> None:
+def show_place(served: TargetServer, console: Console) -> None:
     """Where it is, and how it ends."""
     at = place(served)
     lines = [f"the target is at {at['url']}"]

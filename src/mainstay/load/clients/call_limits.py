@@ -22,7 +22,7 @@ _now = time.perf_counter
 Phase = Literal["write", "read"]
 
 
-class Alarm:
+class DeadlineTimer:
     """The timer of one connection."""
 
     __slots__ = ("_timer", "due")
@@ -48,7 +48,7 @@ class Alarm:
             self._timer = None
 
 
-class Waiting:
+class PendingCall:
     """One call. Whoever reads for it says when something has come or gone, and in the end what the answer is."""
 
     __slots__ = ("due", "future", "last", "limits", "started", "what", "writing")
@@ -88,16 +88,16 @@ class Waiting:
             self.future.set_result(value)
 
 
-class Watch:
+class TimeoutWatch:
     """Looks after the calls that wait on one connection."""
 
     __slots__ = ("_alarm", "_waiting")
 
     def __init__(self) -> None:
-        self._waiting: set[Waiting] = set()
-        self._alarm = Alarm()
+        self._waiting: set[PendingCall] = set()
+        self._alarm = DeadlineTimer()
 
-    async def answer(self, waiting: Waiting) -> Any:
+    async def answer(self, waiting: PendingCall) -> Any:
         """What its future comes to, or what ended it."""
         self.add(waiting)
         try:
@@ -105,12 +105,12 @@ class Watch:
         finally:
             self._waiting.discard(waiting)
 
-    def add(self, waiting: Waiting) -> None:
+    def add(self, waiting: PendingCall) -> None:
         self._waiting.add(waiting)
         if waiting.due < self._alarm.due:
             self._alarm.set(waiting.due, self._look)
 
-    def discard(self, waiting: Waiting) -> None:
+    def discard(self, waiting: PendingCall) -> None:
         self._waiting.discard(waiting)
 
     def stop(self) -> None:

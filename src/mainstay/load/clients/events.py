@@ -10,7 +10,7 @@ _MOST = 1024 * 1024
 """characters of one event"""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSentEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One message."""
 
     event: str = "message"
@@ -25,7 +25,7 @@ class EventParser:
     """Text in, events out; in any pieces. Lines may end in any of the three ways.
 
     >>> EventParser().feed("event: tick\\ndata: 1\\ndata: 2\\n\\n: a comment\\n")
-    [Event(event='tick', data='1\\n2', id='', retry=None)]
+    [ServerSentEvent(event='tick', data='1\\n2', id='', retry=None)]
     """
 
     __slots__ = ("_after_cr", "_data", "_event", "_held", "_id", "_retry", "_started")
@@ -39,7 +39,7 @@ class EventParser:
         self._data: list[str] = []
         self._retry: int | None = None
 
-    def feed(self, text: str) -> list[Event]:
+    def feed(self, text: str) -> list[ServerSentEvent]:
         if not self._started and text:
             self._started = True
             text = text.removeprefix("\ufeff")
@@ -54,7 +54,7 @@ class EventParser:
         events = (self._line(line) for line in lines)
         return [event for event in events if event is not None]
 
-    def _line(self, line: str) -> Event | None:
+    def _line(self, line: str) -> ServerSentEvent | None:
         if not line:
             return self._event_over()
         name, _, value = line.partition(":")
@@ -69,10 +69,10 @@ class EventParser:
             self._retry = int(value)
         return None
 
-    def _event_over(self) -> Event | None:
+    def _event_over(self) -> ServerSentEvent | None:
         data, name, retry = self._data, self._event or "message", self._retry
         self._data, self._event, self._retry = [], "", None
-        return Event(event=name, data="\n".join(data), id=self._id, retry=retry) if data else None
+        return ServerSentEvent(event=name, data="\n".join(data), id=self._id, retry=retry) if data else None
 
 
-__all__ = ["Event", "EventParser"]
+__all__ = ["EventParser", "ServerSentEvent"]

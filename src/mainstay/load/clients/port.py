@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from .network import Network
 
 
-class Session(Protocol):
+class ClientSession(Protocol):
     """The client of one virtual user for one protocol."""
 
     async def close(self) -> None:
@@ -30,4 +30,4 @@ class Session(Protocol):
 
 
 Factory = Callable[[Network], Any]
-"""makes a `Session`; it also has the calls of its protocol, which is why the type says no more"""
+"""makes a `ClientSession`; it also has the calls of its protocol, which is why the type says no more"""

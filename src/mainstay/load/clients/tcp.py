@@ -14,14 +14,14 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, NamedTuple
 
 from ...errors import CallFailed, InvalidInput
-from ..prepared import URL, Parts
+from ..prepared import URL, URLParts
 from ..results import Opening
-from .call_limits import Waiting, Watch, bytes_of, in_time
+from .call_limits import PendingCall, TimeoutWatch, bytes_of, in_time
+from .connection_cache import ConnectionCache, parts_of
 from .http.options import Timeout, limits_of
-from .kept import Kept, parts_of
-from .line import Line, open_line
 from .network import Network, Timeouts
 from .responses import TCPResponse
+from .transport import DirectTransport, open_transport
 
 __all__ = ["TCPClient", "TCPConnection", "TCPResponse"]
 
@@ -29,7 +29,7 @@ _now = time.perf_counter
 Calling = Coroutine[Any, Any, TCPResponse]
 
 
-class _Wanted(NamedTuple):
+class _ResponseEnd(NamedTuple):
     """Where an answer ends."""
 
     until: bytes
@@ -48,18 +48,18 @@ class _Wanted(NamedTuple):
 class TCPConnection:
     """One connection, for one call at a time."""
 
-    def __init__(self, network: Network, parts: Parts) -> None:
+    def __init__(self, network: Network, parts: URLParts) -> None:
         self._network = network
-        self._watch = Watch()
+        self._watch = TimeoutWatch()
         self._parts = parts
-        self._line: Line | None = None
+        self._transport: DirectTransport | None = None
         self._opening: Opening | None = None
         """of the call that had it opened"""
         self._held = bytearray()
         self._first = 0.0
         self._gone = 0.0
-        self._wanted: _Wanted | None = None
-        self._waiting: Waiting | None = None
+        self._wanted: _ResponseEnd | None = None
+        self._waiting: PendingCall | None = None
         self._ended: CallFailed | None = None
 
     def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
@@ -78,13 +78,13 @@ class TCPConnection:
 
     @property
     def usable(self) -> bool:
-        return self._line is not None and not self._line.closed and self._waiting is None
+        return self._transport is not None and not self._transport.closed and self._waiting is None
 
     def give_up(self) -> None:
         self._watch.stop()
         self._discard()
-        if self._line is not None:
-            self._line.close()
+        if self._transport is not None:
+            self._transport.close()
         self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
         if self._waiting is not None and not self._waiting.future.done():
             self._network.aborted += 1
@@ -95,23 +95,25 @@ class TCPConnection:
 
     async def _open(self, started: float, limits: Timeouts) -> None:
         async with in_time(limits, started, self._parts.shown):
-            self._line, self._opening = await open_line(
+            self._transport, self._opening = await open_transport(
                 self._network, self._parts, limits, on_data=self._came, on_end=self._over, on_written=self._written
             )
 
-    async def _call(self, data: bytes, wanted: _Wanted | None, limits: Timeouts, started: float = 0.0) -> TCPResponse:
+    async def _call(
+        self, data: bytes, wanted: _ResponseEnd | None, limits: Timeouts, started: float = 0.0
+    ) -> TCPResponse:
         started = started or _now()
         network = self._network
         if self._waiting is not None:
             raise InvalidInput("tcp", "a call is under way on this connection; wait for it, or open another")
-        if self._line is None:
+        if self._transport is None:
             await self._open(started, limits)
         elif data and wanted is not None:
-            self._line.poll()
+            self._transport.poll()
             self._discard()
         if self._ended is not None and not (self._held and not data):
             raise self._ended
-        self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        self._waiting = waiting = PendingCall(started=started, limits=limits, what=self._parts.shown)
         self._wanted, self._first = wanted, 0.0
         network.sent += bool(data)
         try:
@@ -149,9 +151,9 @@ class TCPConnection:
             self._held.clear()
 
     def _begin(self, data: bytes) -> None:
-        assert self._line is not None
+        assert self._transport is not None
         assert self._waiting is not None
-        self._waiting.writing = bool(data) and not self._line.write(data)
+        self._waiting.writing = bool(data) and not self._transport.write(data)
         self._gone = _now()
         self._look(self._gone)
 
@@ -201,7 +203,7 @@ class TCPClient:
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         self.base_url = base_url
         self._network = network
-        self._kept: Kept[TCPConnection] = Kept()
+        self._connections: ConnectionCache[TCPConnection] = ConnectionCache()
 
     def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send, and be done when the system has taken all of it."""
@@ -226,37 +228,37 @@ class TCPClient:
         return self._connected(self._parts(url), limits_of(timeout, self._network.timeouts))
 
     async def close(self) -> None:
-        self._kept.close()
+        self._connections.close()
 
-    def _call(self, url: URL | str, data: bytes, wanted: _Wanted | None, timeout: Timeout | None) -> Calling:
+    def _call(self, url: URL | str, data: bytes, wanted: _ResponseEnd | None, timeout: Timeout | None) -> Calling:
         return self._lent(self._parts(url), data, wanted, limits_of(timeout, self._network.timeouts))
 
-    async def _lent(self, parts: Parts, data: bytes, wanted: _Wanted | None, limits: Timeouts) -> TCPResponse:
+    async def _lent(self, parts: URLParts, data: bytes, wanted: _ResponseEnd | None, limits: Timeouts) -> TCPResponse:
         started = _now()
-        connection = self._kept.take(parts.origin, lambda: TCPConnection(self._network, parts))
+        connection = self._connections.take(parts.origin, lambda: TCPConnection(self._network, parts))
         try:
             return await connection._call(data, wanted, limits, started)  # noqa: SLF001 - the two are one part
         finally:
-            self._kept.give_back(parts.origin, connection)
+            self._connections.give_back(parts.origin, connection)
 
     @contextlib.asynccontextmanager
-    async def _connected(self, parts: Parts, limits: Timeouts) -> AsyncIterator[TCPConnection]:
+    async def _connected(self, parts: URLParts, limits: Timeouts) -> AsyncIterator[TCPConnection]:
         connection = TCPConnection(self._network, parts)
         await connection._open(_now(), limits)  # noqa: SLF001 - the two are one part
-        self._kept.add(connection)
+        self._connections.add(connection)
         try:
             yield connection
         finally:
-            self._kept.drop(connection)
+            self._connections.drop(connection)
             connection.give_up()
 
-    def _parts(self, url: URL | str) -> Parts:
+    def _parts(self, url: URL | str) -> URLParts:
         return parts_of(url, self.base_url, ("tcp", "tls"), "TCP")
 
 
-def _wanted(until: bytes | str, size: int) -> _Wanted:
+def _wanted(until: bytes | str, size: int) -> _ResponseEnd:
     if until and size:
         raise InvalidInput("until", "a response ends at a delimiter or after a number of bytes; give one of them")
     if size < 0:
         raise InvalidInput("size", f"{size} is not a number of bytes")
-    return _Wanted(until.encode() if isinstance(until, str) else until, size)
+    return _ResponseEnd(until.encode() if isinstance(until, str) else until, size)

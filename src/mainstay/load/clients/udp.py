@@ -16,11 +16,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import CallFailed, InvalidInput
-from ..prepared import URL, Parts
+from ..prepared import URL, URLParts
 from ..results import Opening
-from .call_limits import Waiting, Watch, bytes_of, in_time
+from .call_limits import PendingCall, TimeoutWatch, bytes_of, in_time
+from .connection_cache import ConnectionCache, parts_of
 from .http.options import Timeout, limits_of
-from .kept import Kept, parts_of
 from .network import Network, Timeouts, is_address
 from .responses import UDPResponse
 
@@ -37,13 +37,13 @@ Match = Callable[[bytes], bool]
 class _Endpoint:
     """A socket of its own for each call that is under way, so that answers are never mixed up."""
 
-    def __init__(self, network: Network, parts: Parts) -> None:
+    def __init__(self, network: Network, parts: URLParts) -> None:
         self._network = network
-        self._watch = Watch()
+        self._watch = TimeoutWatch()
         self._parts = parts
         self._sock: socket.socket | None = None
         self._held: collections.deque[bytes] = collections.deque()
-        self._waiting: Waiting | None = None
+        self._waiting: PendingCall | None = None
         self._match: Match | None = None
 
     @property
@@ -73,7 +73,7 @@ class _Endpoint:
             if match is None:
                 self._discard()
         self._match = match
-        self._waiting = waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        self._waiting = waiting = PendingCall(started=started, limits=limits, what=self._parts.shown)
         network.sent += data is not None
         try:
             if data is not None:
@@ -211,7 +211,7 @@ class UDPClient:
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         self.base_url = base_url
         self._network = network
-        self._kept: Kept[_Endpoint] = Kept()
+        self._connections: ConnectionCache[_Endpoint] = ConnectionCache()
 
     def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send a datagram, and be done when the system has taken it."""
@@ -232,7 +232,7 @@ class UDPClient:
         return self._call(url, bytes_of(data), timeout, match, answered=True)
 
     async def close(self) -> None:
-        self._kept.close()
+        self._connections.close()
 
     def _call(
         self, url: URL | str, data: bytes | None, timeout: Timeout | None, match: Match | None, *, answered: bool
@@ -243,11 +243,11 @@ class UDPClient:
         return self._lent(parts, data, answered, limits_of(timeout, self._network.timeouts), match)
 
     async def _lent(
-        self, parts: Parts, data: bytes | None, answered: bool, limits: Timeouts, match: Match | None
+        self, parts: URLParts, data: bytes | None, answered: bool, limits: Timeouts, match: Match | None
     ) -> UDPResponse:
         started = _now()
-        endpoint = self._kept.take(parts.origin, lambda: _Endpoint(self._network, parts))
+        endpoint = self._connections.take(parts.origin, lambda: _Endpoint(self._network, parts))
         try:
             return await endpoint.call(started, data, answered=answered, limits=limits, match=match)
         finally:
-            self._kept.give_back(parts.origin, endpoint)
+            self._connections.give_back(parts.origin, endpoint)

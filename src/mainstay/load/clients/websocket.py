@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 from ...errors import CallFailed, InvalidInput
 from ..extra import extra_needed
-from ..prepared import URL, Data, Headers, Parts, joined
+from ..prepared import URL, Data, Headers, URLParts, joined
 from ..results import Opening
-from .call_limits import Waiting, Watch, bytes_of, in_time
+from .call_limits import PendingCall, TimeoutWatch, bytes_of, in_time
+from .connection_cache import ConnectionCache, parts_of
 from .http.options import Timeout, headers_of, limits_of
-from .kept import Kept, parts_of
-from .line import Line, open_line
 from .network import Network, Timeouts
 from .responses import WebsocketResponse
+from .transport import DirectTransport, open_transport
 
 with extra_needed("WebSocket"):
     from websockets.client import ClientProtocol
@@ -45,7 +45,7 @@ Calling = Coroutine[Any, Any, WebsocketResponse]
 Match = Callable[[str | bytes], bool]
 
 
-class _Came(NamedTuple):
+class _ReceivedMessage(NamedTuple):
     content: bytes
     text: bool
     first: float
@@ -57,7 +57,7 @@ class _Came(NamedTuple):
         return self.content.decode("utf-8", "replace") if self.text else self.content
 
 
-class _How(NamedTuple):
+class _Handshake(NamedTuple):
     """What a connection is opened with."""
 
     headers: Headers | None
@@ -65,8 +65,8 @@ class _How(NamedTuple):
     compress: bool
 
 
-_PLAIN = _How(None, (), False)
-_NOTHING = _Came(b"", False, 0.0, 0.0, 0)
+_PLAIN = _Handshake(None, (), False)
+_NOTHING = _ReceivedMessage(b"", False, 0.0, 0.0, 0)
 #: of a connection that is being closed
 _GOODBYE = Timeouts(total=1.0)
 
@@ -74,19 +74,19 @@ _GOODBYE = Timeouts(total=1.0)
 class WebsocketConnection:
     """One connection. One call that receives at a time; others may send meanwhile."""
 
-    def __init__(self, network: Network, parts: Parts, how: _How = _PLAIN) -> None:
+    def __init__(self, network: Network, parts: URLParts, handshake: _Handshake = _PLAIN) -> None:
         self._network = network
-        self._watch = Watch()
+        self._watch = TimeoutWatch()
         self._parts = parts
-        self._how = how
-        self._line: Line | None = None
-        self._wire = _protocol(parts, how)
+        self._handshake = handshake
+        self._transport: DirectTransport | None = None
+        self._wire = _protocol(parts, handshake)
         self._pieces: list[bytes] = []
         self._text = False
         self._first = 0.0
         self._size = 0
-        self._held: collections.deque[_Came] = collections.deque()
-        self._waiting: Waiting | None = None
+        self._held: collections.deque[_ReceivedMessage] = collections.deque()
+        self._waiting: PendingCall | None = None
         self._match: Match | None = None
         self._gone = 0.0
         self._ended: CallFailed | None = None
@@ -95,7 +95,9 @@ class WebsocketConnection:
 
     @property
     def usable(self) -> bool:
-        return self._line is not None and not self._line.closed and self._waiting is None and self._ended is None
+        return (
+            self._transport is not None and not self._transport.closed and self._waiting is None and self._ended is None
+        )
 
     @property
     def subprotocol(self) -> str | None:
@@ -123,7 +125,7 @@ class WebsocketConnection:
         if self.usable and self._wire.state is OPEN:
             self._wire.send_close(code)
             self._flush()
-            self._waiting, self._match = Waiting(started=_now(), limits=_GOODBYE, what=self._parts.shown), _never
+            self._waiting, self._match = PendingCall(started=_now(), limits=_GOODBYE, what=self._parts.shown), _never
             waiting = self._waiting
             with contextlib.suppress(CallFailed):
                 await self._watch.answer(waiting)
@@ -133,8 +135,8 @@ class WebsocketConnection:
     def give_up(self) -> None:
         self._watch.stop()
         self._discard()
-        if self._line is not None:
-            self._line.close()
+        if self._transport is not None:
+            self._transport.close()
         self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
         if self._waiting is not None and not self._waiting.future.done():
             self._network.aborted += 1
@@ -143,7 +145,7 @@ class WebsocketConnection:
     async def open(self, started: float, limits: Timeouts) -> Opening:
         """Also what that took; the time that the server takes to agree is part of connecting."""
         async with in_time(limits, started, self._parts.shown):
-            self._line, opening = await open_line(
+            self._transport, opening = await open_transport(
                 self._network,
                 self._parts,
                 limits,
@@ -152,17 +154,17 @@ class WebsocketConnection:
                 on_end=self._lost,
                 on_written=self._written,
             )
-        self._waiting, self._match = Waiting(started=started, limits=limits, what=self._parts.shown), None
+        self._waiting, self._match = PendingCall(started=started, limits=limits, what=self._parts.shown), None
         waiting = self._waiting
         request = self._wire.connect()
         if self._parts.auth is not None:
             request.headers["Authorization"] = self._parts.auth.decode()
-        for name, value in (self._how.headers.value if self._how.headers else {}).items():
+        for name, value in (self._handshake.headers.value if self._handshake.headers else {}).items():
             request.headers[name] = value
         self._wire.send_request(request)
         try:
             sent = self._flush()
-            came: _Came = await self._watch.answer(waiting)
+            came: _ReceivedMessage = await self._watch.answer(waiting)
         except BaseException:
             self._waiting = None
             self.give_up()
@@ -180,9 +182,9 @@ class WebsocketConnection:
     ) -> WebsocketResponse:
         started = started or _now()
         network = self._network
-        opening = await self.open(started, limits) if self._line is None else None
-        if data is not None and answered and self._waiting is None and self._line is not None:
-            self._line.poll()
+        opening = await self.open(started, limits) if self._transport is None else None
+        if data is not None and answered and self._waiting is None and self._transport is not None:
+            self._transport.poll()
             if match is None:
                 self._discard()
         if self._ended is not None and not (data is None and self._held):
@@ -191,7 +193,7 @@ class WebsocketConnection:
             raise InvalidInput(
                 "websocket", "a call waits for a message on this connection; wait for it, or open another"
             )
-        waiting = Waiting(started=started, limits=limits, what=self._parts.shown)
+        waiting = PendingCall(started=started, limits=limits, what=self._parts.shown)
         if answered:
             self._waiting, self._match = waiting, match
         network.sent += data is not None
@@ -213,7 +215,7 @@ class WebsocketConnection:
         return self._result(started, came, sent, opening)
 
     def _result(
-        self, started: float, came: _Came, sent: int, opening: Opening | None, status: int | str = "ok"
+        self, started: float, came: _ReceivedMessage, sent: int, opening: Opening | None, status: int | str = "ok"
     ) -> WebsocketResponse:
         now = _now()
         result = WebsocketResponse(
@@ -239,7 +241,7 @@ class WebsocketConnection:
             self._wire.send_binary(bytes_of(data))
         return self._flush()
 
-    async def _next(self, waiting: Waiting, *, answered: bool, asked: bool) -> _Came:
+    async def _next(self, waiting: PendingCall, *, answered: bool, asked: bool) -> _ReceivedMessage:
         now = _now()
         if not waiting.goes_on(now):
             pass
@@ -248,11 +250,11 @@ class WebsocketConnection:
         elif self._held and not asked:
             # it came before the step waited for it, and took no time
             waiting.settle(self._held.popleft()._replace(first=now, ended=now))
-        came: _Came = await self._watch.answer(waiting)
+        came: _ReceivedMessage = await self._watch.answer(waiting)
         return came
 
     def _flush(self) -> int:
-        line = self._line
+        line = self._transport
         assert line is not None
         size = 0
         for data in self._wire.data_to_send():
@@ -291,7 +293,7 @@ class WebsocketConnection:
                     # a ping is no part of the message that comes after it
                     self._first = 0.0
             elif isinstance(event, Response) and wire.handshake_exc is None:
-                self._arrived(_Came(b"", False, self._first, now, self._size))
+                self._arrived(_ReceivedMessage(b"", False, self._first, now, self._size))
         if wire.handshake_exc is not None:
             self._over(_not_opened(self._parts, wire.handshake_exc))
         elif wire.state in (CLOSING, CLOSED) and self._ended is None:
@@ -313,9 +315,9 @@ class WebsocketConnection:
             content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             self._pieces = []
             size = self._size if last else min(self._size, _frame_size(content))
-            self._arrived(_Came(content, self._text, self._first or now, now, size))
+            self._arrived(_ReceivedMessage(content, self._text, self._first or now, now, size))
 
-    def _arrived(self, came: _Came) -> None:
+    def _arrived(self, came: _ReceivedMessage) -> None:
         self._first, self._size = 0.0, self._size - came.size
         waiting = self._waiting
         if waiting is None or waiting.future.done():
@@ -329,7 +331,7 @@ class WebsocketConnection:
         except Exception as error:  # noqa: BLE001 - what the step's own code raised is raised where the step waits
             waiting.fail(error)
 
-    def _hold(self, came: _Came) -> None:
+    def _hold(self, came: _ReceivedMessage) -> None:
         """Keep a message for `receive`."""
         if len(self._held) >= MOST_HELD:
             self._held.popleft()
@@ -351,8 +353,8 @@ class WebsocketConnection:
     def _over(self, error: CallFailed) -> None:
         self._ended = self._ended or error
         self._watch.stop()
-        if self._line is not None:
-            self._line.close()
+        if self._transport is not None:
+            self._transport.close()
         if self._waiting is not None:
             self._waiting.fail(self._ended)
 
@@ -371,7 +373,7 @@ class WebsocketClient:
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         self.base_url = base_url
         self._network = network
-        self._kept: Kept[WebsocketConnection] = Kept()
+        self._connections: ConnectionCache[WebsocketConnection] = ConnectionCache()
 
     def send(
         self,
@@ -388,8 +390,8 @@ class WebsocketClient:
         server sends by itself, take a connection with `connect`, and `receive` from it.
         """
         parts = self._parts(url)
-        how = _PLAIN if headers is None else _How(headers_of(headers), (), False)
-        return self._lent(parts, data, how, limits_of(timeout, self._network.timeouts), match)
+        handshake = _PLAIN if headers is None else _Handshake(headers_of(headers), (), False)
+        return self._lent(parts, data, handshake, limits_of(timeout, self._network.timeouts), match)
 
     def connect(
         self,
@@ -401,38 +403,38 @@ class WebsocketClient:
         timeout: Timeout | None = None,
     ) -> contextlib.AbstractAsyncContextManager[WebsocketConnection]:
         """A connection of one's own; closed at the end of the block. `compress` offers permessage-deflate."""
-        how = _How(headers_of(headers), tuple(subprotocols), compress)
-        connection = WebsocketConnection(self._network, self._parts(url), how)
+        handshake = _Handshake(headers_of(headers), tuple(subprotocols), compress)
+        connection = WebsocketConnection(self._network, self._parts(url), handshake)
         return self._connected(connection, limits_of(timeout, self._network.timeouts))
 
     async def close(self) -> None:
-        self._kept.close()
+        self._connections.close()
 
     async def _lent(
-        self, parts: Parts, data: Any, how: _How, limits: Timeouts, match: Match | None
+        self, parts: URLParts, data: Any, handshake: _Handshake, limits: Timeouts, match: Match | None
     ) -> WebsocketResponse:
         started = _now()
-        key = parts.full if how.headers is None else f"{parts.full} {how.headers.block!r}"
-        connection = self._kept.take(key, lambda: WebsocketConnection(self._network, parts, how))
+        key = parts.full if handshake.headers is None else f"{parts.full} {handshake.headers.block!r}"
+        connection = self._connections.take(key, lambda: WebsocketConnection(self._network, parts, handshake))
         try:
             return await connection._call(  # noqa: SLF001 - one part
                 data, answered=True, limits=limits, started=started, match=match
             )
         finally:
-            self._kept.give_back(key, connection)
+            self._connections.give_back(key, connection)
 
     @contextlib.asynccontextmanager
     async def _connected(self, connection: WebsocketConnection, limits: Timeouts) -> AsyncIterator[WebsocketConnection]:
         await connection.open(_now(), limits)
-        self._kept.add(connection)
+        self._connections.add(connection)
         try:
             yield connection
             await connection.close()
         finally:
-            self._kept.drop(connection)
+            self._connections.drop(connection)
             connection.give_up()
 
-    def _parts(self, url: URL | str) -> Parts:
+    def _parts(self, url: URL | str) -> URLParts:
         whole = joined(url.whole if isinstance(url, URL) else url, self.base_url)
         # what stands behind the base of a test that is otherwise HTTP
         if whole.startswith("http"):
@@ -450,23 +452,23 @@ def _never(_: str | bytes) -> bool:
     return False
 
 
-def _protocol(parts: Parts, how: _How) -> ClientProtocol:
+def _protocol(parts: URLParts, handshake: _Handshake) -> ClientProtocol:
     return ClientProtocol(
         parse_uri(parts.full),
-        extensions=[ClientPerMessageDeflateFactory()] if how.compress else None,
-        subprotocols=[Subprotocol(name) for name in how.subprotocols] or None,
+        extensions=[ClientPerMessageDeflateFactory()] if handshake.compress else None,
+        subprotocols=[Subprotocol(name) for name in handshake.subprotocols] or None,
         max_size=None,
     )
 
 
-def _not_opened(parts: Parts, error: Exception) -> CallFailed:
+def _not_opened(parts: URLParts, error: Exception) -> CallFailed:
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
         return CallFailed(f"http {status}", f"{parts.shown} answered {status} instead of opening a WebSocket")
     return CallFailed("protocol", f"{parts.shown} opened no WebSocket ({error})")
 
 
-def _closed(parts: Parts, wire: ClientProtocol) -> CallFailed:
+def _closed(parts: URLParts, wire: ClientProtocol) -> CallFailed:
     if wire.parser_exc is not None:
         return CallFailed("protocol", f"{parts.shown} sent an invalid WebSocket frame ({wire.parser_exc})")
     frame = wire.close_rcvd

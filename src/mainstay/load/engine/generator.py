@@ -12,36 +12,36 @@ from typing import Any
 import msgspec
 
 from ...errors import CallFailed, InvalidInput, MainstayError
-from ..blueprint import Blueprint, blueprint_of, check_states
+from ..blueprint import Blueprint, blueprint_of
 from ..clients.network import Network, Timeouts, Tls
 from ..feeders import Feed, feed_of
-from ..plan import LoadOptions, RunPlan, WorkflowPlan, plan_of
+from ..plan import LoadOptions, RunPlan, WorkflowPlan
 from ..sources import found_in
 from ..stats.model import WINDOW_MS, StepStats, Window
 from . import preflight
-from .crowd import Crowd, Seat
+from .executors import either, executor_of
 from .guard import guarded, told_of
-from .health import Watch
+from .health import HealthMonitor
 from .messages import (
     LAST_ONCE_S,
     ONCE_S,
     Begin,
+    BeginRefused,
+    CollectProvided,
     FromGenerator,
-    Give,
     GiveUp,
     Go,
-    Over,
     Ready,
-    Refused,
-    Seen,
     SetUp,
-    Stop,
+    StopRun,
     TearDown,
-    Told,
     Values,
+    WindowReport,
+    WorkflowReport,
+    WorkflowsDone,
 )  # fmt: skip
 from .recorder import MetricRecorder
-from .runners import either, runner_of
+from .workflow_users import ProcessShare, WorkflowUsers
 
 #: what a window has of calls -> how a network counts it
 _CALLS = {
@@ -64,26 +64,26 @@ class Generator:
         """by workflow: each has limits of its own"""
         self._plan: RunPlan
         self._options: LoadOptions
-        self._seat: Seat
+        self._share: ProcessShare
         self._blueprints: dict[str, Blueprint] = {}
-        self._crowds: dict[str, Crowd] = {}
+        self._groups: dict[str, WorkflowUsers] = {}
         """those at work; and the last of each workflow, for what it provides"""
-        self._once: dict[str, Crowd] = {}
+        self._once: dict[str, WorkflowUsers] = {}
         """what setup and teardown are called on"""
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the window that is open"""
         self._calls: dict[str, int] = {}
         """sent, answered and aborted, as they were told last"""
-        self._stopped: Stop | None = None
+        self._stopped: StopRun | None = None
         self._stopping = asyncio.Event()
         self._given_up = False
         self._tearing_down: asyncio.Timeout | None = None
         """the limit of the teardown that is under way"""
         self._feeds: dict[str, Feed | None] = {}
 
-    async def hear(self, message: Any) -> None:
-        """Do what is said. `Stop` and `GiveUp` may come at any time; everything else comes one after the other."""
+    async def handle(self, message: Any) -> None:
+        """Do what is said. `StopRun` and `GiveUp` may come at any time; everything else comes one after the other."""
         match message:
             case Begin():
                 self._say(await self._begin(message))
@@ -91,14 +91,14 @@ class Generator:
                 self._say(await self._set_up(workflows, shared))
             case Go():
                 self._say(await self._go(message))
-            case Stop():
+            case StopRun():
                 # for good: what is said to be run after it is not run
                 self._stopped = message
                 self._stopping.set()
-                self._end_crowds()
+                self._end_groups()
             case GiveUp():
                 self._give_up()
-            case Give(workflows):
+            case CollectProvided(workflows):
                 self._say(self._give(workflows))
             case TearDown(workflows):
                 self._say(await self._tear_down(workflows))
@@ -106,21 +106,21 @@ class Generator:
     def _give_up(self) -> None:
         self._given_up = True
         self._stopping.set()
-        for crowd in self._crowds.values():
-            crowd.stop.give_up()
+        for group in self._groups.values():
+            group.stop.give_up()
         if self._tearing_down is not None:
             self._tearing_down.reschedule(asyncio.get_running_loop().time() + LAST_ONCE_S)
 
-    def _end_crowds(self) -> None:
+    def _end_groups(self) -> None:
         if self._stopped is not None:
-            for crowd in self._crowds.values():
-                crowd.stop.end(hurry=self._stopped.hurry)
+            for group in self._groups.values():
+                group.stop.end(hurry=self._stopped.hurry)
 
     # before -----------------------------------------------------------------------------------------
 
     async def _begin(self, begin: Begin) -> FromGenerator:
         options = self._options = begin.options
-        self._seat = Seat(begin.process, begin.processes, options.seed)
+        self._share = ProcessShare(begin.process, begin.processes, options.seed)
         me = os.getpid()
         try:
             test = found_in(begin.source, begin.name)
@@ -128,9 +128,11 @@ class Generator:
                 # a clone, which the file made by a fork and left to run on: it shares what this loop waits on with the
                 # generator, and would take the events that are meant for that
                 os._exit(0)
-            self._plan = plan_of(test.workflows, options)
+            self._plan = begin.plan
+            if missing := [name for name in self._plan.workflows if name not in test.workflows]:
+                rule = f"has no workflow {missing[0]!r} any more: it changed after the run was planned"
+                raise InvalidInput(begin.name, f"{rule}; restart the worker")
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
-            check_states(self._blueprints)
             self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
             preflight.make_room(self._plan, self._blueprints, begin.processes)
             self._networks = {name: _network(options, plan) for name, plan in self._plan.workflows.items()}
@@ -140,14 +142,14 @@ class Generator:
                 # what they differ in is of no account here
                 await preflight.look(self._plan, self._blueprints, next(iter(self._networks.values())))
         except InvalidInput as error:
-            return Refused(field=error.field, rule=error.rule)
+            return BeginRefused(field=error.field, rule=error.rule)
         except CallFailed as error:
-            return Refused(field="proxy" if error.kind == "proxy" else "target", rule=str(error))
+            return BeginRefused(field="proxy" if error.kind == "proxy" else "target", rule=str(error))
         except MainstayError as error:
-            return Refused(field="test", rule=str(error))
+            return BeginRefused(field="test", rule=str(error))
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the user's own code, at import
             said = f"{type(error).__name__}: {error}"
-            return Refused(field="test", rule=f"cannot be loaded: {said}", trace=traceback.format_exc())
+            return BeginRefused(field="test", rule=f"cannot be loaded: {said}", trace=traceback.format_exc())
         return Ready()
 
     async def _prepare(self, blueprint: Blueprint, network: Network, base_url: str) -> None:
@@ -164,11 +166,11 @@ class Generator:
         values: dict[str, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         for name in workflows:
-            crowd = self._crowd(name, shared.get(name, {}), MetricRecorder())
+            group = self._group(name, shared.get(name, {}), MetricRecorder())
             method = "__init__"
             try:
-                me = crowd.visitor().walker.me
-                self._once[name] = crowd
+                me = group.visitor().walker.me
+                self._once[name] = group
                 values[name] = {}
                 for method in self._blueprints[name].setups:
                     values[name][method] = as_data(await self._unless_stopped(getattr(me, method)()))
@@ -187,18 +189,18 @@ class Generator:
 
     # the load ---------------------------------------------------------------------------------------
 
-    async def _go(self, go: Go) -> Over:
+    async def _go(self, go: Go) -> WorkflowsDone:
         loop = asyncio.get_running_loop()
-        self._crowds = {name: self._crowd(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
-        self._end_crowds()
+        self._groups = {name: self._group(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
+        self._end_groups()
         start = max(go.at, time.perf_counter())
         clock = Buckets(go.wall, go.at)
         await asyncio.sleep(max(0.0, start - time.perf_counter()))
-        watch = Watch(loop)
+        watch = HealthMonitor(loop)
         watch.start()
         self._bucket = clock.now()
         writing = asyncio.ensure_future(self._write_windows(clock, watch))
-        going = asyncio.gather(*(runner_of(crowd).run(start) for crowd in self._crowds.values()))
+        going = asyncio.gather(*(executor_of(group).run(start) for group in self._groups.values()))
         both: set[asyncio.Future[Any]] = {going, writing}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -213,62 +215,62 @@ class Generator:
             if not going.cancelled():
                 going.exception()  # told above, or nobody wants it any more
         self._tell_windows(clock.now(), watch)
-        self._say(Seen(self._window(self._bucket, watch), self._draining()))
+        self._say(WindowReport(self._window(self._bucket, watch), self._draining()))
         told = {
-            name: Told(
-                iterations=crowd.notes.iterations,
-                clean=crowd.notes.clean,
-                account=crowd.account(),
-                unmade=crowd.unmade,
-                refusal=crowd.refusal,
+            name: WorkflowReport(
+                iterations=group.notes.iterations,
+                clean=group.notes.clean,
+                account=group.account(),
+                unmade=group.unmade,
+                refusal=group.refusal,
             )
-            for name, crowd in self._crowds.items()
+            for name, group in self._groups.items()
         }
-        took = max((crowd.took(start) for crowd in self._crowds.values()), default=0.0)
-        loaded = max((crowd.loaded(start) for crowd in self._crowds.values()), default=0.0)
-        return Over(workflows=told, took=took, loaded=loaded)
+        took = max((group.took(start) for group in self._groups.values()), default=0.0)
+        loaded = max((group.loaded(start) for group in self._groups.values()), default=0.0)
+        return WorkflowsDone(workflows=told, took=took, loaded=loaded)
 
-    async def _write_windows(self, clock: Buckets, watch: Watch) -> None:
+    async def _write_windows(self, clock: Buckets, watch: HealthMonitor) -> None:
         while True:
             await asyncio.sleep(clock.left_of(self._bucket))
             self._tell_windows(clock.now(), watch)
 
-    def _tell_windows(self, now: int, watch: Watch) -> None:
+    def _tell_windows(self, now: int, watch: HealthMonitor) -> None:
         """Those that are over: none, if it was woken a little early."""
         if now <= self._bucket:
             return
-        self._say(Seen(self._window(self._bucket, watch), self._draining()))
+        self._say(WindowReport(self._window(self._bucket, watch), self._draining()))
         # a loop that was away for longer has missed some: nothing ended in them, and its users were there all the same
-        users = sum(crowd.active for crowd in self._crowds.values())
+        users = sum(group.active for group in self._groups.values())
         for missed in range(self._bucket + 1, now):
-            self._say(Seen(Window(bucket=missed, process=self._seat.process, users=users)))
+            self._say(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
         self._bucket = now
 
     def _draining(self) -> list[str]:
-        return [name for name, crowd in self._crowds.items() if crowd.draining]
+        return [name for name, group in self._groups.items() if group.draining]
 
-    def _window(self, bucket: int, watch: Watch) -> Window:
-        crowds = self._crowds.values()
-        steps = [found for crowd in crowds for step in crowd.notes.steps.values() if (found := step.take())]
-        checks = [seen for crowd in crowds for check in crowd.notes.checks.values() if (seen := check.take())]
+    def _window(self, bucket: int, watch: HealthMonitor) -> Window:
+        groups = self._groups.values()
+        steps = [found for group in groups for step in group.notes.steps.values() if (found := step.take())]
+        checks = [seen for group in groups for check in group.notes.checks.values() if (seen := check.take())]
         counted = {name: sum(getattr(one, field) for one in self._networks.values()) for name, field in _CALLS.items()}
         before, self._calls = self._calls, counted
         window = Window(
             bucket=bucket,
-            process=self._seat.process,
-            users=sum(crowd.take_users() for crowd in crowds),
+            process=self._share.process,
+            users=sum(group.take_users() for group in groups),
             **{name: count - before.get(name, 0) for name, count in counted.items()},
             steps=steps,
             checks=checks,
             metrics=self._metrics.take(),
-            health={self._seat.process: watch.take()},
+            health={self._share.process: watch.take()},
         )
-        for crowd in crowds:
-            notes = crowd.notes
-            for name, count in crowd.take_counts().items():
+        for group in groups:
+            notes = group.notes
+            for name, count in group.take_counts().items():
                 setattr(window, name, getattr(window, name) + count)
             for hook, kinds in notes.broken.items():
-                window.steps.append(StepStats(workflow=crowd.plan.name, step=hook, errors=kinds))
+                window.steps.append(StepStats(workflow=group.plan.name, step=hook, errors=kinds))
             notes.broken = {}
             window.examples.update(notes.examples)
             notes.examples = {}
@@ -280,14 +282,14 @@ class Generator:
         values: dict[str, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         for name in workflows:
-            crowd = self._crowds.get(name)
-            if crowd is None or crowd.first is None:
+            group = self._groups.get(name)
+            if group is None or group.first is None:
                 continue
             for state in self._blueprints[name].states:
                 if not state.provides:
                     continue
                 try:
-                    values.setdefault(name, {})[state.name] = as_data(getattr(crowd.first, state.name)())
+                    values.setdefault(name, {})[state.name] = as_data(getattr(group.first, state.name)())
                 except Exception as error:  # noqa: BLE001 - the user's own code; told, and who needs it is not run
                     failed[name] = f"{state.name}: {told_of(error)}"
         return Values(values=values, failed=failed)
@@ -295,26 +297,26 @@ class Generator:
     async def _tear_down(self, workflows: Sequence[str]) -> Values:
         failed: dict[str, str] = {}
         for name in workflows:
-            crowd = self._once.get(name)
-            if crowd is None:
+            group = self._once.get(name)
+            if group is None:
                 continue
             for method in self._blueprints[name].teardowns:
                 try:
                     async with asyncio.timeout(LAST_ONCE_S if self._given_up else ONCE_S) as self._tearing_down:
-                        await guarded(getattr(crowd.first, method)())
+                        await guarded(getattr(group.first, method)())
                 except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
                     late = self._tearing_down is not None and self._tearing_down.expired()
                     failed[name] = f"{method}: {'was not done in time' if late else told_of(error)}"
                 finally:
                     self._tearing_down = None
-            await crowd.first.client.close()
+            await group.first.client.close()
         return Values(failed=failed)
 
-    def _crowd(self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder) -> Crowd:
-        return Crowd(
+    def _group(self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder) -> WorkflowUsers:
+        return WorkflowUsers(
             self._blueprints[name],
             self._plan.workflows[name],
-            self._seat,
+            self._share,
             network=self._networks[name],
             shared=shared,
             params=self._options.params,

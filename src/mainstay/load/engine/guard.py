@@ -11,7 +11,7 @@ from ...errors import CallFailed
 T = TypeVar("T")
 
 
-class Left(Exception):
+class StepExit(Exception):
     """A step wanted to leave the program (SystemExit, KeyboardInterrupt), or was cancelled by itself."""
 
     def __init__(self, error: BaseException) -> None:
@@ -34,17 +34,17 @@ async def guarded(call: Awaitable[T]) -> T:
     except BaseException as error:
         if is_ours(error):
             raise
-        raise Left(error) from None
+        raise StepExit(error) from None
 
 
 def kind_of(error: Exception) -> str:
     """What it is counted as."""
-    return error.kind if isinstance(error, (CallFailed, Left)) else type(error).__name__
+    return error.kind if isinstance(error, (CallFailed, StepExit)) else type(error).__name__
 
 
 def told_of(error: Exception) -> str:
     """What was raised, in words."""
-    name = error.kind if isinstance(error, Left) else type(error).__name__
+    name = error.kind if isinstance(error, StepExit) else type(error).__name__
     said = plain(error)
     return f"{name}: {said}" if said else name
 

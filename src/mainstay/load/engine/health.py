@@ -20,7 +20,7 @@ _SLOW_S = 2.0
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
-class Held(NamedTuple):
+class ThreadWait(NamedTuple):
     """How long this thread was kept from running since it began, in seconds."""
 
     queued_s: float | None
@@ -29,13 +29,13 @@ class Held(NamedTuple):
     """its control group had used up its CPU time; over all cores, and 0 where that is not told"""
 
 
-class Watch:
+class HealthMonitor:
     """Looks at the loop it runs on, by whose thread it is asked."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, held: Callable[[], Held] | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, held: Callable[[], ThreadWait] | None = None) -> None:
         """`held` tells how long the thread was kept from running; without it, the system does."""
         self._loop = loop
-        self._held = held or Holds().read
+        self._held = held or ThreadWaitReader().read
         self._was_held = self._held()
         self._lag = 0.0
         self._cpu_s = time.process_time()
@@ -86,15 +86,15 @@ class Watch:
         )
 
 
-class Holds:
+class ThreadWaitReader:
     """What Linux tells of a thread that wants to run and does not."""
 
     def __init__(self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> None:
         self._queued = proc / "thread-self" / "schedstat"
         self._throttled = _quotas(proc / "self" / "cgroup", groups)
 
-    def read(self) -> Held:
-        return Held(_queued_s(self._queued), sum(map(_throttled_s, self._throttled)))
+    def read(self) -> ThreadWait:
+        return ThreadWait(_queued_s(self._queued), sum(map(_throttled_s, self._throttled)))
 
 
 def _quotas(own: Path, groups: Path) -> Sequence[Path]:

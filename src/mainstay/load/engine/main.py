@@ -1,4 +1,4 @@
-"""The generator's process: `python -m mainstay.load.engine.main FD PARENT`, spawned by a `Fleet`."""
+"""The generator's process: `python -m mainstay.load.engine.main FD PARENT`, spawned by a `Generators`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import sys
 from ...parent import die_with_parent
 from ..extra import extra_needed
 from .generator import Generator
-from .messages import Begin, Ear, Go, Quit, ToGenerator, framed
-from .said import Sieved, as_text
+from .line_limiter import LimitedStream, as_text
+from .messages import Begin, Go, MessageReader, Quit, ToGenerator, framed
 
 with extra_needed("a load test"):
     import uvloop
@@ -26,23 +26,23 @@ log = logging.getLogger("mainstay.load")
 
 #: how long it may take to leave once nobody is there any more, whatever a step or a thread of it holds on to
 _LEAVE_S = 10
-_streams = (Sieved(1), Sieved(2))
+_streams = (LimitedStream(1), LimitedStream(2))
 
 
 async def work(link: socket.socket) -> None:
     """Hear and obey until told to leave, or until nobody is there any more."""
     reader, writer = await asyncio.open_connection(sock=link)
-    ear = Ear(reader, ToGenerator)
+    messages = MessageReader(reader, ToGenerator)
     generator = Generator(lambda message: writer.write(framed(message)))
     running: set[asyncio.Task[None]] = set()
     telling = asyncio.ensure_future(_tell())
-    while (message := await ear.hear()) is not None and not isinstance(message, Quit):
+    while (message := await messages.read()) is not None and not isinstance(message, Quit):
         if isinstance(message, Go):
             # what lives until the end is not looked at by each collection; what is made from here on is short-lived
             gc.collect()
             gc.freeze()
         # aside, so that a stop is always heard
-        task = asyncio.ensure_future(generator.hear(message))
+        task = asyncio.ensure_future(generator.handle(message))
         running.add(task)
         task.add_done_callback(running.discard)
         task.add_done_callback(_broke)

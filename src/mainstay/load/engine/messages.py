@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..plan import LoadOptions
+from ..plan import LoadOptions, RunPlan
 from ..sources import Source
 from ..stats.accounts import Account
 from ..stats.model import Window
@@ -22,11 +22,13 @@ LAST_ONCE_S = 5.0
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):
-    """Load the test, plan it, prepare everything. Answered with `Ready` or `Refused`."""
+    """Load the test and prepare everything. Answered with `Ready` or `BeginRefused`."""
 
     name: str
     source: Source
     options: LoadOptions
+    plan: RunPlan
+    """made by the collector: a generator only reads the methods of the classes, which cannot be sent"""
     process: int
     processes: int
 
@@ -39,7 +41,7 @@ class SetUp(msgspec.Struct, tag=True):
 
 
 class Go(msgspec.Struct, tag=True, kw_only=True):
-    """Run these workflows. Windows come meanwhile, and `Over` in the end."""
+    """Run these workflows. Windows come meanwhile, and `WorkflowsDone` in the end."""
 
     workflows: list[str]
     shared: dict[str, dict[str, Any]]
@@ -50,7 +52,7 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     """what the wall clock says then, which the numbers of windows follow from"""
 
 
-class Stop(msgspec.Struct, tag=True):
+class StopRun(msgspec.Struct, tag=True):
     """End what runs: after the iterations under way, or in a hurry after the calls under way."""
 
     hurry: bool
@@ -60,7 +62,7 @@ class GiveUp(msgspec.Struct, tag=True):
     """Wait for nothing any longer: what is under way is cancelled, and teardowns have little time."""
 
 
-class Give(msgspec.Struct, tag=True):
+class CollectProvided(msgspec.Struct, tag=True):
     """What do these workflows, which are done, provide? Answered with `Values`."""
 
     workflows: list[str]
@@ -80,7 +82,7 @@ class Ready(msgspec.Struct, tag=True):
     """Everything is prepared."""
 
 
-class Refused(msgspec.Struct, tag=True, kw_only=True):
+class BeginRefused(msgspec.Struct, tag=True, kw_only=True):
     """It cannot be run, and why."""
 
     field: str
@@ -95,7 +97,7 @@ class Values(msgspec.Struct, tag=True, kw_only=True):
     failed: dict[str, str] = {}
 
 
-class Seen(msgspec.Struct, tag=True):
+class WindowReport(msgspec.Struct, tag=True):
     """A window of this process."""
 
     window: Window
@@ -103,7 +105,7 @@ class Seen(msgspec.Struct, tag=True):
     """workflows whose end has begun here by the end of it"""
 
 
-class Told(msgspec.Struct, tag=True, kw_only=True):
+class WorkflowReport(msgspec.Struct, tag=True, kw_only=True):
     """How a workflow went, in this process."""
 
     iterations: int
@@ -117,18 +119,18 @@ class Told(msgspec.Struct, tag=True, kw_only=True):
     """why the first user that could not begin could not"""
 
 
-class Over(msgspec.Struct, tag=True, kw_only=True):
+class WorkflowsDone(msgspec.Struct, tag=True, kw_only=True):
     """The workflows that were sent off are done, and every window of them was sent."""
 
-    workflows: dict[str, Told]
+    workflows: dict[str, WorkflowReport]
     took: float
     """seconds from the start until the last user had left"""
     loaded: float
     """seconds in which iterations were begun: without the drain of open models"""
 
 
-ToGenerator = Begin | SetUp | Go | Stop | GiveUp | Give | TearDown | Quit
-FromGenerator = Ready | Refused | Values | Seen | Over
+ToGenerator = Begin | SetUp | Go | StopRun | GiveUp | CollectProvided | TearDown | Quit
+FromGenerator = Ready | BeginRefused | Values | WindowReport | WorkflowsDone
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
@@ -139,14 +141,14 @@ def framed(message: ToGenerator | FromGenerator) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-class Ear:
+class MessageReader:
     """Reads messages of one side."""
 
     def __init__(self, reader: asyncio.StreamReader, types: Any) -> None:
         self._reader = reader
         self._decode = msgspec.msgpack.Decoder(types).decode
 
-    async def hear(self) -> Any:
+    async def read(self) -> Any:
         """The next message; None when the other side has hung up."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))

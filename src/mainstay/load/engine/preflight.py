@@ -13,7 +13,7 @@ from ..blueprint import Blueprint
 from ..clients.http.connect import open_socket
 from ..clients.network import Network
 from ..plan import RunPlan, WorkflowPlan
-from ..prepared import URL, Parts, joined, split
+from ..prepared import URL, URLParts, joined, split
 
 _CONNECT_S = 10.0
 #: descriptors that a process needs beside its connections
@@ -91,7 +91,7 @@ async def look(plan: RunPlan, blueprints: Mapping[str, Blueprint], network: Netw
         opened.close()
 
 
-def _base(workflow: WorkflowPlan) -> Parts:
+def _base(workflow: WorkflowPlan) -> URLParts:
     try:
         return split(workflow.base_url)
     except InvalidInput as error:

@@ -23,7 +23,7 @@ from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint, StepPlan
 from ..hooks import Check, Metric
 from ..results import Result
-from .guard import Left, is_ours, kind_of, told_of
+from .guard import StepExit, is_ours, kind_of, told_of
 from .recorder import CheckRecorder, MetricRecorder, StepRecorder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _now = time.perf_counter
 Hook = Literal["on_start", "on_stop"]
 
 
-class Notes:
+class WorkflowRecorder:
     """Where the users of one workflow in this process write down what happened."""
 
     def __init__(self, blueprint: Blueprint, *, open_model: bool, metrics: MetricRecorder) -> None:
@@ -107,7 +107,7 @@ class User:
         return self._random
 
 
-class Stop:
+class StopSignal:
     """How a run is told to end, as seen by its users."""
 
     __slots__ = ("at", "ending", "given_up", "given_up_at", "hurried", "waiters")
@@ -162,12 +162,14 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class Walker:
+class StepWalker:
     """Takes one user through its steps."""
 
     __slots__ = ("_chain", "_dependants", "_graph", "_notes", "_shared", "_steps", "_stop", "me", "under_way")
 
-    def __init__(self, me: Workflow, blueprint: Blueprint, notes: Notes, shared: Mapping[str, Any], stop: Stop) -> None:
+    def __init__(
+        self, me: Workflow, blueprint: Blueprint, notes: WorkflowRecorder, shared: Mapping[str, Any], stop: StopSignal
+    ) -> None:
         self.me = me
         self.under_way = False
         """whether it is within an iteration"""
@@ -286,7 +288,7 @@ class _Step:
 
     __slots__ = ("_fixed", "_function", "_notes", "_taken", "name", "note", "plan", "quick")
 
-    def __init__(self, me: Workflow, plan: StepPlan, notes: Notes) -> None:
+    def __init__(self, me: Workflow, plan: StepPlan, notes: WorkflowRecorder) -> None:
         self.name = plan.name
         self.plan = plan
         self._notes = notes
@@ -318,7 +320,7 @@ class _Step:
         if self.plan.kind == "measured":
             answers = answers_in(error, since=began)
         if not isinstance(error, Exception):
-            error = Left(error)
+            error = StepExit(error)
         if self.plan.kind == "check":
             # what could not be looked at does not hold; and it is an error like that of any step
             self._notes.checks[self.name].failed(told_of(error))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...errors import InvalidInput, UnknownOption
-from ..blocking_work import Aside
+from ..blocking_work import BackgroundThread
 from ..outputs import Output
 from ..stats.model import Header, Moment, StepStats, Summary
 from ..stats.tally import to_json
@@ -91,7 +91,7 @@ class FileOutput:
 
     async def stop(self, summary: Summary) -> None:
         steps = None if self._totals is None else self._totals.steps()
-        await asyncio.wrap_future(Aside().submit(self.write, summary, steps))
+        await asyncio.wrap_future(BackgroundThread().submit(self.write, summary, steps))
 
     def write(self, summary: Summary, steps: Sequence[StepStats] | None = None) -> list[Path]:
         """The files that were written."""

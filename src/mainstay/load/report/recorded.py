@@ -8,7 +8,7 @@ from pathlib import Path
 from ...errors import InvalidInput
 from ..stats.histogram import Histogram
 from ..stats.model import Sketch
-from ..stats.sums import Fold
+from ..stats.sums import WindowSum
 from ..stats.tally import from_json
 from ..stream import read_stream, remade
 from .compare import Histograms, Run, as_run
@@ -42,7 +42,7 @@ def _read(path: Path, most: int = -1) -> bytes:
 
 def _from_stream(path: Path) -> Run:
     recorded = read_stream(path)
-    total = Fold()
+    total = WindowSum()
     for window in recorded.windows():
         total.add(window)
     service: Histograms = {}

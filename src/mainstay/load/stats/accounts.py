@@ -48,7 +48,7 @@ class Account(msgspec.Struct, kw_only=True):
         return ""
 
 
-class Ledger:
+class IterationLedger:
     """The accounts of all processes, beside the windows that came of them."""
 
     def __init__(self) -> None:

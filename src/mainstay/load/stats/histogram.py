@@ -40,6 +40,9 @@ _FEW = 40
 #: buckets a count over the whole range may span (a thousandfold of range is 1,280); beyond, only those hit are sorted
 _SPAN = 1 << 14
 
+#: sketches that wait to be added to a sum
+_MOST_PARTS = 32
+
 _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 
 
@@ -172,7 +175,7 @@ class Histogram:
         self.high = max(self.high, other.high)
 
     def sketch(self) -> Sketch | None:
-        """What travels; None while nothing is counted."""
+        """The counts as a sketch; None while nothing is counted."""
         if not self.count:
             return None
         rising = sorted(self.counts)
@@ -186,59 +189,104 @@ class Histogram:
     @property
     def stdev(self) -> float | None:
         """Of the values themselves, not of a population they are a sample of."""
-        if not self.count:
-            return None
-        mean = self.total / self.count
-        return math.sqrt(max(0.0, self.squares / self.count - mean * mean))
+        return _stdev(self) if self.count else None
 
     def percentile(self, q: float) -> float | None:
         """The value that a part `q` (0 to 1) of all values do not exceed: the one of rank ceil(q * count)."""
-        return self.percentiles((q,))[0]
-
-    def percentiles(self, qs: Iterable[float]) -> list[float | None]:
-        """Several at once; the buckets are put in order once."""
-        if not self.count:
-            return [None for _ in qs]
-        rising = sorted(self.counts)
-        upto = list(accumulate(map(self.counts.__getitem__, rising)))
-        return [self._ranked(q, rising, upto) for q in qs]
-
-    def _ranked(self, q: float, rising: list[int], upto: list[int]) -> float:
-        # 0.07 * 100 is a little above 7, and must not become 8
-        rank = math.ceil(round(q * self.count, 6))
-        if rank <= 1:
-            return self.low
-        if rank >= self.count:
-            return self.high
-        near, far = bounds_of(rising[bisect_left(upto, rank)])
-        return min(max((near + far) / 2, self.low), self.high)
+        return percentiles_of(self.sketch(), (q,))[0]
 
     def latency(self) -> Latency | None:
         """The usual numbers; None while nothing is counted."""
-        if not self.count:
-            return None
-        rising = sorted(self.counts)
-        upto = list(accumulate(map(self.counts.__getitem__, rising)))
-        p50, p75, p90, p95, p99, p999 = (self._ranked(q, rising, upto) for q in _QUANTILES)
-        return Latency(
-            count=self.count,
-            mean=self.total / self.count,
-            stdev=self.stdev or 0.0,
-            min=self.low,
-            p50=p50,
-            p75=p75,
-            p90=p90,
-            p95=p95,
-            p99=p99,
-            p999=p999,
-            max=self.high,
-        )
+        return latency_of(self.sketch())
 
     def buckets(self) -> list[tuple[float, float, int]]:
-        """From, to, how many: of the buckets that are not empty, rising."""
-        return [(*bounds_of(at), self.counts[at]) for at in sorted(self.counts)]
+        """The buckets that are not empty, in rising order: from, to, count."""
+        return buckets_of(self.sketch())
 
 
 def merged(sketches: Iterable[Sketch | None]) -> Sketch | None:
-    """All of them added up; None of none."""
-    return Histogram(sketch for sketch in sketches if sketch is not None).sketch()
+    """The sum of some sketches; None if there are none.
+
+    >>> merged([sketch_of(array("d", [0.25, 4.0])), None, sketch_of(array("d", [0.25]))])
+    Sketch(at=[130688, 131200], n=[2, 1], count=3, total=4.5, squares=16.125, low=0.25, high=4.0)
+    """
+    present = [sketch for sketch in sketches if sketch is not None]
+    if len(present) > 1:
+        return Histogram(present).sketch()
+    return present[0] if present else None
+
+
+def percentiles_of(sketch: Sketch | None, qs: Iterable[float]) -> list[float | None]:
+    """The values that these parts (0 to 1) of all values do not exceed: those of rank ceil(q * count)."""
+    if sketch is None:
+        return [None for _ in qs]
+    upto = list(accumulate(sketch.n))
+    return [_ranked(sketch, q, upto) for q in qs]
+
+
+def _ranked(sketch: Sketch, q: float, upto: list[int]) -> float:
+    # 0.07 * 100 is a little above 7, and must not become 8
+    rank = math.ceil(round(q * sketch.count, 6))
+    if rank <= 1:
+        return sketch.low
+    if rank >= sketch.count:
+        return sketch.high
+    near, far = bounds_of(sketch.at[bisect_left(upto, rank)])
+    return min(max((near + far) / 2, sketch.low), sketch.high)
+
+
+def latency_of(sketch: Sketch | None) -> Latency | None:
+    """The usual numbers of a sketch."""
+    if sketch is None:
+        return None
+    upto = list(accumulate(sketch.n))
+    p50, p75, p90, p95, p99, p999 = (_ranked(sketch, q, upto) for q in _QUANTILES)
+    return Latency(
+        count=sketch.count,
+        mean=sketch.total / sketch.count,
+        stdev=_stdev(sketch),
+        min=sketch.low,
+        p50=p50,
+        p75=p75,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        p999=p999,
+        max=sketch.high,
+    )
+
+
+def buckets_of(sketch: Sketch | None) -> list[tuple[float, float, int]]:
+    """The buckets that are not empty, in rising order: from, to, count."""
+    return [] if sketch is None else [(*bounds_of(at), n) for at, n in zip(sketch.at, sketch.n, strict=True)]
+
+
+def _stdev(values: Histogram | Sketch) -> float:
+    mean = values.total / values.count
+    return math.sqrt(max(0.0, values.squares / values.count - mean * mean))
+
+
+class SketchSum:
+    """A running sum of sketches. They are added when the sum is asked for, or when many are waiting, so that a sketch
+    that is alone is never taken apart."""
+
+    __slots__ = ("_parts", "count")
+
+    def __init__(self) -> None:
+        self._parts: list[Sketch] = []
+        self.count = 0
+        """values in all of them"""
+
+    def add(self, sketch: Sketch | None) -> None:
+        if sketch is not None:
+            self._parts.append(sketch)
+            self.count += sketch.count
+            if len(self._parts) > _MOST_PARTS:
+                self.sketch()
+
+    def sketch(self) -> Sketch | None:
+        """The sum; None while there is nothing to add."""
+        whole = merged(self._parts)
+        if whole is not None:
+            self._parts = [whole]
+        return whole

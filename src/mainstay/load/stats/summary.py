@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .histogram import latency_of
 from .model import Header, Latency, MetricSummary, StepSummary, TagSummary
 from .sums import MetricSum, StepSum
 from .tags import groups_of
@@ -15,19 +16,20 @@ _NOTHING = Latency(
 
 def step_summary(step: StepSum, load_s: float) -> StepSummary:
     service = step.service()
-    phases = {phase: histogram.latency() for phase, histogram in step.phases.items()}
+    requests = step.ok.count + step.failed.count
+    phases = {phase: latency_of(times.sketch()) for phase, times in step.phases.items()}
     return StepSummary(
         workflow=step.workflow,
         step=step.step,
-        requests=service.count,
+        requests=requests,
         failed=step.failed.count,
         raised=step.raised,
         raised_after=step.raised_after,
         error_rate=step.error_rate,
-        rate=per(service.count, load_s),
-        service=service.latency() or _NOTHING,
-        ok=step.ok.latency() if step.failed.count else None,
-        response=step.response.latency(),
+        rate=per(requests, load_s),
+        service=latency_of(service) or _NOTHING,
+        ok=latency_of(step.ok.sketch()) if step.failed.count else None,
+        response=latency_of(step.response.sketch()),
         phases={phase: latency for phase, latency in phases.items() if latency is not None},
         statuses=by_number(step.statuses),
         errors=by_number(step.errors),
@@ -81,7 +83,7 @@ def metric_summary(metric: MetricSum, load_s: float) -> MetricSummary:
     if stats.type == "rate":
         value = stats.total / stats.count if stats.count else 0.0
     elif stats.type == "trend":
-        value = metric.values.mean or 0.0
+        value = 0.0 if stats.values is None else stats.values.total / stats.values.count
     return MetricSummary(
         name=stats.name,
         type=stats.type,
@@ -91,7 +93,7 @@ def metric_summary(metric: MetricSum, load_s: float) -> MetricSummary:
         count=stats.count,
         low=stats.low,
         high=stats.high,
-        values=metric.values.latency(),
+        values=latency_of(stats.values),
     )
 
 

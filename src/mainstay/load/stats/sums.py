@@ -1,10 +1,10 @@
-"""Windows added up: over processes, over time, or both. `Fold` is what `merge_windows` and `Tally` are made of."""
+"""Windows added up: over processes, over time, or both. `WindowSum` is what `merge_windows` and `Tally` are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .histogram import Histogram
+from .histogram import SketchSum, merged
 from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 
 #: what is just added up of windows
@@ -29,10 +29,10 @@ class StepSum:
     def __init__(self, workflow: str, step: str) -> None:
         self.workflow = workflow
         self.step = step
-        self.ok = Histogram()
-        self.failed = Histogram()
-        self.response = Histogram()
-        self.phases: dict[str, Histogram] = {}
+        self.ok = SketchSum()
+        self.failed = SketchSum()
+        self.response = SketchSum()
+        self.phases: dict[str, SketchSum] = {}
         self.statuses: dict[str, int] = {}
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
@@ -43,11 +43,11 @@ class StepSum:
         self.received = 0
 
     def add(self, stats: StepStats, most: int | None) -> None:
-        _merge(self.ok, stats.ok)
-        _merge(self.failed, stats.failed)
-        _merge(self.response, stats.response)
+        self.ok.add(stats.ok)
+        self.failed.add(stats.failed)
+        self.response.add(stats.response)
         for phase, sketch in stats.phases.items():
-            _merge(self.phases.setdefault(phase, Histogram()), sketch)
+            self.phases.setdefault(phase, SketchSum()).add(sketch)
         _count(self.statuses, stats.statuses, most)
         _count(self.errors, stats.errors, most)
         for kind, said in stats.examples.items():
@@ -58,12 +58,9 @@ class StepSum:
         self.sent += stats.sent
         self.received += stats.received
 
-    def service(self) -> Histogram:
-        """Of all results, failed ones too."""
-        both = Histogram()
-        both.merge(self.ok)
-        both.merge(self.failed)
-        return both
+    def service(self) -> Sketch | None:
+        """The service times of all results, failed ones too."""
+        return merged((self.ok.sketch(), self.failed.sketch()))
 
     @property
     def raised(self) -> int:
@@ -77,7 +74,7 @@ class StepSum:
         return error_rate([self])
 
     def stats(self) -> StepStats:
-        sketches = {phase: histogram.sketch() for phase, histogram in sorted(self.phases.items())}
+        sketches = {phase: times.sketch() for phase, times in sorted(self.phases.items())}
         return StepStats(
             workflow=self.workflow,
             step=self.step,
@@ -119,7 +116,7 @@ class MetricSum:
         self.high = float("-inf")
         self.last = 0.0
         self.until = -1
-        self.values = Histogram()
+        self.values = SketchSum()
 
     def add(self, stats: MetricStats, until: int) -> None:
         if stats.count:
@@ -130,7 +127,7 @@ class MetricSum:
         # what several processes set last at the same time has no order: any rule would do that is the same each time
         if until > self.until or (until == self.until and stats.total > self.last):
             self.until, self.last = until, stats.total
-        _merge(self.values, stats.values)
+        self.values.add(stats.values)
 
     def stats(self) -> MetricStats:
         return MetricStats(
@@ -179,7 +176,7 @@ class _HealthSum:
         )
 
 
-class Fold:
+class WindowSum:
     """Adds windows up. `most`: how many kinds of a thing (statuses, errors, reasons) are told apart; None: all."""
 
     def __init__(self, most: int | None = None) -> None:
@@ -269,11 +266,6 @@ def _add_example(examples: dict[str, str], kind: str, said: str, most: int | Non
         examples[kind] = min(examples[kind], said)
     elif most is None or len(examples) < most:
         examples[kind] = said
-
-
-def _merge(histogram: Histogram, sketch: Sketch | None) -> None:
-    if sketch is not None:
-        histogram.merge(sketch)
 
 
 def _count(known: dict[str, int], more: Mapping[str, int], most: int | None) -> None:

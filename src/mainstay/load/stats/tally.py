@@ -1,4 +1,4 @@
-"""From windows to the numbers of a run: `merge_windows` for a few of them, `Tally` for all.
+"""From windows to the numbers of a run: `merge_windows` for a few of them, `RunTally` for all.
 
 A tally keeps sums, never samples: its memory does not grow with the length of the run.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InvalidInput
-from .histogram import Histogram, merged
+from .histogram import buckets_of, latency_of, merged, percentiles_of
 from .model import (
     WINDOW_MS,
     CheckSummary,
@@ -26,11 +26,11 @@ from .model import (
     Window,
 )
 from .summary import by_number, metric_summary, per, step_summary, tag_summaries
-from .sums import Fold, error_rate
+from .sums import WindowSum, error_rate
 
 #: buckets of a second: what charts, thresholds and the recorded stream are made of
 SECOND = 1000 // WINDOW_MS
-#: how far back `Tally.recent` reaches
+#: how far back `RunTally.recent` reaches
 RECENT_S = 10
 #: stretches of a chart; a screen has few more dots to show them
 STRETCHES = 300
@@ -51,7 +51,7 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     aborted_received=0, sent_calls=0, answered_calls=0, resent_calls=0, unexpected=0, steps=[], checks=[], metrics=[],
     examples={}, health={})
     """
-    fold = Fold()
+    fold = WindowSum()
     for window in windows:
         fold.add(window)
     if fold.end < 0:
@@ -59,10 +59,10 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     return fold.window()
 
 
-class Tally:
+class RunTally:
     """A run so far. Takes the windows that are merged over all processes, in the order of their buckets.
 
-    >>> tally = Tally(Header(run="j1", name="shop", started_ms=0, version="1", processes=1, duration_s=1.0))
+    >>> tally = RunTally(Header(run="j1", name="shop", started_ms=0, version="1", processes=1, duration_s=1.0))
     >>> tally.add(Window(bucket=0, iterations=20, users=5))
     >>> summary = tally.summary(verdict="passed")
     >>> summary.iterations, summary.users, summary.requests
@@ -73,9 +73,9 @@ class Tally:
         self._header = header
         self._recent: deque[Window] = deque()
         self._origin = -1
-        self._second = Fold()
+        self._second = WindowSum()
         self._number = 0
-        self._total = Fold(most=KINDS)
+        self._total = WindowSum(most=KINDS)
         self._users = 0
         self._stretches: list[_Stretch] = []
         self._span = 1
@@ -125,28 +125,25 @@ class Tally:
         sums = sorted(total.steps.values(), key=lambda step: order(step.workflow, step.step))
         checks = sorted(total.checks.values(), key=lambda check: order(check.workflow, check.step))
         steps = [step_summary(step, load_s) for step in sums]
-        service, ok, response = Histogram(), Histogram(), Histogram()
-        for step in sums:
-            ok.merge(step.ok)
-            service.merge(step.ok)
-            service.merge(step.failed)
-            response.merge(step.response)
+        service = merged(times.sketch() for step in sums for times in (step.ok, step.failed))
+        response = merged(step.response.sketch() for step in sums)
+        requests = sum(step.requests for step in steps)
         failed = sum(step.failed for step in steps)
         known: dict[str, Any] = {
             "header": self._header,
             "elapsed_s": elapsed_s,
             "load_s": load_s,
-            "requests": service.count,
+            "requests": requests,
             "failed": failed,
             "raised": sum(step.raised for step in steps),
             "raised_after": sum(step.raised_after for step in steps),
             "error_rate": error_rate(sums),
-            "rate": per(service.count, load_s),
+            "rate": per(requests, load_s),
             **total.counts,
             "users": self._users,
-            "service": service.latency(),
-            "ok": ok.latency() if failed else None,
-            "response": response.latency(),
+            "service": latency_of(service),
+            "ok": latency_of(merged(step.ok.sketch() for step in sums)) if failed else None,
+            "response": latency_of(response),
             "sent": sum(step.sent for step in steps),
             "received": sum(step.received for step in steps),
             "steps": steps,
@@ -166,8 +163,8 @@ class Tally:
             "errors": by_number(_added(step.errors for step in steps)),
             "examples": dict(sorted(total.examples.items())),
             "points": self.points() if points else [],
-            "distribution": service.buckets(),
-            "response_distribution": response.buckets(),
+            "distribution": buckets_of(service),
+            "response_distribution": buckets_of(response),
         }
         return Summary(**{**known, **rest})
 
@@ -176,7 +173,7 @@ class Tally:
         if self._second.end < 0:
             return
         window = self._second.window()
-        self._second = Fold()
+        self._second = WindowSum()
         self._total.add(window)
         added = _Stretch.of(window, self._number - self._number % self._span, self._origin)
         if self._stretches and self._stretches[-1].number == added.number:
@@ -221,20 +218,19 @@ class _Stretch:
         users: int,
         failed: int,
         dropped: int,
-        steps: dict[str, bytes],
-        responses: dict[str, bytes],
+        steps: dict[str, Sketch],
+        responses: dict[str, Sketch],
     ) -> None:
+        """`steps`: service times, by step. `responses`: response times of open models, by step."""
         self.number = number
         self.at_s = at_s
         self.width_s = width_s
         self.users = users
         self.failed = failed
         self.dropped = dropped
-        self.steps = steps
-        """service times, by step"""
-        self.responses = responses
-        """of open models: response times"""
-        self.point = msgspec.Raw(_encode(self._summed()))
+        self.steps = {name: _pack(sketch) for name, sketch in steps.items()}
+        self.responses = {name: _pack(sketch) for name, sketch in responses.items()}
+        self.point = msgspec.Raw(_encode(self._summed(steps, responses)))
 
     @classmethod
     def of(cls, window: Window, number: int, origin: int) -> _Stretch:
@@ -242,9 +238,9 @@ class _Stretch:
         for step in window.steps:
             name = f"{step.workflow}.{step.step}"
             if (both := merged((step.ok, step.failed))) is not None:
-                steps[name] = _pack(both)
+                steps[name] = both
             if step.response is not None:
-                responses[name] = _pack(step.response)
+                responses[name] = step.response
         return cls(
             number=number,
             at_s=(window.bucket - origin) * WINDOW_MS / 1000,
@@ -268,23 +264,19 @@ class _Stretch:
             responses=_joined(self.responses, later.responses),
         )
 
-    def _summed(self) -> Point:
-        whole, response = Histogram(), Histogram()
+    def _summed(self, steps: dict[str, Sketch], responses: dict[str, Sketch]) -> Point:
         by_step: dict[str, list[float | None]] = {}
-        for name, packed in self.steps.items():
-            sketch = _unpack(packed)
-            whole.merge(sketch)
-            by_step[name] = [per(sketch.count, self.width_s), *Histogram([sketch]).percentiles(_OF_STEP)]
-        for name, packed in self.responses.items():
-            sketch = _unpack(packed)
-            response.merge(sketch)
-            by_step.setdefault(name, [0.0, None, None, None]).extend(Histogram([sketch]).percentiles(_OF_STEP))
-        p50, p90, p95, p99, most = whole.percentiles((0.5, 0.9, 0.95, 0.99, 1.0))
+        for name, sketch in steps.items():
+            by_step[name] = [per(sketch.count, self.width_s), *percentiles_of(sketch, _OF_STEP)]
+        for name, sketch in responses.items():
+            by_step.setdefault(name, [0.0, None, None, None]).extend(percentiles_of(sketch, _OF_STEP))
+        whole = merged(steps.values())
+        p50, p90, p95, p99, most = percentiles_of(whole, (0.5, 0.9, 0.95, 0.99, 1.0))
         return Point(
             at_s=self.at_s,
             width_s=self.width_s,
             users=self.users,
-            rate=per(whole.count, self.width_s),
+            rate=per(0 if whole is None else whole.count, self.width_s),
             failed=per(self.failed, self.width_s),
             dropped=per(self.dropped, self.width_s),
             p50=p50,
@@ -292,25 +284,25 @@ class _Stretch:
             p95=p95,
             p99=p99,
             max=most,
-            response=_percentiles(response),
+            response=_percentiles(merged(responses.values())),
             by_step=by_step,
         )
 
 
-def _percentiles(histogram: Histogram) -> Percentiles | None:
-    found = histogram.latency()
-    if found is None:
+def _percentiles(sketch: Sketch | None) -> Percentiles | None:
+    latency = latency_of(sketch)
+    if latency is None:
         return None
-    return Percentiles(p50=found.p50, p90=found.p90, p95=found.p95, p99=found.p99, max=found.max)
+    return Percentiles(p50=latency.p50, p90=latency.p90, p95=latency.p95, p99=latency.p99, max=latency.max)
 
 
-def _joined(earlier: dict[str, bytes], later: dict[str, bytes]) -> dict[str, bytes]:
-    """Both added up, by step."""
-    made = dict(earlier)
+def _joined(earlier: dict[str, bytes], later: dict[str, bytes]) -> dict[str, Sketch]:
+    """The sum of both, by step."""
+    sketches = {name: _unpack(packed) for name, packed in earlier.items()}
     for name, packed in later.items():
-        both = Histogram([_unpack(made[name]), _unpack(packed)]).sketch() if name in made else None
-        made[name] = packed if both is None else _pack(both)
-    return made
+        sketch = _unpack(packed)
+        sketches[name] = (merged((sketches[name], sketch)) or sketch) if name in sketches else sketch
+    return sketches
 
 
 def _coarser(stretches: list[_Stretch], span: int) -> list[_Stretch]:

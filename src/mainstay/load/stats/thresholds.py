@@ -36,8 +36,8 @@ from .terms import term_of
 
 __all__ = [
     "RUNNING",
-    "Judge",
     "Threshold",
+    "ThresholdJudge",
     "came_to_its_end",
     "check",
     "parse",
@@ -187,10 +187,10 @@ def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
         raise pointed_at(str(one), meaning.of_at, why)
 
 
-class Judge:
+class ThresholdJudge:
     """Judges thresholds while a run goes on. Takes the windows that are merged over all processes, in order.
 
-    >>> judge = Judge([parse("iterations > 5")])
+    >>> judge = ThresholdJudge([parse("iterations > 5")])
     >>> judge.add(Window(bucket=0, iterations=9))
     >>> [(outcome.passed, outcome.shown) for outcome in judge.finish()]
     [(True, '9')]

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from ...errors import InvalidInput
-from . import Target, TargetOptions, serve
+from . import TargetOptions, TargetServer, serve
 
 
 def main(arguments: list[str]) -> int:
@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _started(target: Target) -> None:
+def _started(target: TargetServer) -> None:
     _tell(
         {
             "url": target.url,

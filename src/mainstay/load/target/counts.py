@@ -52,7 +52,7 @@ class Counts(msgspec.Struct, kw_only=True):
     """what they came to: from when a request was read until its answer was written"""
 
 
-class Tally:
+class PathTally:
     """Of one path, while the target runs."""
 
     __slots__ = ("abandoned", "begun", "statuses")
@@ -108,7 +108,7 @@ class Delays:
             self._next = (self._next + 1) % self._keep
 
 
-class Counter:
+class TargetCounter:
     """All counts of a running target."""
 
     __slots__ = ("connections", "delays", "open", "received", "sent", "tallies")
@@ -119,18 +119,18 @@ class Counter:
 
     def reset(self, keep: int) -> None:
         """Start from zero. A request that is under way now ends in what is forgotten here."""
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, PathTally] = {}
         self.received = 0
         self.sent = 0
         self.connections = self.open
         self.delays = Delays(keep)
 
-    def tally(self, path: str) -> Tally:
+    def tally(self, path: str) -> PathTally:
         found = self.tallies.get(path)
         if found is None:
             if len(self.tallies) >= MOST_PATHS:
                 path = OTHERS
-            found = self.tallies.setdefault(path, Tally())
+            found = self.tallies.setdefault(path, PathTally())
         return found
 
     def now(self) -> Counts:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from .counts import Tally
+from .counts import PathTally
 from .due_responses import at_once
 from .site import Site
 
@@ -82,11 +82,11 @@ class UdpEcho(asyncio.DatagramProtocol):
         due = site.due(begun, delay)
         site.timers.at(due, self._due, data, addr, tally, begun, due)
 
-    def _due(self, data: bytes, addr: Any, tally: Tally, begun: float, due: float) -> None:
+    def _due(self, data: bytes, addr: Any, tally: PathTally, begun: float, due: float) -> None:
         self._send(data, addr, tally)
         self._site.counter.delays.add(due - begun, _now() - begun)
 
-    def _send(self, data: bytes, addr: Any, tally: Tally) -> None:
+    def _send(self, data: bytes, addr: Any, tally: PathTally) -> None:
         self._transport.sendto(data, addr)
         self._site.counter.sent += len(data)
         tally.statuses["echoed"] += 1

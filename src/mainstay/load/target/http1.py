@@ -16,9 +16,9 @@ from collections import deque
 from typing import Any
 
 from ..extra import extra_needed
-from .counts import BROKEN, Tally
+from .counts import BROKEN, PathTally
 from .due_responses import at_once
-from .message import Answer, Request
+from .message import Request, TargetResponse
 from .site import Site
 
 with extra_needed("the target of load tests"):
@@ -31,7 +31,7 @@ _now = time.perf_counter
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-class HttpConnection(asyncio.Protocol):
+class HTTP1ServerConnection(asyncio.Protocol):
     """A connection that speaks HTTP/1.1 until it asks for something else."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
@@ -40,7 +40,7 @@ class HttpConnection(asyncio.Protocol):
         self._counted = True
         self._busy = False
         self._waiting: deque[Request] = deque()
-        self._under_way: Tally | None = None
+        self._under_way: PathTally | None = None
         self._unclaimed = 0
         self._begun = False
         self._parsed: list[Request] = []
@@ -175,7 +175,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, why: str) -> None:
         body = f"not an HTTP request: {why}\n".encode()
-        self._transport.write(encoded(Answer(400, body), close=True))
+        self._transport.write(encoded(TargetResponse(400, body), close=True))
         self._transport.close()
 
     # from requests to answers, one at a time and in their order
@@ -206,7 +206,7 @@ class HttpConnection(asyncio.Protocol):
             request.tally, request.wire = tally, encoded(answer)
         self._send(request, answer, tally)
 
-    def _due(self, request: Request, answer: Answer, tally: Tally, begun: float, due: float) -> None:
+    def _due(self, request: Request, answer: TargetResponse, tally: PathTally, begun: float, due: float) -> None:
         if self._under_way is not tally:
             return
         site = self._site
@@ -219,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
         site.counter.delays.add(due - begun, written - begun)
         self._work(written)
 
-    def _send(self, request: Request, answer: Answer, tally: Tally | None) -> None:
+    def _send(self, request: Request, answer: TargetResponse, tally: PathTally | None) -> None:
         if answer.status in BROKEN:
             self._break(answer, tally)
             return
@@ -233,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._stream(request, answer, tally, 0, 0.0)
 
-    def _stream(self, request: Request, answer: Answer, tally: Tally | None, at: int, due: float) -> None:
+    def _stream(self, request: Request, answer: TargetResponse, tally: PathTally | None, at: int, due: float) -> None:
         """Write the pieces from `at` on, up to the next pause."""
         old = request.version == "1.0"
         for piece in answer.pieces[at:]:
@@ -247,17 +247,19 @@ class HttpConnection(asyncio.Protocol):
             self._put(b"0\r\n\r\n", tally)
         self._finish(request, answer, tally)
 
-    def _stream_on(self, request: Request, answer: Answer, tally: Tally | None, at: int, due: float) -> None:
+    def _stream_on(
+        self, request: Request, answer: TargetResponse, tally: PathTally | None, at: int, due: float
+    ) -> None:
         if self._under_way is tally:
             self._stream(request, answer, tally, at, due)
             self._work(_now())
 
-    def _put(self, data: bytes, tally: Tally | None) -> None:
+    def _put(self, data: bytes, tally: PathTally | None) -> None:
         self._write(data)
         if tally is not None:
             self._site.counter.sent += len(data)
 
-    def _finish(self, request: Request, answer: Answer, tally: Tally | None) -> None:
+    def _finish(self, request: Request, answer: TargetResponse, tally: PathTally | None) -> None:
         self._under_way = None
         if tally is not None:
             tally.statuses[answer.status] += 1
@@ -266,7 +268,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._busy = False
 
-    def _break(self, answer: Answer, tally: Tally | None) -> None:
+    def _break(self, answer: TargetResponse, tally: PathTally | None) -> None:
         """End the connection without an answer; nothing else is begun on it."""
         self._under_way = None
         if tally is not None:
@@ -291,16 +293,16 @@ class HttpConnection(asyncio.Protocol):
         request = self._parsed[-1]
         if request.path != "/ws" or request.header("upgrade").lower() != "websocket":
             return False
-        from .websocket import WebSocketConnection  # noqa: PLC0415  most targets never speak it
+        from .websocket import WebsocketServerConnection  # noqa: PLC0415  most targets never speak it
 
         self._site.counter.received += self._unclaimed
-        self._hand_over(WebSocketConnection(self._site, self._open, request), rest)
+        self._hand_over(WebsocketServerConnection(self._site, self._open, request), rest)
         return True
 
     def _switch_to_http2(self, data: bytes) -> None:
-        from .http2 import Http2Connection  # noqa: PLC0415  most targets never speak it
+        from .http2 import HTTP2ServerConnection  # noqa: PLC0415  most targets never speak it
 
-        self._hand_over(Http2Connection(self._site, self._open), data)
+        self._hand_over(HTTP2ServerConnection(self._site, self._open), data)
 
     def _hand_over(self, protocol: Any, data: bytes) -> None:
         self._busy = True
@@ -310,12 +312,12 @@ class HttpConnection(asyncio.Protocol):
             protocol.data_received(data)
 
 
-def _last(request: Request, answer: Answer) -> bool:
+def _last(request: Request, answer: TargetResponse) -> bool:
     """Whether the connection ends with this answer. HTTP/1.0 has no other way to end a body of unknown length."""
     return not request.keep_alive or (request.version == "1.0" and bool(answer.pieces))
 
 
-def encoded(answer: Answer, *, close: bool = False, old: bool = False, bare: bool = False) -> bytes:
+def encoded(answer: TargetResponse, *, close: bool = False, old: bool = False, bare: bool = False) -> bytes:
     """The bytes of an answer: all of it, or its head alone if the body comes later or not at all (`bare`)."""
     if answer.wire and not (close or old or bare):
         return answer.wire

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from ..extra import extra_needed
-from .counts import BROKEN, Tally
+from .counts import BROKEN, PathTally
 from .due_responses import at_once
-from .message import Answer, Request
+from .message import Request, TargetResponse
 from .site import Site
 
 with extra_needed("HTTP/2"):
@@ -37,15 +37,15 @@ class _Stream:
         self.headers = headers
         self.body: list[bytes] = []
         self.request: Request | None = None
-        self.answer: Answer | None = None
-        self.tally: Tally | None = None
+        self.answer: TargetResponse | None = None
+        self.tally: PathTally | None = None
         self.left = bytearray()
         """of the body, not yet within the window of the other side"""
         self.ended = False
         """nothing is added to `left` any more"""
 
 
-class Http2Connection(asyncio.Protocol):
+class HTTP2ServerConnection(asyncio.Protocol):
     """Takes over a connection that was counted when it opened."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
@@ -197,7 +197,7 @@ class Http2Connection(asyncio.Protocol):
         if stream.tally is not None and stream.answer is not None:
             stream.tally.statuses[stream.answer.status] += 1
 
-    def _break(self, stream_id: int, stream: _Stream, answer: Answer) -> None:
+    def _break(self, stream_id: int, stream: _Stream, answer: TargetResponse) -> None:
         self._finish(stream_id, stream)
         if answer.status == "reset":
             self._wire.reset_stream(stream_id, h2.errors.ErrorCodes.CANCEL)

@@ -25,13 +25,13 @@ FORMS = (
 )
 
 
-class Latency:
+class DelayDistribution:
     """A distribution of delays, in seconds.
 
-    >>> slow = Latency("bimodal 20ms 1.5s 1%")
+    >>> slow = DelayDistribution("bimodal 20ms 1.5s 1%")
     >>> slow.quantile(0.5), slow.quantile(0.999)
     (0.02, 1.5)
-    >>> Latency("uniform 0ms 40ms").exact()["p75"]
+    >>> DelayDistribution("uniform 0ms 40ms").exact()["p75"]
     0.03
     """
 
@@ -52,7 +52,7 @@ class Latency:
         return {name: self.quantile(share) for name, share in shares.items()}
 
     def __repr__(self) -> str:
-        return f"Latency({self.text!r})"
+        return f"DelayDistribution({self.text!r})"
 
 
 def _parse(text: str, field: str) -> Quantile:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 if TYPE_CHECKING:
-    from .counts import Tally
+    from .counts import PathTally
 
 HeaderList = tuple[tuple[str, str], ...]
 TEXT: HeaderList = (("content-type", "text/plain"),)
 JSON: HeaderList = (("content-type", "application/json"),)
 
 
-class Answer:
+class TargetResponse:
     """What a request is answered with. Protocols keep their own form of it in `wire`."""
 
     __slots__ = ("body", "gap", "headers", "pieces", "status", "wire")
@@ -64,7 +64,7 @@ class Request:
         self.control = self.path in CONTROL
         self.wire = b""
         """its answer, if that is always the same and due at once"""
-        self.tally: Tally | None = None
+        self.tally: PathTally | None = None
         """where it is counted, if it has such an answer"""
 
     def header(self, name: str) -> str:

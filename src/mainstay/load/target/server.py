@@ -17,8 +17,8 @@ from ...worker.ports import opening, raise_open_files
 from .certificate import self_signed, server_context
 from .counts import Counts, Delays
 from .echo import TcpEcho, UdpEcho
-from .http1 import HttpConnection
-from .latency import Latency
+from .http1 import HTTP1ServerConnection
+from .latency import DelayDistribution
 from .options import TargetOptions
 from .site import Site
 
@@ -26,10 +26,10 @@ from .site import Site
 BACKLOG = 8192
 
 
-class Target:
+class TargetServer:
     """A server to test against, in the running loop.
 
-    async with Target(TargetOptions(latency="20ms", errors="2%")) as target:
+    async with TargetServer(TargetOptions(latency="20ms", errors="2%")) as target:
         await http.get(target.url)
         assert target.counts().completed == 1
     """
@@ -73,7 +73,7 @@ class Target:
         return f"udp://{self._place(self.udp_port)}"
 
     @property
-    def latency(self) -> Latency:
+    def latency(self) -> DelayDistribution:
         return self._site.latency
 
     def counts(self) -> Counts:
@@ -100,7 +100,7 @@ class Target:
         context = await self._context(stack)
         stack.callback(self._drop_connections)
         self.port = await self._listen(
-            stack, lambda: HttpConnection(site, self._open), options.port, context, field="port"
+            stack, lambda: HTTP1ServerConnection(site, self._open), options.port, context, field="port"
         )
         if options.tcp_port is not None:
             self.tcp_port = await self._listen(
@@ -155,8 +155,8 @@ class Target:
 def serve(
     options: TargetOptions,
     *,
-    started: Callable[[Target], None] = lambda _target: None,
-    each_second: Callable[[Target], None] | None = None,
+    started: Callable[[TargetServer], None] = lambda _target: None,
+    each_second: Callable[[TargetServer], None] | None = None,
 ) -> Counts:
     """Run a target until Ctrl-C or SIGTERM, and return its counts."""
     raise_open_files()
@@ -166,7 +166,7 @@ def serve(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with Target(options) as target:
+        async with TargetServer(options) as target:
             started(target)
             while not stop.is_set():
                 with contextlib.suppress(TimeoutError):

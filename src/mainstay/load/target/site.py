@@ -14,14 +14,14 @@ import msgspec
 
 from ...clock import seconds
 from ...errors import InvalidInput
-from .counts import Counter, Tally
-from .latency import Latency
-from .message import JSON, Answer, HeaderList, Request, filler
+from .counts import PathTally, TargetCounter
+from .latency import DelayDistribution
+from .message import JSON, HeaderList, Request, TargetResponse, filler
 from .options import TargetOptions
 from .timers import Timers
 from .units import share_of, size_of
 
-Route = Callable[["Site", Request, Any], Answer]
+Route = Callable[["Site", Request, Any], TargetResponse]
 MOST_TOKENS = 100_000
 MOST_PIECES = 100_000
 
@@ -31,29 +31,29 @@ class Site:
 
     def __init__(self, options: TargetOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.options = options
-        self.latency = Latency(options.latency)
+        self.latency = DelayDistribution(options.latency)
         self.errors = share_of(options.errors, field="errors")
         self.size = size_of(options.size, field="size")
         if not 100 <= options.error_status <= 599:
             raise InvalidInput("error_status", f"{options.error_status} is not an HTTP status")
-        self.counter = Counter(options.keep)
+        self.counter = TargetCounter(options.keep)
         self.timers = Timers(loop)
         self.known: dict[bytes, Request] = {}
         """requests by their bytes: load comes as the same ones over and over"""
         self.stalled_until = 0.0
         self.tokens: dict[str, str] = {}
         self._rng = random.Random(options.seed)
-        self._plain = Answer(200, filler(self.size))
-        self._error = Answer(options.error_status, b"an error that was asked for\n")
+        self._plain = TargetResponse(200, filler(self.size))
+        self._error = TargetResponse(options.error_status, b"an error that was asked for\n")
         self._steady = self.latency.is_none and not self.errors
 
-    def begin(self, request: Request) -> Tally:
+    def begin(self, request: Request) -> PathTally:
         """Count a request that arrived whole."""
         tally = self.counter.tally(request.path)
         tally.begun += 1
         return tally
 
-    def answer(self, request: Request, transport: Any) -> tuple[Answer, float]:
+    def answer(self, request: Request, transport: Any) -> tuple[TargetResponse, float]:
         """What to answer, and after how many seconds. The transport is asked who the client is."""
         route = _ROUTES.get(request.path) or _prefixed(request.path)
         if route is None:
@@ -85,7 +85,7 @@ class Site:
         self.counter.reset(self.options.keep)
         self.known.clear()
 
-    def root(self, request: Request) -> Answer:
+    def root(self, request: Request) -> TargetResponse:
         query = request.query
         status = _number(query["status"], "status", 100, 599) if "status" in query else 0
         if not status and self.errors and self._rng.random() < self.errors:
@@ -93,13 +93,13 @@ class Site:
         if "size" not in query and status in (0, 200):
             return self._plain
         size = size_of(query["size"], field="size") if "size" in query else self.size
-        return Answer(status or 200, b"" if status in (204, 304) else filler(size))
+        return TargetResponse(status or 200, b"" if status in (204, 304) else filler(size))
 
     def _delay(self, request: Request) -> float:
         if request.control:
             return 0.0
         if "delay" in request.query:
-            return Latency(request.query["delay"], field="delay").draw(self._rng)
+            return DelayDistribution(request.query["delay"], field="delay").draw(self._rng)
         return self.delay()
 
     def _resume(self) -> None:
@@ -107,11 +107,11 @@ class Site:
             self.stalled_until = 0.0
 
 
-def _root(site: Site, request: Request, _transport: Any) -> Answer:
+def _root(site: Site, request: Request, _transport: Any) -> TargetResponse:
     return site.root(request)
 
 
-def _echo(_site: Site, request: Request, transport: Any) -> Answer:
+def _echo(_site: Site, request: Request, transport: Any) -> TargetResponse:
     return _json(
         {
             "method": request.method,
@@ -125,11 +125,11 @@ def _echo(_site: Site, request: Request, transport: Any) -> Answer:
     )
 
 
-def _websocket(_site: Site, _request: Request, _transport: Any) -> Answer:
+def _websocket(_site: Site, _request: Request, _transport: Any) -> TargetResponse:
     return _problem(426, "this is for WebSocket: ask for an upgrade")
 
 
-def _login(site: Site, request: Request, _transport: Any) -> Answer:
+def _login(site: Site, request: Request, _transport: Any) -> TargetResponse:
     try:
         user = str(msgspec.json.decode(request.body, type=dict[str, Any])["user"])
     except (msgspec.DecodeError, KeyError):
@@ -141,89 +141,91 @@ def _login(site: Site, request: Request, _transport: Any) -> Answer:
     return _json({"user": user, "token": token}, headers=(("set-cookie", f"token={token}; Path=/; HttpOnly"),))
 
 
-def _me(site: Site, request: Request, _transport: Any) -> Answer:
+def _me(site: Site, request: Request, _transport: Any) -> TargetResponse:
     token = request.header("authorization").removeprefix("Bearer ") or _cookies_of(request).get("token", "")
     if token not in site.tokens:
         return _problem(401, "no such token; get one from /login and send it as cookie or as Authorization: Bearer")
     return _json({"user": site.tokens[token], "token": token})
 
 
-def _cookies(_site: Site, request: Request, _transport: Any) -> Answer:
+def _cookies(_site: Site, request: Request, _transport: Any) -> TargetResponse:
     """Shows the cookies that came, and sets those of the query."""
     given = {key: value for key, value in request.query.items() if key != "delay"}
     headers = tuple(("set-cookie", f"{name}={value}; Path=/") for name, value in given.items())
     return _json({"cookies": _cookies_of(request)}, headers=headers)
 
 
-def _redirect(_site: Site, request: Request, _transport: Any) -> Answer:
+def _redirect(_site: Site, request: Request, _transport: Any) -> TargetResponse:
     """`/redirect/3` leads to `/` in three steps."""
     left = _number(request.path.rpartition("/")[2] or "1", "redirect", 1, 100)
     status = _number(request.query.get("status", "302"), "status", 300, 399)
     query = f"?status={status}" if "status" in request.query and left > 1 else ""
     where = f"/redirect/{left - 1}{query}" if left > 1 else "/"
-    return Answer(status, b"", (("location", where),))
+    return TargetResponse(status, b"", (("location", where),))
 
 
-def _chunked(_site: Site, request: Request, _transport: Any) -> Answer:
+def _chunked(_site: Site, request: Request, _transport: Any) -> TargetResponse:
     n = _number(request.query.get("n", "3"), "n", 1, MOST_PIECES)
     size = size_of(request.query.get("size", "100"), field="size")
-    return Answer(200, pieces=(filler(max(1, size // n)),) * n)
+    return TargetResponse(200, pieces=(filler(max(1, size // n)),) * n)
 
 
-def _gzip(_site: Site, request: Request, _transport: Any) -> Answer:
+def _gzip(_site: Site, request: Request, _transport: Any) -> TargetResponse:
     size = size_of(request.query.get("size", "1KB"), field="size")
     body = gzip.compress(msgspec.json.encode({"gzip": True, "filler": filler(size).decode()}), mtime=0)
-    return Answer(200, body, (*JSON, ("content-encoding", "gzip")))
+    return TargetResponse(200, body, (*JSON, ("content-encoding", "gzip")))
 
 
-def _sse(_site: Site, request: Request, _transport: Any) -> Answer:
+def _sse(_site: Site, request: Request, _transport: Any) -> TargetResponse:
     n = _number(request.query.get("n", "5"), "n", 0, MOST_PIECES)
     gap = seconds(request.query.get("every", "0s"), field="every")
     events = tuple(f"id: {i}\nevent: tick\ndata: {i}\n\n".encode() for i in range(n))
-    return Answer(200, headers=(("content-type", "text/event-stream"),), pieces=events or (b": none\n\n",), gap=gap)
+    return TargetResponse(
+        200, headers=(("content-type", "text/event-stream"),), pieces=events or (b": none\n\n",), gap=gap
+    )
 
 
-def _slow_body(_site: Site, request: Request, _transport: Any) -> Answer:
+def _slow_body(_site: Site, request: Request, _transport: Any) -> TargetResponse:
     n = _number(request.query.get("n", "10"), "n", 1, MOST_PIECES)
     size = size_of(request.query.get("size", "1KB"), field="size")
     total = seconds(request.query.get("for", "500ms"), field="for")
-    return Answer(200, pieces=(filler(max(1, size // n)),) * n, gap=total / n)
+    return TargetResponse(200, pieces=(filler(max(1, size // n)),) * n, gap=total / n)
 
 
-def _close(_site: Site, _request: Request, _transport: Any) -> Answer:
-    return Answer("closed")
+def _close(_site: Site, _request: Request, _transport: Any) -> TargetResponse:
+    return TargetResponse("closed")
 
 
-def _reset(_site: Site, _request: Request, _transport: Any) -> Answer:
-    return Answer("reset")
+def _reset(_site: Site, _request: Request, _transport: Any) -> TargetResponse:
+    return TargetResponse("reset")
 
 
-def _stall(site: Site, request: Request, _transport: Any) -> Answer:
+def _stall(site: Site, request: Request, _transport: Any) -> TargetResponse:
     duration = seconds(request.query.get("for", "1s"), field="for")
     site.stall(duration)
     return _json({"stalled_for": duration})
 
 
-def _stats(site: Site, _request: Request, _transport: Any) -> Answer:
+def _stats(site: Site, _request: Request, _transport: Any) -> TargetResponse:
     return _json(site.counter.now())
 
 
-def _stats_reset(site: Site, _request: Request, _transport: Any) -> Answer:
+def _stats_reset(site: Site, _request: Request, _transport: Any) -> TargetResponse:
     before = site.counter.now()
     site.reset()
     return _json(before)
 
 
-def _stats_delays(site: Site, _request: Request, _transport: Any) -> Answer:
+def _stats_delays(site: Site, _request: Request, _transport: Any) -> TargetResponse:
     delays = site.counter.delays
     return _json({"meant": delays.meant.tolist(), "taken": delays.taken.tolist()})
 
 
-def _json(value: Any, *, status: int = 200, headers: HeaderList = ()) -> Answer:
-    return Answer(status, msgspec.json.encode(value) + b"\n", (*JSON, *headers))
+def _json(value: Any, *, status: int = 200, headers: HeaderList = ()) -> TargetResponse:
+    return TargetResponse(status, msgspec.json.encode(value) + b"\n", (*JSON, *headers))
 
 
-def _problem(status: int, message: str) -> Answer:
+def _problem(status: int, message: str) -> TargetResponse:
     return _json({"error": message}, status=status)
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ..extra import extra_needed
-from .counts import Tally
+from .counts import PathTally
 from .due_responses import at_once
 from .message import Request
 from .site import Site
@@ -24,7 +24,7 @@ _now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
-class WebSocketConnection(asyncio.Protocol):
+class WebsocketServerConnection(asyncio.Protocol):
     """Takes over a connection that was counted when it opened."""
 
     def __init__(self, site: Site, open_connections: set[Any], request: Request) -> None:
@@ -35,7 +35,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._text = False
         self._read = self._last = 0.0
-        self._under_way: list[Tally] = []
+        self._under_way: list[PathTally] = []
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -90,7 +90,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._last = max(self._last, site.due(self._read, delay))
         site.timers.at(self._last, self._due, message, text, tally, self._read, self._last)
 
-    def _due(self, message: bytes, text: bool, tally: Tally, begun: float, due: float) -> None:
+    def _due(self, message: bytes, text: bool, tally: PathTally, begun: float, due: float) -> None:
         if self._transport.is_closing():
             return
         if due == self._last:
@@ -99,7 +99,7 @@ class WebSocketConnection(asyncio.Protocol):
         self._flush()
         self._site.counter.delays.add(due - begun, _now() - begun)
 
-    def _send(self, message: bytes, text: bool, tally: Tally) -> None:
+    def _send(self, message: bytes, text: bool, tally: PathTally) -> None:
         if self._wire.state is not OPEN:
             return
         try:

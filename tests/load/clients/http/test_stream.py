@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mainstay.errors import CallFailed, InvalidInput
-from mainstay.load.clients.http import Event, HTTPClient
+from mainstay.load.clients.http import HTTPClient, ServerSentEvent
 from mainstay.load.clients.http.sse import EventParser
 from mainstay.load.clients.http.stream import HIGH
 from mainstay.load.clients.network import Network, Timeouts
@@ -170,7 +170,7 @@ async def test_events_come_as_they_are_sent(http: HTTPClient, network: Network) 
                 got.append(event)
                 seen.set()
 
-    assert got == [Event(event="tick", data="1", id="7"), Event(data="ü\n2", id="7", retry=250)]
+    assert got == [ServerSentEvent(event="tick", data="1", id="7"), ServerSentEvent(data="ü\n2", id="7", retry=250)]
     assert server.heard[0].headers["accept"] == "text/event-stream"
     result = events.result
     assert (result.status, result.ok, network.answered) == (200, True, 1)
@@ -213,7 +213,11 @@ async def test_an_answer_that_has_no_events_is_refused_and_a_failed_one_is_retur
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_events_are_the_same_in_whatever_pieces_they_come(end: str) -> None:
     text = "\ufeff" + "data: a|data:b||:c|id: 1|event: x|data|||data: z||".replace("|", end)
-    expected = [Event(data="a\nb"), Event(event="x", data="", id="1"), Event(data="z", id="1")]
+    expected = [
+        ServerSentEvent(data="a\nb"),
+        ServerSentEvent(event="x", data="", id="1"),
+        ServerSentEvent(data="z", id="1"),
+    ]
 
     for size in range(1, len(text) + 1):
         parser = EventParser()

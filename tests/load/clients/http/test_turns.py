@@ -13,7 +13,7 @@ import uvloop
 
 from mainstay.errors import CallFailed
 from mainstay.load.clients.http import HTTPClient, turns
-from mainstay.load.clients.http.connection import Connection
+from mainstay.load.clients.http.connection import HTTP1Connection
 from mainstay.load.clients.http.pool import Pool
 from mainstay.load.clients.network import Network
 from tests.load.clients.http.scripted import OK, Heard, Talk, serving
@@ -34,7 +34,7 @@ class Wire:
         self._shared = http._shared
         pool = http._pools.setdefault(self._call.parts.origin, Pool(self._call.parts.origin))
         pool.open += 1
-        self.connection = Connection(ours, pool=pool, owner=http, shared=self._shared)
+        self.connection = HTTP1Connection(ours, pool=pool, owner=http, shared=self._shared)
 
     def start(self) -> asyncio.Future:
         return self.connection.start(self._call, time.perf_counter())

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from mainstay.errors import CallFailed
 from mainstay.load.clients.http import HTTPClient, HTTPResponse
-from mainstay.load.clients.http.calls import Call
-from mainstay.load.clients.http.connection import Connection
+from mainstay.load.clients.http.calls import HTTPCall
+from mainstay.load.clients.http.connection import HTTP1Connection
 from mainstay.load.clients.http.pool import Pool
 from mainstay.load.clients.network import Network, Timeouts
 from mainstay.load.prepared import split
@@ -50,8 +50,8 @@ async def answer_in(pieces: list[bytes], *, closes: bool = False, method: str = 
     ours.setblocking(False)
     pool = Pool("http://127.0.0.1:1")
     pool.open = 1
-    connection = Connection(ours, pool=pool, owner=client, shared=client._shared)
-    call = connection.start(Call(method, split("http://127.0.0.1:1/"), limits=Timeouts()), _now())
+    connection = HTTP1Connection(ours, pool=pool, owner=client, shared=client._shared)
+    call = connection.start(HTTPCall(method, split("http://127.0.0.1:1/"), limits=Timeouts()), _now())
     try:
         for piece in [*pieces, *([b""] if closes else [])]:
             connection.take(piece, _now())

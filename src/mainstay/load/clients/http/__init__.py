@@ -1,8 +1,8 @@
 """HTTP/1.1, with and without TLS: the client of one virtual user.
 
-`HTTPClient` has the calls, `HTTPResponse` is what they return. A call's way: `session` reads what it is given into a
-`Call` (`calls`, `options`), takes or opens a `Connection` (`pool`, `opening`), which sends it and reads the answer
-(`heads`, `bodies`); cookies and redirects come back to the session.
+`HTTPClient` has the calls, and they return an `HTTPResponse`. The path of a call: `session` encodes it as an `HTTPCall`
+(`calls`, `options`), takes or opens an `HTTP1Connection` (`pool`, `connect`), which sends it and reads the response
+(`heads`, `bodies`). The session handles cookies and redirects.
 """
 
 from __future__ import annotations
@@ -10,6 +10,6 @@ from __future__ import annotations
 from .heads import Fields
 from .response import HTTPResponse
 from .session import HTTPClient
-from .sse import Event, Events
+from .sse import Events, ServerSentEvent
 
-__all__ = ["Event", "Events", "Fields", "HTTPClient", "HTTPResponse"]
+__all__ = ["Events", "Fields", "HTTPClient", "HTTPResponse", "ServerSentEvent"]

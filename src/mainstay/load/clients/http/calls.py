@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Container, Iterable
 
-from ...prepared import Cookies, Headers, Parts
+from ...prepared import Cookies, Headers, URLParts
 from ..network import Timeouts
 from .encodings import ACCEPTED
 
@@ -21,7 +21,7 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 Upload = Iterable[bytes] | AsyncIterable[bytes]
 
 
-class Call:
+class HTTPCall:
     """One request, encoded. Nothing changes it, so all users that ask for the same share one."""
 
     __slots__ = (
@@ -32,7 +32,7 @@ class Call:
     def __init__(
         self,
         method: str,
-        parts: Parts,
+        parts: URLParts,
         *,
         limits: Timeouts,
         headers: Headers | None = None,
@@ -74,9 +74,9 @@ class Call:
         """For messages."""
         return f"{self.method} {self.parts.shown}"
 
-    def with_body(self, body: bytes) -> Call:
+    def with_body(self, body: bytes) -> HTTPCall:
         """The same call with another body: all but that is encoded already."""
-        made = Call.__new__(Call)
+        made = HTTPCall.__new__(HTTPCall)
         made.method = self.method
         made.parts = self.parts
         made.limits = self.limits

@@ -12,7 +12,7 @@ import ssl
 import time
 
 from ....errors import CallFailed
-from ...prepared import Parts
+from ...prepared import URLParts
 from ...results import Opening
 from ..network import Address, Network, is_address
 from .heads import MOST, read_head
@@ -23,9 +23,9 @@ OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 async def open_socket(
     network: Network,
-    parts: Parts,
+    parts: URLParts,
     *,
-    proxy: Parts | None,
+    proxy: URLParts | None,
     session: ssl.SSLSession | None,
     alpn: tuple[str, ...] = ("http/1.1",),
 ) -> tuple[socket.socket, Opening]:
@@ -63,7 +63,7 @@ def out_of_files() -> CallFailed:
     )
 
 
-async def _connected(addresses: list[Address], place: Parts) -> socket.socket:
+async def _connected(addresses: list[Address], place: URLParts) -> socket.socket:
     """Connected to the first that answers, which is the first to be tried from now on."""
     failed: OSError | None = None
     for address in addresses[:]:
@@ -99,7 +99,7 @@ async def _connect(address: Address) -> socket.socket:
     return sock
 
 
-async def _through(sock: socket.socket, proxy: Parts, parts: Parts) -> None:
+async def _through(sock: socket.socket, proxy: URLParts, parts: URLParts) -> None:
     """Have the proxy connect to a server, whose bytes it then passes on unread."""
     loop = asyncio.get_running_loop()
     host = f"[{parts.host}]" if ":" in parts.host else parts.host
@@ -125,13 +125,13 @@ async def _through(sock: socket.socket, proxy: Parts, parts: Parts) -> None:
         )
 
 
-def proxy_line(proxy: Parts) -> bytes:
+def proxy_line(proxy: URLParts) -> bytes:
     """The header that says who we are to a proxy."""
     return b"Proxy-Authorization: %b\r\n" % proxy.auth if proxy.auth else b""
 
 
 async def _secured(
-    network: Network, sock: socket.socket, parts: Parts, session: ssl.SSLSession | None, alpn: tuple[str, ...]
+    network: Network, sock: socket.socket, parts: URLParts, session: ssl.SSLSession | None, alpn: tuple[str, ...]
 ) -> ssl.SSLSocket:
     context = network.tls_context(*alpn)
     try:
@@ -163,7 +163,7 @@ _OUT_OF_DATE = (9, 10)
 _OTHER_HOST = (62, 64)
 
 
-def _bad_tls(network: Network, parts: Parts, error: Exception) -> CallFailed:
+def _bad_tls(network: Network, parts: URLParts, error: Exception) -> CallFailed:
     where = f"{parts.host}:{parts.port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         off = "switch verification off with --insecure (in code: LoadOptions(verify=False))"

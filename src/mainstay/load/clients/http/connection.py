@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 from ....errors import CallFailed
 from ...results import Opening
-from ..call_limits import Alarm, Phase, next_due, passed
-from .calls import Call, Upload
+from ..call_limits import DeadlineTimer, Phase, next_due, passed
+from .calls import HTTPCall, Upload
 from .heads import Head, heads
 from .pool import Pool
 from .response import HTTPResponse
-from .response_reader import Reading
-from .shared import Shared
+from .response_reader import ResponseReader
+from .shared import SharedHTTPState
 from .stream import Stream
 from .turns import LATER
 
@@ -33,23 +33,23 @@ _now = time.perf_counter
 class Owner(Protocol):
     """The session: what a connection does not settle by itself."""
 
-    def settle(self, call: Call, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
+    def settle(self, call: HTTPCall, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
         """An answer sets cookies or leads elsewhere."""
         ...
 
-    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
+    def again(self, call: HTTPCall, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
         """The other side had closed the connection before it got the call. `sent`: bytes that were in vain."""
         ...
 
 
-class _Gone(Exception):
+class _ConnectionLost(Exception):
     """The other side is; told from what the maker of a body raises."""
 
     def __init__(self, error: OSError) -> None:
         self.error = error
 
 
-class Connection:
+class HTTP1Connection:
     """Made for one user and one origin."""
 
     __slots__ = (
@@ -58,10 +58,10 @@ class Connection:
         "recv", "send", "sock", "used", "written",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: Shared) -> None:
+    def __init__(self, sock: socket.socket, *, pool: Pool, owner: Owner, shared: SharedHTTPState) -> None:
         self.sock = sock
         self.pool = pool
-        self.call: Call | None = None
+        self.call: HTTPCall | None = None
         self.closed = False
         self.opening: Opening | None = None
         """of the call that had it opened"""
@@ -73,13 +73,13 @@ class Connection:
         self._shared = shared
         self._network = shared.network
         self._waiter: asyncio.Future[HTTPResponse] | None = None
-        self.reading: Reading | None = None
+        self.reading: ResponseReader | None = None
         self._rest: memoryview | None = None
         """what of the request could not be written yet"""
         self._uploading: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._started = self.written = self.last = 0.0
-        self._alarm = Alarm()
+        self._alarm = DeadlineTimer()
         """for the limits of the call"""
         self._begins = b"-"
         """how a plain answer began, and what that says"""
@@ -96,7 +96,7 @@ class Connection:
         pool.connections.add(self)
         shared.watch(self)
 
-    def start(self, call: Call, started: float) -> asyncio.Future[HTTPResponse]:
+    def start(self, call: HTTPCall, started: float) -> asyncio.Future[HTTPResponse]:
         """Send a call; its answer is the future's result."""
         self.call = call
         self._started = self.written = self.last = started
@@ -158,7 +158,7 @@ class Connection:
             self.give_up()
             return
         if reading is None:
-            reading = self.reading = Reading(call.method, at)
+            reading = self.reading = ResponseReader(call.method, at)
         self.last = at
         try:
             done = reading.feed(data)
@@ -172,28 +172,28 @@ class Connection:
         elif reading.stream is not None:
             reading.stream.arrived()
 
-    def _answer(self, call: Call, reading: Reading, body: bytes, ended: float) -> HTTPResponse:
+    def _answer(self, call: HTTPCall, reading: ResponseReader, body: bytes, ended: float) -> HTTPResponse:
         assert reading.head is not None
         return HTTPResponse(
             *(call, reading.head, body, self._started, self.written, reading.first, ended),
             *(reading.received, self.opening),
         )
 
-    def _start_stream(self, call: Call, waiter: asyncio.Future[HTTPResponse], reading: Reading) -> None:
+    def _start_stream(self, call: HTTPCall, waiter: asyncio.Future[HTTPResponse], reading: ResponseReader) -> None:
         """The head is the answer for now; its body is the reader's."""
         assert reading.body is not None
         response = self._answer(call, reading, b"", _now())
         reading.stream = response.stream = Stream(self, reading.body, response)
         self._settle(call, response, waiter)
 
-    def _settle(self, call: Call, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
+    def _settle(self, call: HTTPCall, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
         try:
             self._owner.settle(call, response, waiter)
         except Exception as error:  # noqa: BLE001 - for whoever waits: others that have their turn now know nothing of it
             if not waiter.done():
                 waiter.set_exception(error)
 
-    def _finish(self, reading: Reading, at: float) -> None:
+    def _finish(self, reading: ResponseReader, at: float) -> None:
         call, waiter, head = self.call, self._waiter, reading.head
         assert call is not None
         assert waiter is not None
@@ -326,7 +326,7 @@ class Connection:
 
     # writing what did not go at once
 
-    def send_on(self, call: Call, count: int) -> None:
+    def send_on(self, call: HTTPCall, count: int) -> None:
         """So many bytes of it are sent; the rest as the socket takes it."""
         if count != call.size:
             self._rest = memoryview(call.request)[count:]
@@ -367,7 +367,7 @@ class Connection:
                     await self._push(b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"")
             await self._push(b"0\r\n\r\n")
             self._uploading = None
-        except _Gone as gone:
+        except _ConnectionLost as gone:
             self._uploading = None
             self.lost(gone.error)
         except Exception as error:  # noqa: BLE001 - passed on to whoever waits for the call
@@ -387,7 +387,7 @@ class Connection:
         except LATER:
             count = 0
         except OSError as error:
-            raise _Gone(error) from None
+            raise _ConnectionLost(error) from None
         self.written = self.last = _now()
         if count < len(data):
             self._rest = memoryview(data)[count:]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
-from ...prepared import Parts
+from ...prepared import URLParts
 
 _SECONDS = re.compile(r"-?[0-9]+")
 #: seconds that a cookie is kept at most, as in browsers: 400 days
@@ -32,7 +32,7 @@ class Cookie:
         self.secure = False
         self.expires: float | None = None
 
-    def goes_to(self, parts: Parts) -> bool:
+    def goes_to(self, parts: URLParts) -> bool:
         if self.secure and not parts.secure:
             return False
         if parts.host != self.domain and (self.only_host or not parts.host.endswith(f".{self.domain}")):
@@ -55,7 +55,7 @@ class Jar:
     def __len__(self) -> int:
         return len(self._cookies)
 
-    def store(self, lines: list[str], parts: Parts) -> None:
+    def store(self, lines: list[str], parts: URLParts) -> None:
         """Take what the Set-Cookie lines of an answer say."""
         for line in lines:
             cookie = _parsed(line, parts, self._now())
@@ -71,7 +71,7 @@ class Jar:
             if known is None or known.value != cookie.value or known.secure != cookie.secure:
                 self.changes += 1
 
-    def header(self, parts: Parts) -> str:
+    def header(self, parts: URLParts) -> str:
         """What to send to this place: "a=1; b=2", longer paths first; empty for nothing."""
         now = self._now()
         for key in [key for key, one in self._cookies.items() if one.expires is not None and one.expires <= now]:
@@ -102,7 +102,7 @@ def cookie_pair(line: str) -> tuple[str, str] | None:
     return (name.strip(), value.strip()) if equals and name.strip() else None
 
 
-def _parsed(line: str, parts: Parts, now: float) -> Cookie | None:
+def _parsed(line: str, parts: URLParts, now: float) -> Cookie | None:
     pair = cookie_pair(line)
     if pair is None:
         return None

@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidInput
-from ...prepared import URL, Headers, Parts, joined, split
-from .calls import Call, Upload
+from ...prepared import URL, Headers, URLParts, joined, split
+from .calls import HTTPCall, Upload
 from .cookies import Jar
-from .options import Options, auth_of, body_of, check_options, cookies_of, headers_of, limits_of, with_params
+from .options import CallOptions, auth_of, body_of, check_options, cookies_of, headers_of, limits_of, with_params
 from .redirects import next_call
-from .shared import Shared
+from .shared import SharedHTTPState
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import HTTP1Connection
 
 _MOST_OWN = 64
 #: with no other options than these, all but the body is the same each time
@@ -31,21 +31,21 @@ class Encoder:
 
     __slots__ = ("_expiry", "_leads", "_own", "_seen", "_shared", "base_url", "cookies", "gets", "ready")
 
-    def __init__(self, shared: Shared, *, base_url: str) -> None:
+    def __init__(self, shared: SharedHTTPState, *, base_url: str) -> None:
         self.base_url = base_url
         self.cookies = Jar()
         self.gets = shared.gets
         """by whole URL, and by what was prepared of it: everybody's, until there are cookies"""
-        self.ready: dict[str, tuple[Call, list[Connection]]] = {}
+        self.ready: dict[str, tuple[HTTPCall, list[HTTP1Connection]]] = {}
         """GETs by URL as it is written, each with the idle connections to where it goes: one look for both"""
         self._leads = shared.leads
-        self._own: dict[Any, Call] = {}
+        self._own: dict[Any, HTTPCall] = {}
         """with headers of this user's own"""
         self._shared = shared
         self._seen = 0
         self._expiry: asyncio.TimerHandle | None = None
 
-    def call(self, method: str, url: URL | str, options: Options | dict[str, Any]) -> Call:
+    def call(self, method: str, url: URL | str, options: CallOptions | dict[str, Any]) -> HTTPCall:
         whole = joined(url.whole if type(url) is URL else url, self.base_url)
         if not options:
             if method != "GET":
@@ -61,14 +61,14 @@ class Encoder:
             return self._from_lead(method, whole, options, body, content_type)
         return self._new(method, whole, options, body=body, content_type=content_type, upload=upload)
 
-    def _new_get(self, whole: str) -> Call:
+    def _new_get(self, whole: str) -> HTTPCall:
         call = self._new("GET", whole, {})
         self._keep(self.gets, whole, call)
         return call
 
     def _from_lead(
-        self, method: str, whole: str, options: Options | dict[str, Any], body: bytes, content_type: str
-    ) -> Call:
+        self, method: str, whole: str, options: CallOptions | dict[str, Any], body: bytes, content_type: str
+    ) -> HTTPCall:
         headers, expect = options.get("headers"), options.get("expect")
         said: Any = headers
         leads = self._leads
@@ -95,18 +95,18 @@ class Encoder:
         self,
         method: str,
         whole: str,
-        options: Options | dict[str, Any],
+        options: CallOptions | dict[str, Any],
         *,
         body: bytes = b"",
         content_type: str = "",
         upload: Upload | None = None,
-    ) -> Call:
+    ) -> HTTPCall:
         parts = http_parts(whole)
         auth = auth_of(options.get("auth"), parts)
         params = options.get("params")
         if params is not None:
             parts = with_params(parts, params)
-        return Call(
+        return HTTPCall(
             method,
             parts,
             limits=limits_of(options.get("timeout"), self._shared.network.timeouts),
@@ -123,7 +123,7 @@ class Encoder:
             proxy=self._shared.proxy_head(parts),
         )
 
-    def _keep(self, calls: dict[Any, Call], key: Any, call: Call) -> None:
+    def _keep(self, calls: dict[Any, HTTPCall], key: Any, call: HTTPCall) -> None:
         if calls is self._shared.gets or calls is self._shared.leads:
             self._shared.keep_call(calls, key, call)
             return
@@ -134,12 +134,12 @@ class Encoder:
         if self._expiry is None and soonest is not None:
             self._expiry = asyncio.get_running_loop().call_later(max(soonest - time.time(), 0.0), self.forget)
 
-    def keep_ready(self, url: str, call: Call, idle: list[Connection]) -> None:
+    def keep_ready(self, url: str, call: HTTPCall, idle: list[HTTP1Connection]) -> None:
         if len(self.ready) >= _MOST_OWN:
             self.ready.clear()
         self.ready[url] = (call, idle)
 
-    def take_cookies(self, lines: list[str], parts: Parts) -> None:
+    def take_cookies(self, lines: list[str], parts: URLParts) -> None:
         """What an answer sets."""
         self.cookies.store(lines, parts)
         if self.cookies.changes != self._seen:
@@ -154,11 +154,11 @@ class Encoder:
         self._own = {}
         self.ready.clear()
 
-    def next_call(self, call: Call, status: int, parts: Parts) -> Call:
+    def next_call(self, call: HTTPCall, status: int, parts: URLParts) -> HTTPCall:
         """Where an answer leads."""
         return next_call(call, status, parts, jar=self._cookies_for(parts), proxy=self._shared.proxy_head(parts))
 
-    def _cookies_for(self, parts: Parts) -> str:
+    def _cookies_for(self, parts: URLParts) -> str:
         return self.cookies.header(parts) if len(self.cookies) else ""
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Encoder:
             self._expiry = None
 
 
-def http_parts(whole: str) -> Parts:
+def http_parts(whole: str) -> URLParts:
     parts = split(whole)
     if parts.scheme not in ("http", "https", "http+unix"):
         raise InvalidInput("url", f"{parts.shown!r} is not for HTTP; write http:// or https://")

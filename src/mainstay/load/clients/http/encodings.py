@@ -26,7 +26,7 @@ class Decoder(Protocol):
     def flush(self) -> bytes: ...
 
 
-class _Parts:
+class _Members:
     """A body may consist of several gzip members or zstd frames. Each of them begins with the same byte."""
 
     def __init__(self, make: Callable[[], Any], begins: bytes) -> None:
@@ -55,11 +55,11 @@ class _Parts:
 
 
 def _gzip() -> Decoder:
-    return _Parts(lambda: zlib.decompressobj(16 + zlib.MAX_WBITS), b"\x1f")
+    return _Members(lambda: zlib.decompressobj(16 + zlib.MAX_WBITS), b"\x1f")
 
 
 def _zstd() -> Decoder:
-    return _Parts(lambda: zstandard.ZstdDecompressor().decompressobj(), b"\x28")
+    return _Members(lambda: zstandard.ZstdDecompressor().decompressobj(), b"\x28")
 
 
 class _Deflate:

@@ -12,14 +12,14 @@ import msgspec
 
 from ....clock import seconds
 from ....errors import InvalidInput, UnknownOption
-from ...prepared import Auth, Cookies, Data, File, Headers, Params, Parts, header_line, json_bytes, split
+from ...prepared import Auth, Cookies, Data, File, Headers, Params, URLParts, header_line, json_bytes, split
 from ..network import Timeouts
 from .calls import Upload
 
 Timeout = str | float | timedelta | Timeouts
 
 
-class Options(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
     """Keyword arguments of all calls."""
 
     headers: Headers | Mapping[str, str] | None
@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
 
 
 _LENGTHS = frozenset({"content-length", "transfer-encoding"})
-_KNOWN = frozenset(Options.__annotations__)
+_KNOWN = frozenset(CallOptions.__annotations__)
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -71,9 +71,9 @@ def limits_of(timeout: Timeout | None, usual: Timeouts) -> Timeouts:
     return Timeouts(connect=limit, write=limit, read=limit, total=limit)
 
 
-def events_options(options: Options, usual: Timeouts) -> Options:
+def events_options(options: CallOptions, usual: Timeouts) -> CallOptions:
     """What is said with a call for server-sent events: which has no limit as a whole, unless one is given."""
-    made = Options(**options)
+    made = CallOptions(**options)
     headers = headers_of(options.get("headers"))
     if headers is None or "accept" not in headers.names:
         named = headers.value if headers is not None else {}
@@ -84,7 +84,7 @@ def events_options(options: Options, usual: Timeouts) -> Options:
     return made
 
 
-def with_params(parts: Parts, params: Any) -> Parts:
+def with_params(parts: URLParts, params: Any) -> URLParts:
     query = Params(params).query if not isinstance(params, Params) else params.query
     if not query:
         return parts
@@ -99,7 +99,7 @@ def headers_of(value: Headers | Mapping[str, str] | None) -> Headers | None:
     return headers
 
 
-def auth_of(value: Any, parts: Parts) -> bytes | None:
+def auth_of(value: Any, parts: URLParts) -> bytes | None:
     if value is not None:
         return (value if isinstance(value, Auth) else Auth(value)).line
     return None if parts.auth is None else b"Authorization: %b\r\n" % parts.auth

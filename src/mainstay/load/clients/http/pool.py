@@ -8,7 +8,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import HTTP1Connection
 
 LIMIT = 6
 """connections of a user to an origin, as browsers have it"""
@@ -21,11 +21,11 @@ class Pool:
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
-        self.connections: set[Connection] = set()
-        self.idle: list[Connection] = []
+        self.connections: set[HTTP1Connection] = set()
+        self.idle: list[HTTP1Connection] = []
         self.open = 0
         """how many are there or being opened"""
-        self.waiters: collections.deque[asyncio.Future[Connection | None]] = collections.deque()
+        self.waiters: collections.deque[asyncio.Future[HTTP1Connection | None]] = collections.deque()
         self.tls: ssl.SSLSession | None = None
         """of a connection that is closed: the next handshake of this user is shorter, and of no other"""
         self.left = False
@@ -38,14 +38,14 @@ class Pool:
             return next((found for one in self.connections if one.used and (found := one.tls_session)), None)
         return session
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HTTP1Connection) -> None:
         """It is free: for who waits longest, or for the next call."""
         if connection.closed:
             return
         if not self._hand_over(connection):
             self.idle.append(connection)
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: HTTP1Connection) -> None:
         """It is closed: whoever waits may open another."""
         self.connections.discard(connection)
         if connection in self.idle:
@@ -57,7 +57,7 @@ class Pool:
         self.open -= 1
         self._hand_over(None)
 
-    def _hand_over(self, connection: Connection | None) -> bool:
+    def _hand_over(self, connection: HTTP1Connection | None) -> bool:
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -65,9 +65,9 @@ class Pool:
                 return True
         return False
 
-    async def wait(self) -> Connection | None:
+    async def wait(self) -> HTTP1Connection | None:
         """A connection that became free; None: there is room for another."""
-        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[HTTP1Connection | None] = asyncio.get_running_loop().create_future()
         self.waiters.append(waiter)
         try:
             return await waiter

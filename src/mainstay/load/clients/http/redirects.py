@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import urljoin
 
 from ....errors import CallFailed, InvalidInput
-from ...prepared import Headers, Parts, split
-from .calls import Call
+from ...prepared import Headers, URLParts, split
+from .calls import HTTPCall
 
 _OF_THE_CALLER = frozenset({"authorization", "cookie", "proxy-authorization", "host"})
 _OF_THE_BODY = frozenset({"content-type", "content-length", "content-encoding", "content-language"})
@@ -15,7 +15,7 @@ USED_UP = -1
 """how many more redirects are followed, when the last was one too many: 0 is for who wants none"""
 
 
-def next_parts(call: Call, location: str) -> Parts:
+def next_parts(call: HTTPCall, location: str) -> URLParts:
     """Where to go next."""
     try:
         parts = split(urljoin(call.parts.full, location))
@@ -26,14 +26,14 @@ def next_parts(call: Call, location: str) -> Parts:
     return parts
 
 
-def next_call(call: Call, status: int, parts: Parts, *, jar: str, proxy: bytes | None) -> Call:
+def next_call(call: HTTPCall, status: int, parts: URLParts, *, jar: str, proxy: bytes | None) -> HTTPCall:
     """What is sent there: 303 asks for a GET, 301 and 302 turn a POST into one, 307 and 308 repeat the call."""
     to_get = (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST")
     if call.upload is not None and not to_get:
         raise CallFailed("redirects", f"{call.parts.shown} wants the body again, which was made while it was sent")
     elsewhere = parts.origin != call.parts.origin
     left_out = (_OF_THE_CALLER if elsewhere else frozenset()) | (_OF_THE_BODY if to_get else frozenset())
-    return Call(
+    return HTTPCall(
         "GET" if to_get else call.method,
         parts,
         limits=call.limits,

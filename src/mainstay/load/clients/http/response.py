@@ -9,7 +9,7 @@ import msgspec
 
 from ....errors import CallFailed, InvalidInput
 from ...results import Opening, Result
-from .calls import Call
+from .calls import HTTPCall
 from .cookies import cookie_pair
 from .encodings import decoded, is_known
 from .heads import Fields, Head
@@ -28,7 +28,7 @@ class HTTPResponse(Result):
 
     def __init__(
         self,
-        call: Call,
+        call: HTTPCall,
         head: Head,
         body: bytes,
         started: float,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 
-class Reading:
+class ResponseReader:
     """Takes what comes in any pieces; `head` is there once it is complete."""
 
     __slots__ = ("_held", "_method", "body", "first", "head", "received", "stream")

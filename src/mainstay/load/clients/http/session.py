@@ -13,16 +13,16 @@ from ...prepared import URL
 from ...results import Opening
 from ..call_limits import in_time, time_left, too_long
 from ..network import Network
-from .calls import Call
+from .calls import HTTPCall
 from .connect import open_socket
-from .connection import Connection
+from .connection import HTTP1Connection
 from .cookies import Jar
 from .encoder import Encoder
-from .options import Options, events_options
+from .options import CallOptions, events_options
 from .pool import LIMIT, Pool
 from .redirects import USED_UP, next_parts
 from .response import HTTPResponse
-from .shared import Shared
+from .shared import SharedHTTPState
 from .sse import Events
 
 _now = time.perf_counter
@@ -45,7 +45,7 @@ class HTTPClient:
         """`base_url`: what URLs without scheme and host are put behind."""
         self._network = network
         self._loop = asyncio.get_running_loop()
-        self._shared = network.keep(Shared)
+        self._shared = network.keep(SharedHTTPState)
         self._encoder = Encoder(self._shared, base_url=base_url)
         self._ready = self._encoder.ready
         self._pools: dict[str, Pool] = {}
@@ -65,7 +65,7 @@ class HTTPClient:
         self._encoder.base_url = value
         self._encoder.ready.clear()
 
-    def get(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def get(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         # not a coroutine: one frame less for each call
         started = _now()
         if not options and (ready := self._ready.get(url)) is not None:
@@ -75,29 +75,29 @@ class HTTPClient:
             return self._task(self._perform(call, started))
         return self._launch("GET", url, options, started)
 
-    def post(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def post(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         return self._launch("POST", url, options, _now())
 
-    def put(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def put(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         return self._launch("PUT", url, options, _now())
 
-    def patch(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def patch(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         return self._launch("PATCH", url, options, _now())
 
-    def delete(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def delete(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         return self._launch("DELETE", url, options, _now())
 
-    def head(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def head(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         return self._launch("HEAD", url, options, _now())
 
-    def options(self, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def options(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         return self._launch("OPTIONS", url, options, _now())
 
-    def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> asyncio.Future[HTTPResponse]:
+    def request(self, method: str, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         """Any method."""
         return self._launch(method_name(method), url, options, _now())
 
-    def sse(self, url: URL | str, **options: Unpack[Options]) -> Events:
+    def sse(self, url: URL | str, **options: Unpack[CallOptions]) -> Events:
         """Server-sent events: `async with self.client.http.sse(url) as events: async for event in events: ...`
 
         Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
@@ -121,7 +121,7 @@ class HTTPClient:
     # making calls
 
     def _launch(
-        self, method: str, url: URL | str, options: Options | dict[str, Any], started: float
+        self, method: str, url: URL | str, options: CallOptions | dict[str, Any], started: float
     ) -> asyncio.Future[HTTPResponse]:
         call = self._encoder.call(method, url, options)
         origin = call.parts.origin
@@ -140,7 +140,7 @@ class HTTPClient:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _perform(self, call: Call, started: float, *, fresh: bool = False) -> HTTPResponse:
+    async def _perform(self, call: HTTPCall, started: float, *, fresh: bool = False) -> HTTPResponse:
         """A call for which no connection is at hand."""
         connection, opening = await self._connection(call, started, fresh=fresh)
         connection.opening = opening
@@ -151,7 +151,9 @@ class HTTPClient:
                 connection.give_up()
             raise
 
-    async def _connection(self, call: Call, started: float, *, fresh: bool) -> tuple[Connection, Opening | None]:
+    async def _connection(
+        self, call: HTTPCall, started: float, *, fresh: bool
+    ) -> tuple[HTTP1Connection, Opening | None]:
         """One that is idle, one that becomes free, or a new one."""
         origin = call.parts.origin
         pool = self._pools.get(origin)
@@ -169,13 +171,13 @@ class HTTPClient:
         pool.open += 1
         try:
             sock, opening = await self._opened(call, started, pool)
-            connection = Connection(sock, pool=pool, owner=self, shared=self._shared)
+            connection = HTTP1Connection(sock, pool=pool, owner=self, shared=self._shared)
         except BaseException:
             pool.give_back()
             raise
         return connection, opening._replace(blocked=blocked)
 
-    async def _freed(self, call: Call, started: float, pool: Pool) -> Connection | None:
+    async def _freed(self, call: HTTPCall, started: float, pool: Pool) -> HTTP1Connection | None:
         for connection in tuple(pool.connections):
             connection.drop_unwanted()
         if pool.open < LIMIT:
@@ -183,7 +185,7 @@ class HTTPClient:
         async with in_time(call.limits, started, call.what):
             return await pool.wait()
 
-    async def _opened(self, call: Call, started: float, pool: Pool) -> tuple[socket.socket, Opening]:
+    async def _opened(self, call: HTTPCall, started: float, pool: Pool) -> tuple[socket.socket, Opening]:
         connect, left = call.limits.connect, time_left(call.limits, started)
         shorter = connect if left is None or (connect is not None and connect < left) else left
         proxy = None if call.parts.unix is not None else self._shared.proxy
@@ -198,7 +200,7 @@ class HTTPClient:
 
     # what connections hand on
 
-    def settle(self, call: Call, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
+    def settle(self, call: HTTPCall, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
         """An answer that sets cookies, leads elsewhere, or is a stream."""
         head = response._head  # noqa: SLF001 - the session and its answers are one part
         if head.cookies:
@@ -208,10 +210,10 @@ class HTTPClient:
         else:
             self._go_on(self._follow(call, response, head.location), waiter)
 
-    def again(self, call: Call, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
+    def again(self, call: HTTPCall, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
         self._go_on(self._repeat(call, started, sent), waiter)
 
-    async def _repeat(self, call: Call, started: float, sent: int) -> HTTPResponse:
+    async def _repeat(self, call: HTTPCall, started: float, sent: int) -> HTTPResponse:
         try:
             response = await self._perform(call, started, fresh=True)
         except CallFailed as error:
@@ -220,7 +222,7 @@ class HTTPClient:
         response.sent += sent
         return response
 
-    async def _follow(self, call: Call, answer: HTTPResponse, location: str) -> HTTPResponse:
+    async def _follow(self, call: HTTPCall, answer: HTTPResponse, location: str) -> HTTPResponse:
         parts = next_parts(call, location)
         if call.redirects == USED_UP:
             raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ....errors import CallFailed
-from ..events import Event, EventParser
+from ..events import EventParser, ServerSentEvent
 from .response import HTTPResponse
 
 
@@ -42,7 +42,7 @@ class Events:
     ) -> None:
         self.result.leave()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    async def __aiter__(self) -> AsyncIterator[ServerSentEvent]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         parser = EventParser()
         chunks = self.result.chunks()
@@ -54,4 +54,4 @@ class Events:
             await chunks.aclose()
 
 
-__all__ = ["Event", "EventParser", "Events"]
+__all__ = ["EventParser", "Events", "ServerSentEvent"]

@@ -11,7 +11,7 @@ from .encodings import Decoder, decoders, undo, undo_end
 
 if TYPE_CHECKING:
     from .bodies import Body
-    from .connection import Connection
+    from .connection import HTTP1Connection
     from .response import HTTPResponse
 
 HIGH = 256 * 1024
@@ -23,7 +23,7 @@ class Stream:
 
     __slots__ = ("_body", "_connection", "_decoders", "_error", "_taken", "_waiter", "done", "response")
 
-    def __init__(self, connection: Connection, body: Body, response: HTTPResponse) -> None:
+    def __init__(self, connection: HTTP1Connection, body: Body, response: HTTPResponse) -> None:
         self._connection = connection
         self._body = body
         self.response = response

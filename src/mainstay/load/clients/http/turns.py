@@ -18,7 +18,7 @@ from ..network import Network
 from .connect import OUT_OF_FILES, out_of_files
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import HTTP1Connection
 
 _now = time.perf_counter
 #: a TLS record has at most as much; with less, OpenSSL would keep some back that nobody sees
@@ -39,14 +39,14 @@ class Turns:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._loop = asyncio.get_running_loop()
-        self._unsent: list[Connection] = []
+        self._unsent: list[HTTP1Connection] = []
         self._sending = False
         """that they are sent is arranged for"""
-        self._watched: dict[int, Connection] = {}
+        self._watched: dict[int, HTTP1Connection] = {}
         self._epoll: select.epoll | None = None
         """there while anything is watched"""
 
-    def watch(self, connection: Connection) -> None:
+    def watch(self, connection: HTTP1Connection) -> None:
         """From now on, read what comes."""
         if not _EPOLL:
             self._loop.add_reader(connection.fd, self._read, [connection])
@@ -60,7 +60,7 @@ class Turns:
         self._epoll.register(connection.fd, select.EPOLLIN)
         self._watched[connection.fd] = connection
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: HTTP1Connection) -> None:
         """Read no more of it."""
         if not _EPOLL:
             self._loop.remove_reader(connection.fd)
@@ -73,7 +73,7 @@ class Turns:
             self._epoll.close()
             self._epoll = None
 
-    def send(self, connection: Connection) -> None:
+    def send(self, connection: HTTP1Connection) -> None:
         """Its call, with those of others that are made in this moment."""
         self._unsent.append(connection)
         if not self._sending:
@@ -85,8 +85,8 @@ class Turns:
         watched = self._watched
         self._read([watched[fd] for fd, _ in self._epoll.poll(0, _AT_ONCE)])
 
-    def _read(self, ready: list[Connection]) -> None:
-        came: list[tuple[Connection, bytes | OSError, float]] = []
+    def _read(self, ready: list[HTTP1Connection]) -> None:
+        came: list[tuple[HTTP1Connection, bytes | OSError, float]] = []
         for connection in ready:
             try:
                 data = connection.recv(_READ if connection.reading is None else _READ_MORE)
@@ -111,7 +111,7 @@ class Turns:
             self._sending = True
             self._loop.call_soon(self._send)
 
-    def _ask_first(self, came: list[tuple[Connection, bytes | OSError, float]]) -> None:
+    def _ask_first(self, came: list[tuple[HTTP1Connection, bytes | OSError, float]]) -> None:
         """What comes before a call has left is no answer to it. A connection that was used before is of no use then,
         and the call goes over another; a fresh one may have been refused in this way, which its call is to be told."""
         fresh = False

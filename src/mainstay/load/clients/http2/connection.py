@@ -9,18 +9,18 @@ from collections.abc import AsyncIterable
 from typing import Any, cast
 
 from ....errors import CallFailed
-from ...prepared import Parts
+from ...prepared import URLParts
 from ...results import Opening
-from ..call_limits import Waiting, Watch
-from ..http.calls import Call, Upload
+from ..call_limits import PendingCall, TimeoutWatch
+from ..http.calls import HTTPCall, Upload
 from ..http.stream import Stream
-from ..line import Line, open_line
 from ..network import Network, Timeouts
+from ..transport import DirectTransport, open_transport
 from . import frames as f
 from .exchange import Exchange, NotProcessed
 from .fields import block_of, head_of
 from .response import HTTP2Response
-from .send_window import HIGH, Sending
+from .send_window import HIGH, SendWindow
 
 _now = time.perf_counter
 #: what the server may send before it hears that it was taken: of one answer, and of all
@@ -33,21 +33,21 @@ _HELLO = (
 )
 
 
-class Connection:
+class HTTP2Connection:
     """Made for one user and one origin."""
 
-    def __init__(self, network: Network, parts: Parts) -> None:
+    def __init__(self, network: Network, parts: URLParts) -> None:
         self._network = network
-        self.watch = Watch()
+        self.watch = TimeoutWatch()
         self._parts = parts
-        self._line: Line | None = None
-        self._reader = f.Reader()
+        self._transport: DirectTransport | None = None
+        self._reader = f.FrameReader()
         self._exchanges: dict[int, Exchange] = {}
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, HTTPCall] = {}
         self._next = 1
         self._most = 100
         """calls at a time that the server takes; it may say otherwise"""
-        self._sending = Sending()
+        self._sending = SendWindow()
         self._unread = 0
         self._heading: tuple[f.Frame, bytes] | None = None
         """an answer's head whose end has not come yet"""
@@ -60,7 +60,7 @@ class Connection:
         """why it was lost, or what the server did wrong"""
 
     async def open(self, limits: Timeouts) -> Opening:
-        line, opening = await open_line(
+        line, opening = await open_transport(
             self._network,
             self._parts,
             limits,
@@ -72,7 +72,7 @@ class Connection:
         if self._parts.secure and line.protocol != "h2":
             line.close()
             raise CallFailed("protocol", f"{self._parts.shown} does not offer HTTP/2; call it with self.client.http")
-        self._line = line
+        self._transport = line
         line.write(_HELLO)
         return opening
 
@@ -100,9 +100,9 @@ class Connection:
                 self._wake()
                 raise
 
-    def start(self, call: Call, waiting: Waiting, opening: Opening | None) -> Exchange:
+    def start(self, call: HTTPCall, waiting: PendingCall, opening: Opening | None) -> Exchange:
         """Send a call; the answer is what `waiting` comes to."""
-        line = self._line
+        line = self._transport
         assert line is not None
         number, self._next = self._next, self._next + 2
         if self._next > f.LARGEST_WINDOW:
@@ -196,8 +196,8 @@ class Connection:
             await exchange.room
 
     def _write(self, data: bytes) -> None:
-        if data and self._line is not None:
-            self._line.write(data)
+        if data and self._transport is not None:
+            self._transport.write(data)
 
     # receiving
 
@@ -353,7 +353,7 @@ class Connection:
         # an exchange is to a stream what a connection and a body are in HTTP/1.1
         exchange.stream = response.stream = Stream(cast("Any", exchange), cast("Any", exchange), response)
         before = exchange.waiting
-        exchange.waiting = Waiting(started=before.started, limits=before.limits, what=before.what)
+        exchange.waiting = PendingCall(started=before.started, limits=before.limits, what=before.what)
         exchange.waiting.future.add_done_callback(lambda done: self._stream_over(exchange, done))
         self.watch.add(exchange.waiting)
         before.settle(response)
@@ -391,7 +391,7 @@ class Connection:
         else:
             exchange.waiting.settle(response)
 
-    def _response(self, exchange: Exchange, body: bytes, now: float, call: Call | None = None) -> HTTP2Response:
+    def _response(self, exchange: Exchange, body: bytes, now: float, call: HTTPCall | None = None) -> HTTP2Response:
         assert exchange.head is not None
         response = HTTP2Response(
             call or self._calls[exchange.id],
@@ -447,7 +447,7 @@ class Connection:
     def _end(self) -> None:
         self.retired = True
         self.watch.stop()
-        if self._line is not None:
-            self._line.close()
+        if self._transport is not None:
+            self._transport.close()
         for _ in range(len(self._waiters)):
             self._wake()

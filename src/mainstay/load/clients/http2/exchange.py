@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ....errors import CallFailed
 from ...results import Opening
-from ..call_limits import Waiting
-from ..http.calls import Call
+from ..call_limits import PendingCall
+from ..http.calls import HTTPCall
 from ..http.heads import Head
 from ..http.stream import Stream
 
 if TYPE_CHECKING:
-    from .connection import Connection
+    from .connection import HTTP2Connection
 
 
 class NotProcessed(CallFailed):
@@ -29,7 +29,13 @@ class Exchange:
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, number: int, call: Call, waiting: Waiting, opening: Opening | None, window: int
+        self,
+        connection: HTTP2Connection,
+        number: int,
+        call: HTTPCall,
+        waiting: PendingCall,
+        opening: Opening | None,
+        window: int,
     ) -> None:
         self._connection = connection
         self.id = number

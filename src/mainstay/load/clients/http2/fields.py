@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ....errors import CallFailed
 from ...extra import extra_needed
-from ..http.calls import Call
+from ..http.calls import HTTPCall
 from ..http.heads import Fields, Head
 
 with extra_needed("HTTP/2"):
@@ -31,7 +31,7 @@ _blocks: dict[bytes, bytes] = {}
 _heads: dict[bytes, Head] = {}
 
 
-def block_of(call: Call) -> bytes:
+def block_of(call: HTTPCall) -> bytes:
     """The headers of a call, compressed."""
     told = call.request if not call.body else call.request[: -len(call.body)]
     known = _blocks.get(told)
@@ -52,7 +52,7 @@ def head_of(block: bytes) -> Head:
     return known
 
 
-def _written(call: Call, told: bytes) -> bytes:
+def _written(call: HTTPCall, told: bytes) -> bytes:
     # the encoder of HTTP/1.1 knows all rules for what is sent; this is its result in other words
     parts = call.parts
     authority, headers = parts.authority, []

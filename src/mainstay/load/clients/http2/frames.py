@@ -56,10 +56,10 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
-class Reader:
+class FrameReader:
     """Takes bytes in any pieces, and gives the frames that are complete.
 
-    >>> reader = Reader()
+    >>> reader = FrameReader()
     >>> ping = frame(PING, 0, 0, b"12345678")
     >>> [list(reader.feed(piece)) for piece in (ping[:5], ping[5:])]
     [[], [Frame(kind=6, flags=0, stream=0, payload=b'12345678')]]

@@ -12,7 +12,7 @@ HIGH = 256 * 1024
 """bytes of an upload that may wait for a window, before whoever makes it has to wait, too"""
 
 
-class Sending:
+class SendWindow:
     """Of one connection."""
 
     __slots__ = ("_frame", "stream_window", "window")

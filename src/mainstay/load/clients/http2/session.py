@@ -11,17 +11,17 @@ from typing import Any, Unpack
 from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
-from ..call_limits import Waiting, in_time
-from ..http.calls import Call
+from ..call_limits import PendingCall, in_time
+from ..http.calls import HTTPCall
 from ..http.cookies import Jar
 from ..http.encoder import Encoder
-from ..http.options import Options, events_options
+from ..http.options import CallOptions, events_options
 from ..http.redirects import USED_UP, next_parts
 from ..http.session import method_name
-from ..http.shared import Shared
+from ..http.shared import SharedHTTPState
 from ..http.sse import Events
 from ..network import Network
-from .connection import Connection
+from .connection import HTTP2Connection
 from .exchange import NotProcessed
 from .response import HTTP2Response
 
@@ -40,10 +40,10 @@ class HTTP2Client:
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         self._network = network
-        self._encoder = Encoder(network.keep(Shared), base_url=base_url)
-        self._connections: dict[str, Connection] = {}
-        self._opening: dict[str, asyncio.Task[tuple[Connection, Opening]]] = {}
-        self._all: set[Connection] = set()
+        self._encoder = Encoder(network.keep(SharedHTTPState), base_url=base_url)
+        self._connections: dict[str, HTTP2Connection] = {}
+        self._opening: dict[str, asyncio.Task[tuple[HTTP2Connection, Opening]]] = {}
+        self._all: set[HTTP2Connection] = set()
 
     @property
     def cookies(self) -> Jar:
@@ -58,32 +58,32 @@ class HTTP2Client:
     def base_url(self, value: str) -> None:
         self._encoder.base_url = value
 
-    def get(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def get(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("GET", url, options)
 
-    def post(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def post(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("POST", url, options)
 
-    def put(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def put(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("PUT", url, options)
 
-    def patch(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def patch(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("PATCH", url, options)
 
-    def delete(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def delete(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("DELETE", url, options)
 
-    def head(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def head(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("HEAD", url, options)
 
-    def options(self, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def options(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         return self._launch("OPTIONS", url, options)
 
-    def request(self, method: str, url: URL | str, **options: Unpack[Options]) -> Calling:
+    def request(self, method: str, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
         """Any method."""
         return self._launch(method_name(method), url, options)
 
-    def sse(self, url: URL | str, **options: Unpack[Options]) -> Events:
+    def sse(self, url: URL | str, **options: Unpack[CallOptions]) -> Events:
         """Server-sent events: `async with self.client.http2.sse(url) as events: async for event in events: ...`
 
         Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
@@ -102,10 +102,10 @@ class HTTP2Client:
 
     # making calls
 
-    def _launch(self, method: str, url: URL | str, options: Options | dict[str, Any]) -> Calling:
+    def _launch(self, method: str, url: URL | str, options: CallOptions | dict[str, Any]) -> Calling:
         return self._perform(self._encoder.call(method, url, options))
 
-    async def _perform(self, call: Call, started: float = 0.0) -> HTTP2Response:
+    async def _perform(self, call: HTTPCall, started: float = 0.0) -> HTTP2Response:
         started = started or _now()
         response = await self._sent(call, started)
         head = response._head  # noqa: SLF001 - the session and its answers are one part
@@ -125,7 +125,7 @@ class HTTP2Client:
         following.redirects += 1
         return following
 
-    async def _sent(self, call: Call, started: float) -> HTTP2Response:
+    async def _sent(self, call: HTTPCall, started: float) -> HTTP2Response:
         wasted = 0
         for attempt in itertools.count(1):
             try:
@@ -134,7 +134,7 @@ class HTTP2Client:
                 if attempt == _MOST_TRIES:
                     raise
                 continue
-            waiting = Waiting(started=started, limits=call.limits, what=call.what)
+            waiting = PendingCall(started=started, limits=call.limits, what=call.what)
             exchange = connection.start(call, waiting, opening)
             self._network.resent += wasted > 0
             try:
@@ -154,7 +154,7 @@ class HTTP2Client:
                 return response
         raise AssertionError("without end")
 
-    async def _connection(self, call: Call, started: float) -> tuple[Connection, Opening | None]:
+    async def _connection(self, call: HTTPCall, started: float) -> tuple[HTTP2Connection, Opening | None]:
         """The connection to where a call goes, opened if there is none that takes more."""
         connection = self._connections.get(call.parts.origin)
         if connection is not None and not connection.retired and not connection.full:
@@ -162,11 +162,11 @@ class HTTP2Client:
         async with in_time(call.limits, started, call.what):
             return await self._wait_or_open(call)
 
-    async def _wait_or_open(self, call: Call) -> tuple[Connection, Opening | None]:
+    async def _wait_or_open(self, call: HTTPCall) -> tuple[HTTP2Connection, Opening | None]:
         origin = call.parts.origin
         since = _now()
         opened = Opening(0.0, 0.0, 0.0)
-        made: Connection | None = None
+        made: HTTP2Connection | None = None
         while True:
             connection = self._connections.get(origin)
             if connection is not None and not connection.retired:
@@ -188,12 +188,12 @@ class HTTP2Client:
             # the connection may end, or others may fill it, before this call continues: so look again
             made, opened = await asyncio.shield(task)
 
-    async def _open(self, call: Call) -> tuple[Connection, Opening]:
+    async def _open(self, call: HTTPCall) -> tuple[HTTP2Connection, Opening]:
         parts = call.parts
         if self._network.proxy is not None and not parts.secure:
             raise InvalidInput("proxy", "HTTP/2 goes through a proxy with https:// only")
         try:
-            connection = Connection(self._network, parts)
+            connection = HTTP2Connection(self._network, parts)
             opening = await connection.open(call.limits)
             self._all = {one for one in self._all if not one.retired}
             self._all.add(connection)

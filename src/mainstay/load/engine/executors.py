@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from ..feeders import NoMoreRows
 from ..pace import Arrivals, Ramp, shares, weighted
-from .crowd import Crowd, Visitor
 from .timer import Timer
-from .user import Stop
+from .user import StopSignal
+from .workflow_users import Visitor, WorkflowUsers
 
 log = logging.getLogger("mainstay.load")
 
@@ -40,36 +40,36 @@ _LATE_S = 0.01
 _BACKLOG = 10
 
 
-class Runner(Protocol):
-    """Runs a crowd from its start to its end."""
+class Executor(Protocol):
+    """Runs a group from its start to its end."""
 
     async def run(self, start: float) -> None:
         """Returns when its time is over or it was told to stop, and every user has left. `start`: perf_counter."""
         ...
 
 
-def runner_of(crowd: Crowd) -> Runner:
-    return Closed(crowd) if crowd.plan.arrivals is None else Open(crowd)
+def executor_of(group: WorkflowUsers) -> Executor:
+    return ClosedExecutor(group) if group.plan.arrivals is None else OpenExecutor(group)
 
 
-class Closed:
+class ClosedExecutor:
     """A number of users over time; each begins anew when it is done. Also for a fixed number of iterations."""
 
-    def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
-        self._plan = crowd.plan
+    def __init__(self, group: WorkflowUsers) -> None:
+        self._group = group
+        self._plan = group.plan
         self._tasks: set[asyncio.Task[None]] = set()
         self._visitors: dict[Visitor, None] = {}
         """those who are here, the first to come first"""
         self._changed = asyncio.Event()
-        self._left = _own_iterations(crowd)
+        self._left = _own_iterations(group)
         """iterations that nobody has begun"""
         self._out = 0
         """users that could not begin; nobody takes their place"""
         self._rows_left = True
 
     async def run(self, start: float) -> None:
-        plan, stop = self._plan, self._crowd.stop
+        plan, stop = self._plan, self._group.stop
         assert plan.users is not None
         ramp = plan.users
         steady = len({level for _, level in ramp.points}) == 1
@@ -81,7 +81,7 @@ class Closed:
                 if steady and not self._tasks:
                     # nobody is here, and nobody will come
                     if self._out and self._rows_left and plan.iterations is not None:
-                        self._crowd.unmade = int(self._left)
+                        self._group.unmade = int(self._left)
                     break
                 if missing:
                     await stop.pause(_TURN_S)
@@ -93,16 +93,16 @@ class Closed:
             stop.end(hurry=False)
             if await gone(self._tasks, plan.drain_s, stop):
                 for visitor in self._visitors:
-                    self._crowd.left_behind(visitor)
+                    self._group.left_behind(visitor)
 
     async def _until(self, ends: float) -> None:
         """The end, or a user that left: there may be nobody left then."""
         self._changed.clear()
-        await either(self._changed.wait(), self._crowd.stop.pause(min(ends - _now(), _LONG_S)))
+        await either(self._changed.wait(), self._group.stop.pause(min(ends - _now(), _LONG_S)))
 
     def _adjust(self, ramp: Ramp, elapsed: float) -> bool:
         """Towards as many as there should be now; whether more are still to come."""
-        wanted = max(0, self._crowd.seat.share(round(ramp.level(elapsed))) - self._out)
+        wanted = max(0, self._group.share.of(round(ramp.level(elapsed))) - self._out)
         present = [visitor for visitor in self._visitors if not visitor.retired]
         for visitor in present[wanted:]:
             visitor.retired = True
@@ -111,7 +111,7 @@ class Closed:
             return False
         for _ in range(min(missing, _AT_ONCE)):
             try:
-                self._add(self._crowd.visitor())
+                self._add(self._group.visitor())
             except NoMoreRows:
                 self._rows_left = False
                 return False
@@ -129,12 +129,12 @@ class Closed:
         told(task)
 
     async def _live(self, visitor: Visitor) -> None:
-        crowd, plan, stop = self._crowd, self._plan, self._crowd.stop
+        group, plan, stop = self._group, self._plan, self._group.stop
         iterate = visitor.walker.iterate
-        plain = plan.think is None and plan.pacing_s is None and plan.iterations is None and not crowd.renews
+        plain = plan.think is None and plan.pacing_s is None and plan.iterations is None and not group.renews
         try:
-            async with crowd.present(visitor):
-                if not await crowd.welcome(visitor):
+            async with group.present(visitor):
+                if not await group.welcome(visitor):
                     self._out += 1
                     return
                 turn = 0
@@ -146,18 +146,18 @@ class Closed:
                     turn += 1
                     if turn % _IN_A_ROW == 0:
                         await asyncio.sleep(0)
-                crowd.leaving = crowd.leaving or not visitor.retired
-                await crowd.goodbye(visitor)
+                group.leaving = group.leaving or not visitor.retired
+                await group.goodbye(visitor)
         finally:
             del self._visitors[visitor]
 
     async def _one(self, visitor: Visitor) -> bool:
         """An iteration and what comes between two; whether it goes on."""
-        crowd, plan, stop = self._crowd, self._plan, self._crowd.stop
+        group, plan, stop = self._group, self._plan, self._group.stop
         if self._left <= 0:
             return False
         self._left -= 1
-        if visitor.user.iteration and crowd.renews and not await crowd.renew(visitor):
+        if visitor.user.iteration and group.renews and not await group.renew(visitor):
             self._left += 1
             self._rows_left = False
             return False
@@ -170,34 +170,34 @@ class Closed:
         return self._left > 0
 
 
-def _own_iterations(crowd: Crowd) -> float:
+def _own_iterations(group: WorkflowUsers) -> float:
     """This process's part of a fixed number, by its part of the users, so that each user of the run has as many to do
     as any other. The users of a process take them from one stock; processes do not ask each other for more, which would
     cost a message for each iteration."""
-    plan, seat = crowd.plan, crowd.seat
+    plan, share = group.plan, group.share
     if plan.iterations is None or plan.users is None:
         return math.inf
-    users = shares(max(1, round(plan.users.highest)), seat.processes)
-    return weighted(plan.iterations, users)[seat.process]
+    users = shares(max(1, round(plan.users.highest)), share.processes)
+    return weighted(plan.iterations, users)[share.process]
 
 
-class Open:
+class OpenExecutor:
     """Iterations that begin when they are due, whether or not those before them are done."""
 
-    def __init__(self, crowd: Crowd) -> None:
-        plan = crowd.plan
+    def __init__(self, group: WorkflowUsers) -> None:
+        plan = group.plan
         assert plan.arrivals is not None
-        self._crowd = crowd
+        self._group = group
         self._plan = plan
         self._due: Iterator[float] = Arrivals(
             plan.arrivals,
-            process=crowd.seat.process,
-            processes=crowd.seat.processes,
+            process=group.share.process,
+            processes=group.share.processes,
             poisson=plan.poisson,
-            seed=crowd.seat.seed,
+            seed=group.share.seed,
         ).times()
         self._ends = plan.arrivals.ends
-        self._most = max(1, crowd.seat.share(plan.max_in_flight))
+        self._most = max(1, group.share.of(plan.max_in_flight))
         self._idle: list[Visitor] = []
         self._made = 0
         self._begun = False
@@ -214,7 +214,7 @@ class Open:
         loop = asyncio.get_running_loop()
         self._start = start
         self._timer = Timer(loop, self._ring)
-        stop = self._crowd.stop
+        stop = self._group.stop
         try:
             self._advance()
             self._ring()
@@ -228,8 +228,8 @@ class Open:
             self._drop(len(self._waiting))
             self._waiting.clear()
             for task in await gone(set(self._tasks), self._plan.drain_s, stop):
-                self._crowd.left_behind(self._tasks[task])
-            leaving = {asyncio.ensure_future(self._crowd.goodbye(visitor)) for visitor in self._idle}
+                self._group.left_behind(self._tasks[task])
+            leaving = {asyncio.ensure_future(self._group.goodbye(visitor)) for visitor in self._idle}
             for task in leaving:
                 task.add_done_callback(told)
             await gone(leaving, _LONG_S, stop)
@@ -240,7 +240,7 @@ class Open:
 
     def _ring(self) -> None:
         """Start what is due."""
-        if self._crowd.stop.ending:
+        if self._group.stop.ending:
             return
         now = _now()
         while self._next <= now:
@@ -252,8 +252,8 @@ class Open:
             self._timer.set(max(self._next, now + _GRAIN_S))
 
     def _arrive(self, due: float, now: float) -> None:
-        crowd = self._crowd
-        crowd.arrivals += 1
+        group = self._group
+        group.arrivals += 1
         if not self._plan.catch_up and now - due > _LATE_S:
             self._drop()
             return
@@ -267,9 +267,9 @@ class Open:
 
     def _drop(self, arrivals: int = 1) -> None:
         """There is no room for them; or there would be, if those who take it could ever begin."""
-        self._crowd.dropped += arrivals
-        if self._crowd.refusal and not self._begun:
-            self._crowd.unbegun += arrivals
+        self._group.dropped += arrivals
+        if self._group.refusal and not self._begun:
+            self._group.unbegun += arrivals
 
     def _free(self) -> Visitor | None:
         if self._idle:
@@ -277,7 +277,7 @@ class Open:
         if self._made >= self._most:
             return None
         try:
-            visitor = self._crowd.visitor()
+            visitor = self._group.visitor()
         except NoMoreRows:
             self._rows_end()
             return None
@@ -288,7 +288,7 @@ class Open:
         """There is data for nobody else; with nobody left, it is over."""
         self._most = self._made
         if not self._made:
-            self._crowd.stop.end(hurry=False)
+            self._group.stop.end(hurry=False)
 
     def _begin(self, visitor: Visitor, due: float) -> None:
         task = asyncio.ensure_future(self._visit(visitor, due))
@@ -301,36 +301,36 @@ class Open:
 
     async def _visit(self, visitor: Visitor, due: float) -> None:
         """An iteration; whoever is done with it takes the next that waits."""
-        crowd = self._crowd
+        group = self._group
         begins = False
         try:
-            async with crowd.present(visitor):
+            async with group.present(visitor):
                 if visitor.user.iteration == 0:
-                    if not await crowd.welcome(visitor):
+                    if not await group.welcome(visitor):
                         self._made -= 1
                         self._replace()
                         return
                     self._begun = True
-                elif crowd.renews and not await crowd.renew(visitor):
+                elif group.renews and not await group.renew(visitor):
                     self._made -= 1
                     self._rows_end()
-                    crowd.leaving = True
-                    await crowd.goodbye(visitor)
+                    group.leaving = True
+                    await group.goodbye(visitor)
                     return
                 begins = True
                 await visitor.walker.iterate(max(0.0, _now() - due))
         finally:
             # also when it was given up before its iteration could begin
             if not begins:
-                crowd.drop(visitor)
-        if self._waiting and not crowd.stop.ending:
+                group.drop(visitor)
+        if self._waiting and not group.stop.ending:
             self._begin(visitor, self._waiting.popleft())
         else:
             self._idle.append(visitor)
 
     def _replace(self) -> None:
         """A user has left its place, and nobody has it: another takes the next that waits."""
-        if self._waiting and not self._crowd.stop.ending and (visitor := self._free()) is not None:
+        if self._waiting and not self._group.stop.ending and (visitor := self._free()) is not None:
             self._begin(visitor, self._waiting.popleft())
 
 
@@ -345,7 +345,7 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
         await asyncio.wait(tasks)
 
 
-async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: Stop) -> set[asyncio.Task[None]]:
+async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: StopSignal) -> set[asyncio.Task[None]]:
     """All of them; or their time is over, or the run waits no longer, and they are given up: those that stay all the
     same."""
     left = set(tasks)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from ...errors import InvalidInput
-from ..prepared import URL, Parts, joined, split
+from ..prepared import URL, URLParts, joined, split
 
 
-class Keepable(Protocol):
+class CachedConnection(Protocol):
     @property
     def usable(self) -> bool: ...
 
@@ -18,10 +18,10 @@ class Keepable(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Keepable)
+C = TypeVar("C", bound=CachedConnection)
 
 
-class Kept(Generic[C]):
+class ConnectionCache(Generic[C]):
     """Lends each connection to one call at a time, the one that was used last first."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Kept(Generic[C]):
         return None
 
 
-def parts_of(url: URL | str, base_url: str, schemes: tuple[str, ...], what: str) -> Parts:
+def parts_of(url: URL | str, base_url: str, schemes: tuple[str, ...], what: str) -> URLParts:
     """Where a call goes; a URL of another protocol is refused."""
     parts = split(joined(url.whole if isinstance(url, URL) else url, base_url))
     if parts.scheme not in schemes:

@@ -11,11 +11,11 @@ import ssl
 from collections.abc import Callable
 
 from ...errors import CallFailed
-from ..prepared import Parts
+from ..prepared import URLParts
 from ..results import Opening
 from .call_limits import too_long
 from .http.connect import open_socket
-from .http.shared import Shared
+from .http.shared import SharedHTTPState
 from .network import Network, Timeouts
 
 #: making room for more than usually comes takes a fifth of a small call
@@ -29,7 +29,7 @@ OnData = Callable[[bytes], None]
 OnEnd = Callable[[CallFailed], None]
 
 
-class Line:
+class DirectTransport:
     """Calls `on_data` with what comes in, `on_written` when bytes that had to wait are gone, and `on_end` once, when
     the other side has ended it."""
 
@@ -127,23 +127,23 @@ class Line:
             self._on_end(CallFailed("closed", f"{self._what} closed the connection{why}"))
 
 
-async def open_line(
+async def open_transport(
     network: Network,
-    parts: Parts,
+    parts: URLParts,
     limits: Timeouts,
     *,
     alpn: tuple[str, ...] = (),
     on_data: OnData,
     on_end: OnEnd,
     on_written: Callable[[], None],
-) -> tuple[Line, Opening]:
+) -> tuple[DirectTransport, Opening]:
     """Connect to where `parts` points at, through the proxy if there is one."""
     limit = limits.connect
     try:
         async with asyncio.timeout(limit):
-            proxy = network.keep(Shared).proxy
+            proxy = network.keep(SharedHTTPState).proxy
             sock, opening = await open_socket(network, parts, proxy=proxy, session=None, alpn=alpn)
     except TimeoutError:
         raise too_long("connect", limit or 0.0, parts.shown) from None
-    line = Line(sock, what=parts.shown, on_data=on_data, on_end=on_end, on_written=on_written)
+    line = DirectTransport(sock, what=parts.shown, on_data=on_data, on_end=on_end, on_written=on_written)
     return line, opening

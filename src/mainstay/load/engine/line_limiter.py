@@ -20,7 +20,7 @@ MOST_LINES = 50
 LONGEST_LINE = 4000
 
 
-class Sieve:
+class LineLimiter:
     """Lets the first `most` lines of each second through. Fed with bytes as they come, in pieces of any size."""
 
     def __init__(
@@ -81,13 +81,13 @@ class Sieve:
         self._pass_on(line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + b"...")
 
 
-class Sieved(io.RawIOBase):
+class LimitedStream(io.RawIOBase):
     """A stream of this process, through a sieve. What is let through is written at once, so that a process that is
     killed has said it."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self.sieve = Sieve(self._write)
+        self.sieve = LineLimiter(self._write)
 
     def writable(self) -> bool:
         return True
@@ -108,6 +108,6 @@ class Sieved(io.RawIOBase):
                 left = left[os.write(self._number, left) :]
 
 
-def as_text(stream: Sieved) -> io.TextIOWrapper:
+def as_text(stream: LimitedStream) -> io.TextIOWrapper:
     """The same, to print to."""
     return io.TextIOWrapper(io.BufferedWriter(stream), encoding="utf-8", errors="backslashreplace", line_buffering=True)

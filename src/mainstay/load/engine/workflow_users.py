@@ -18,7 +18,7 @@ from ..shared_data import fixed
 from ..stats.accounts import Account
 from .guard import guarded, told_of
 from .recorder import MetricRecorder
-from .user import Hook, Notes, Stop, User, Walker
+from .user import Hook, StepWalker, StopSignal, User, WorkflowRecorder
 
 log = logging.getLogger("mainstay.load")
 
@@ -26,7 +26,7 @@ log = logging.getLogger("mainstay.load")
 _GOODBYE_S = 5.0
 
 
-class Seat:
+class ProcessShare:
     """Which part of the whole this process is."""
 
     __slots__ = ("process", "processes", "seed")
@@ -36,7 +36,7 @@ class Seat:
         self.processes = processes
         self.seed = seed
 
-    def share(self, level: int) -> int:
+    def of(self, level: int) -> int:
         """Of so many users."""
         each, more = divmod(level, self.processes)
         return each + (self.process < more)
@@ -47,7 +47,7 @@ class Visitor:
 
     __slots__ = ("clients", "retired", "walker")
 
-    def __init__(self, walker: Walker, clients: Clients) -> None:
+    def __init__(self, walker: StepWalker, clients: Clients) -> None:
         self.walker = walker
         self.clients = clients
         self.retired = False
@@ -57,14 +57,14 @@ class Visitor:
         return self.walker.me.vu
 
 
-class Crowd:
+class WorkflowUsers:
     """Makes users, and has them live."""
 
     def __init__(
         self,
         blueprint: Blueprint,
         plan: WorkflowPlan,
-        seat: Seat,
+        share: ProcessShare,
         *,
         network: Network,
         shared: Mapping[str, Any],
@@ -74,9 +74,9 @@ class Crowd:
     ) -> None:
         self.blueprint = blueprint
         self.plan = plan
-        self.seat = seat
-        self.stop = Stop()
-        self.notes = Notes(blueprint, open_model=plan.arrivals is not None, metrics=metrics)
+        self.share = share
+        self.stop = StopSignal()
+        self.notes = WorkflowRecorder(blueprint, open_model=plan.arrivals is not None, metrics=metrics)
         self.active = 0
         """users at work"""
         self._most = 0
@@ -106,17 +106,17 @@ class Crowd:
         self._feed = feed
         self._row: Callable[[int], Any] | None = None
         if feed is not None:
-            self._row = feed.dealt(process=seat.process, processes=seat.processes, seed=seat.seed)
+            self._row = feed.dealt(process=share.process, processes=share.processes, seed=share.seed)
 
     def visitor(self) -> Visitor:
         """One more user; raises `NoMoreRows`."""
         me = self.blueprint.workflow()
         user = User(
             number=self._made,
-            process=self.seat.process,
-            processes=self.seat.processes,
+            process=self.share.process,
+            processes=self.share.processes,
             metrics=self._metrics,
-            seed=self.seat.seed,
+            seed=self.share.seed,
         )
         if self._row is not None:
             user.data = self._row(user.number)
@@ -133,7 +133,7 @@ class Crowd:
             setattr(me, state.name, functools.partial(getattr(me, state.name), **given))
         if self.first is None:
             self.first = me
-        return Visitor(Walker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
+        return Visitor(StepWalker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
 
     def account(self) -> Account:
         """What became of all iterations until now."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.load.engine.said import LONGEST_LINE, Sieve, Sieved, as_text
+from mainstay.load.engine.line_limiter import LONGEST_LINE, LimitedStream, LineLimiter, as_text
 
 
 class Sieving:
@@ -17,7 +17,7 @@ class Sieving:
     def __init__(self, most: int) -> None:
         self.told: list[bytes] = []
         self.now = 0.0
-        self.sieve = Sieve(self.told.append, most=most, now=lambda: self.now)
+        self.sieve = LineLimiter(self.told.append, most=most, now=lambda: self.now)
 
 
 def test_the_first_lines_of_a_second_are_told_and_the_others_counted() -> None:
@@ -88,7 +88,7 @@ def test_no_line_is_lost_however_the_stream_is_cut(pieces: list[bytes], most: in
 
 def test_what_is_printed_is_written_at_once_in_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
-    stream = Sieved(writing)
+    stream = LimitedStream(writing)
     monkeypatch.setattr(stream.sieve, "_most", 2)
     text = as_text(stream)
     try:
@@ -107,7 +107,7 @@ def test_what_is_printed_is_written_at_once_in_whole_lines(monkeypatch: pytest.M
 def test_a_reader_that_is_gone_ends_nobody() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    text = as_text(Sieved(writing))
+    text = as_text(LimitedStream(writing))
     try:
         print("to nobody", file=text)
     finally:

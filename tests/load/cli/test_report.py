@@ -9,7 +9,7 @@ import pytest
 
 from mainstay.load.stats.tally import Tally, to_json
 from tests.cli.conftest import Shell
-from tests.cli.loading import header, moments
+from tests.load.cli.moments import header, moments
 
 
 def kept(path: Path, *, slower: float = 1.0, failing: float = 0.0) -> str:

@@ -14,7 +14,7 @@ from mainstay.load.report.compare import Comparison, Run, compare
 from mainstay.load.report.compare_page import comparison_html
 from mainstay.load.report.compare_text import conclusion, show_comparison
 from mainstay.load.stats.model import Summary
-from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary, binned, latency
+from tests.load.report.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary, binned, latency
 
 
 def a_run(values: list[float], *, failed: int = 0, elapsed: float = 60.0, **given: Any) -> Summary:

@@ -20,7 +20,7 @@ from mainstay.load.report.junit import junit_xml
 from mainstay.load.report.tables import points_csv, steps_csv
 from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
 from mainstay.load.stats.tally import from_json
-from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
+from tests.load.report.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
 @pytest.mark.parametrize("kind", ["html", "json", "csv", "junit"])

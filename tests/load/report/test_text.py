@@ -12,7 +12,7 @@ from rich.console import Console
 from mainstay.load.report.page import load_html
 from mainstay.load.report.text import show_summary
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome, Trust
-from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
+from tests.load.report.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
 def shown(summary: Summary, width: int = 120) -> str:

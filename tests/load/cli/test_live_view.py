@@ -27,7 +27,7 @@ from mainstay.load.cli.live_state import Picture, Watched
 from mainstay.load.cli.plot import Slice, plot
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import Header, Moment, Trust, Window
-from tests.cli.loading import STARTED_MS, header, moments
+from tests.load.cli.moments import STARTED_MS, header, moments
 
 SIZES = [(20, 6), (40, 12), (60, 15), (80, 24), (116, 30), (130, 20), (200, 60)]
 REASON = "process 1 used 97 % of its core for 12 s: add --processes or machines"
@@ -250,7 +250,7 @@ VIEW = """
 import asyncio, sys
 from rich.console import Console
 from mainstay.load.cli.live import LiveView
-from tests.cli.loading import header, moments
+from tests.load.cli.moments import header, moments
 
 async def main():
     of = header("login", "browse", "buy")
@@ -277,7 +277,7 @@ class Screen:
         self._main, far = pty.openpty()
         self.resize(*size)
         env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-        env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2])}
+        env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[3])}
         self.process = subprocess.Popen(
             [sys.executable, "-c", VIEW, *words], stdin=far, stdout=far, stderr=far, env=env
         )

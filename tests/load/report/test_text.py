@@ -268,7 +268,7 @@ def test_numbers_by_tag_are_shown_if_steps_have_tags(width: int) -> None:
     assert first[-6:] == ["100", "ms"] * 3
     assert max(cell_len(line) for line in lines if "mainstay load" not in line) <= width
     assert "<h2>Tags</h2>" in page
-    assert "<code>{a:&#x27;&lt;i&gt;&#x27;}</code>" in page
+    assert "<code>{a:&#39;&lt;i&gt;&#39;}</code>" in page
     assert "login, browse" in page
     assert "by tag" not in shown(a_summary(), width)
     assert "<h2>Tags</h2>" not in load_html(a_summary())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from html import escape
+from typing import Any
+
+import markupsafe
 
 from ..stats.model import Point, Summary
 from . import charts
@@ -12,67 +14,52 @@ from .axes import Axis, axis_over
 from .changes import value_text
 from .compare import Comparison, Run, as_run
 from .compare_text import conclusion, judgement_text, rule, run_name
-from .parts import figure, load_document, section, table, text
-from .svg import Chart, Line, Value
+from .html import html_fragment, html_page
+from .svg import Chart, Figure, Line, Value
 from .words import change_text
 
 _LOOKS = (("A", "before"), ("B", "after"))
 
 
 def comparison_html(found: Comparison, a: Summary | Run, b: Summary | Run) -> str:
-    """The page. `a` and `b` are what was compared: their curves are drawn."""
-    parts = comparison_parts(found, a, b)
+    """The page. `a` and `b` are the compared runs: their curves are drawn."""
     title = f"{found.a.name} and {found.b.name}: {conclusion(found)}"
-    return load_document(title, parts, footer=f"Mainstay {found.b.version}")
+    return html_page("comparison.html", title=title, footer=f"Mainstay {found.b.version}", **_values(found, a, b))
 
 
-def comparison_parts(found: Comparison, a: Summary | Run, b: Summary | Run) -> list[str]:
-    """What the page is made of, for a page around it."""
-    runs = as_run(a), as_run(b)
-    told = f'<p class="soft">{escape(rule(found))}</p>'
-    return [_head(found), _charts(runs), _numbers(found), _only(found), told]
+def comparison_fragment(found: Comparison, a: Summary | Run, b: Summary | Run) -> markupsafe.Markup:
+    """The content of the page, for a page around it."""
+    return html_fragment("comparison_body.html", **_values(found, a, b))
 
 
-def _head(found: Comparison) -> str:
-    kind, mark = ("busy", "!") if found.undecided else ("bad", "✗") if found.worse else ("good", "✓")
-    pills = f'<span class="pill {kind}">{mark} {escape(conclusion(found))}</span>'
-    reasons = "".join(f"<li>{text(one)}</li>" for one in (*found.reasons, *found.notes))
-    return (
-        f"<header>\n<h1>Two runs side by side</h1>\n<p>{pills}</p>\n"
-        + (f'<ul class="why">{reasons}</ul>\n' if reasons else "")
-        + f'<p class="soft">A: {escape(run_name(found.a))}<br>B: {escape(run_name(found.b))}</p>\n</header>'
-    )
-
-
-def _numbers(found: Comparison) -> str:
-    rows = []
-    for step in found.steps:
-        for place, one in enumerate(step.changes):
-            judged = f'<span class="{one.judgement}">{escape(judgement_text(one))}</span>'
-            name = f"<b>{text(step.name)}</b>" if place == 0 else ""
-            rows.append((name, one.metric, *value_text(one), change_text(one.change), judged))
-    return section("Numbers", table(("step", "", "A", "B", "change", ""), rows, words=(0, 1, 5)))
-
-
-def _only(found: Comparison) -> str:
-    rows = [("only in A", text(one)) for one in found.only_a] + [("only in B", text(one)) for one in found.only_b]
-    return section("Steps of one run only", table(("", ""), rows, words=(0, 1)))
+def _values(found: Comparison, a: Summary | Run, b: Summary | Run) -> dict[str, Any]:
+    return {
+        "found": found,
+        "conclusion": conclusion(found),
+        "names": (run_name(found.a), run_name(found.b)),
+        "charts": _charts((as_run(a), as_run(b))),
+        "changes": [
+            ("" if place else step.name, one, *value_text(one), change_text(one.change), judgement_text(one))
+            for step in found.steps
+            for place, one in enumerate(step.changes)
+        ],
+        "rule": rule(found),
+    }
 
 
 # charts -------------------------------------------------------------------------------------------------
 
 
-def _charts(runs: tuple[Run, Run]) -> str:
+def _charts(runs: tuple[Run, Run]) -> list[Figure]:
     which = _which(runs)
     p95 = partial(charts.time_of, which=which, name="p95")
-    figures = [
-        figure(_over_time(runs, f"p95 of the {which} time over time", p95, charts.axis_text, log=None), "p95"),
-        figure(_over_time(runs, "Requests a second", lambda one: one.rate, charts.count_text, log=False), "rate"),
-        figure(_spread(runs), "spread"),
-        figure(_percentiles(runs), "percentiles"),
-    ]
-    inner = "\n".join(one for one in figures if one)
-    return f'<section>\n<h2>Both runs</h2>\n<div class="charts">\n{inner}\n</div>\n</section>' if inner else ""
+    drawn = {
+        "p95": _over_time(runs, f"p95 of the {which} time over time", p95, charts.axis_text, log=None),
+        "rate": _over_time(runs, "Requests a second", lambda one: one.rate, charts.count_text, log=False),
+        "spread": _spread(runs),
+        "percentiles": _percentiles(runs),
+    }
+    return [Figure(ident=ident, chart=chart) for ident, chart in drawn.items() if chart is not None]
 
 
 def _which(runs: tuple[Run, Run]) -> charts.Which:

@@ -16,7 +16,6 @@ from ..stats.model import Header, Moment, StepStats, Summary
 from ..stats.tally import to_json
 from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
 from .junit import junit_xml
-from .page import load_html
 from .tables import points_csv, points_path, steps_csv
 
 Kind = Literal["html", "json", "csv", "junit", "hdr", "otlp"]
@@ -60,11 +59,17 @@ def report_files(
         known = needed_steps(steps, field=kind)
         return {path: hdr_text(summary, known).encode() if kind == "hdr" else otlp_json(summary, known)}
     make: dict[str, Callable[[Summary], bytes]] = {
-        "html": lambda one: load_html(one).encode(),
+        "html": _html,
         "json": to_json,
         "junit": lambda one: junit_xml(one, strict=strict).encode(),
     }
     return {path: make[kind](summary)}
+
+
+def _html(summary: Summary) -> bytes:
+    from .page import load_html  # noqa: PLC0415 - the template engine, which other reports do not need
+
+    return load_html(summary).encode()
 
 
 class FileOutput:

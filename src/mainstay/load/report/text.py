@@ -254,10 +254,10 @@ def step_name(one: StepSummary, *, several: bool) -> str:
 
 
 def _latency_cells(found: Latency | None) -> dict[str, str]:
-    return {name: of_latency(found, name) for name in ("p50", "p90", "p95", "p99", "max")}
+    return {name: latency_text(found, name) for name in ("p50", "p90", "p95", "p99", "max")}
 
 
-def of_latency(found: Latency | None, name: str) -> str:
+def latency_text(found: Latency | None, name: str) -> str:
     """One of its numbers, if anything was measured."""
     return time_text(getattr(found, name) if found is not None and found.count else None)
 

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import markupsafe
 import msgspec
 from starlette.responses import Response
 
@@ -61,14 +60,14 @@ async def load(view: PageView) -> Response:
         settled=state is not None and state.settled,
         summary=summary,
         force_to=others(job),
-        **{"figures": [], "facts": [], "thresholds": [], "words": None, "errors": [], "steps": [], **drawn},
+        **{"charts": "", "facts": [], "thresholds": [], "words": None, "errors": [], "steps": [], **drawn},
     )
 
 
 async def compare_loads(view: PageView) -> Response:
     with extra_needed("a comparison of load tests"):
         from ..report.compare import compare  # noqa: PLC0415 - an extra that most servers do without
-        from ..report.compare_page import comparison_parts  # noqa: PLC0415 - the same
+        from ..report.compare_page import comparison_fragment  # noqa: PLC0415 - the same
 
     given = view.given()
     ids = [*given.get("a", [])[:1], *given.get("b", [])[:1], *given.get("run", [])]
@@ -82,8 +81,8 @@ async def compare_loads(view: PageView) -> Response:
     texts = [SummaryTexts(masker, await text_mask_of(view.place.store, job, masker)) for job in jobs]
     first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
     found = await asyncio.to_thread(compare, first, second)
-    parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
-    return view.page("load/compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+    report = await asyncio.to_thread(comparison_fragment, found, first, second)
+    return view.page("load/compare.html", title="Two runs side by side", jobs=jobs, report=report)
 
 
 def _read(job: Job, texts: SummaryTexts) -> tuple[Summary | None, dict[str, Any]]:
@@ -98,10 +97,10 @@ def _told(summary: Summary | None) -> dict[str, str]:
     """Its numbers in the list, as its own page says them."""
     if summary is None:
         return {}
-    from ..report.text import of_latency  # noqa: PLC0415 - an extra that most servers do without
+    from ..report.text import latency_text  # noqa: PLC0415 - an extra that most servers do without
     from ..report.words import rate_text  # noqa: PLC0415 - the same
 
-    return {"rate": rate_text(summary.rate), "p95": of_latency(summary.response or summary.service, "p95")}
+    return {"rate": rate_text(summary.rate), "p95": latency_text(summary.response or summary.service, "p95")}
 
 
 def _run(job: Job, texts: SummaryTexts) -> Run:
@@ -160,7 +159,7 @@ def _drawn(summary: Summary) -> dict[str, Any]:
     from ..report import page as told  # noqa: PLC0415 - an extra that most servers do without
     from ..report.advice import verdict_words  # noqa: PLC0415 - the same
     from ..report.limits import limits_of  # noqa: PLC0415 - the same
-    from ..report.text import of_latency, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
+    from ..report.text import latency_text, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
     from ..report.words import rate_text, share_text  # noqa: PLC0415 - the same
 
     def told_of(one: StepSummary | TagSummary, name: str) -> dict[str, Any]:
@@ -171,18 +170,17 @@ def _drawn(summary: Summary) -> dict[str, Any]:
             "failed": share_text(one.failed, one.requests),
             "rate": rate_text(one.rate),
             "times": [
-                {"name": which, **{of: of_latency(found, of) for of in ("p50", "p95", "p99", "max")}}
+                {"name": which, **{of: latency_text(found, of) for of in ("p50", "p95", "p99", "max")}}
                 for which, found in times
             ],
         }
 
     limits = limits_of(summary)
     several = len({one.workflow for one in summary.steps}) > 1
-    figures = [told.over_time(summary, limits), told.distribution(summary)]
     return {
         "words": verdict_words(summary),
         "facts": told.facts(summary),
-        "figures": [markupsafe.Markup(one) for one in figures if one],  # noqa: S704 - escaped there
+        "charts": told.charts_html(summary),
         "thresholds": [
             {
                 "passed": one.passed,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mainstay.load.report.changes import Change, percentile_range
+from mainstay.load.report.changes import MetricChange, percentile_range
 from mainstay.load.report.compare import Comparison, Run, compare
 from mainstay.load.report.compare_page import comparison_html
 from mainstay.load.report.compare_text import conclusion, show_comparison
@@ -38,7 +38,7 @@ def ramp(start: float, *, count: int = 2000) -> list[float]:
     return [start * (1 + place / count) for place in range(count)]
 
 
-def of_all(found: Comparison) -> dict[str, Change]:
+def of_all(found: Comparison) -> dict[str, MetricChange]:
     return {one.metric: one for one in found.steps[0].changes}
 
 

@@ -36,7 +36,7 @@ _NAME_LEAST = 10
 _MUCH = 8
 
 
-class Section(NamedTuple):
+class FrameSection(NamedTuple):
     """A part of the frame."""
 
     least: int
@@ -53,8 +53,8 @@ def frame(state: LiveState, width: int, height: int, *, plain: bool = False) -> 
         lines = lines[: max(0, height - 1)]
     room = height - len(lines)
     rows = state.steps()
-    plotted = Section(_PLOT_LEAST, _PLOT_MOST, lambda w, h: _plot(state, w, h, plain=plain))
-    steps = Section(2, 1 + len(rows), lambda w, h: _steps(rows, w, h))
+    plotted = FrameSection(_PLOT_LEAST, _PLOT_MOST, lambda w, h: _plot(state, w, h, plain=plain))
+    steps = FrameSection(2, 1 + len(rows), lambda w, h: _steps(rows, w, h))
     warning, thresholds, errors, health = (
         _warning(state, width, room),
         _thresholds(state),
@@ -165,7 +165,7 @@ def _latency(state: LiveState) -> list[_Part]:
 # sections -----------------------------------------------------------------------------------------------
 
 
-def _warning(state: LiveState, width: int, room: int) -> Section:
+def _warning(state: LiveState, width: int, room: int) -> FrameSection:
     """Why the result is not trustworthy: in full, for it decides whether the rest is worth reading."""
     reasons = [] if state.trust.ok else state.trust.reasons or [NO_REASON]
     text = " ".join(one_line(reason) if reason.endswith(".") else f"{one_line(reason)}." for reason in reasons)
@@ -175,21 +175,21 @@ def _warning(state: LiveState, width: int, room: int) -> Section:
     def draw(_width: int, height: int) -> list[Text]:
         return [Text(line, style="bold black on yellow") for line in lines[:height]]
 
-    return Section(min(3, len(lines), max(1, room)), min(5, len(lines)), draw)
+    return FrameSection(min(3, len(lines), max(1, room)), min(5, len(lines)), draw)
 
 
 def _listed(
     heading: Text, items: Sequence[T], row: Callable[[T], Text], short: Callable[[], Text], *, most: int, full: int = 2
-) -> Section:
+) -> FrameSection:
     """Rows below a heading, or one short line where there is no room for `full` rows."""
 
     def draw(_width: int, height: int) -> list[Text]:
         return [short()] if height < 1 + min(len(items), full) else [heading, *_cut(items, row, height - 1)]
 
-    return Section(min(1, len(items)), min(1 + len(items), most) if items else 0, draw)
+    return FrameSection(min(1, len(items)), min(1 + len(items), most) if items else 0, draw)
 
 
-def _thresholds(state: LiveState) -> Section:
+def _thresholds(state: LiveState) -> FrameSection:
     thresholds = sorted(state.thresholds, key=lambda each: each.passed)
     broken = [each for each in thresholds if is_broken(each)]
 
@@ -215,7 +215,7 @@ def _threshold(each: ThresholdOutcome) -> Text:
     return Text(f"  ✗ {text}  {shown}", style="bold red")
 
 
-def _errors(state: LiveState) -> Section:
+def _errors(state: LiveState) -> FrameSection:
     errors = state.errors()
 
     def row(error: tuple[str, int, str]) -> Text:
@@ -228,7 +228,7 @@ def _errors(state: LiveState) -> Section:
     return _listed(Text("errors", style="bold"), errors, row, short, most=_ERRORS_MOST, full=1)
 
 
-def _health(state: LiveState) -> Section:
+def _health(state: LiveState) -> FrameSection:
     processes = sorted(state.health.items())
 
     def short() -> Text:
@@ -311,7 +311,7 @@ def _plot(state: LiveState, width: int, height: int, *, plain: bool) -> list[Tex
 # layout -------------------------------------------------------------------------------------------------
 
 
-def _stacked(sections: Sequence[Section], order: Sequence[int], width: int, height: int) -> list[Text]:
+def _stacked(sections: Sequence[FrameSection], order: Sequence[int], width: int, height: int) -> list[Text]:
     """Sections, given by importance and drawn in another order, within a number of lines."""
     given, left = [0] * len(sections), height
     for number, each in enumerate(sections):

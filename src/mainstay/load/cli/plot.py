@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from ...clock import duration_text
-from ..report.axes import Axis, axis_over
+from ..report.axes import ChartAxis, axis_over
 from ..report.words import time_text
 
 #: bits of a braille character by row and column of its dots
@@ -76,7 +76,7 @@ def _cells(line: Text, canvas: _Canvas, row: int, columns: int, *, plain: bool) 
 class _Canvas:
     """Dots by cell, for two curves that are drawn over each other."""
 
-    def __init__(self, columns: int, rows: int, size: tuple[int, int], axis: Axis, until_s: float) -> None:
+    def __init__(self, columns: int, rows: int, size: tuple[int, int], axis: ChartAxis, until_s: float) -> None:
         self._size = size
         self._across, self._down = columns * size[0], rows * size[1]
         self._axis = axis
@@ -96,7 +96,7 @@ class _Canvas:
         return self._dots[curve].get((row, column), 0)
 
 
-def _labels(axis: Axis, rows: int) -> dict[int, str]:
+def _labels(axis: ChartAxis, rows: int) -> dict[int, str]:
     """The labels by row: the bounds, and powers of ten and steps between them where there is room."""
     labels = {rows - 1: time_text(axis.low), 0: time_text(axis.high)}
     power = math.floor(math.log10(axis.low))

@@ -25,7 +25,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str]
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
     """What may be done next, and with which command."""
 
     why: str
@@ -59,19 +59,23 @@ def _outcome(summary: Summary) -> Word:
     return summary.verdict if found == "passed" else found
 
 
-def advice_for(summary: Summary) -> list[Advice]:
+def advice_for(summary: Summary) -> list[Suggestion]:
     """What to do next, if there is something."""
     told = []
     if not summary.trust.ok:
-        told.append(Advice(why=f"{DOUBT[0].upper()}{DOUBT[1:]}: see above"))
+        told.append(Suggestion(why=f"{DOUBT[0].upper()}{DOUBT[1:]}: see above"))
     looked_at = any("error" in one or "fail" in one for one in summary.header.thresholds)
     if (summary.failed or summary.raised) and not looked_at and _outcome(summary) != "failed":
         share = share_text(summary.error_rate, 1)
-        told.append(Advice(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD))
+        told.append(
+            Suggestion(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD)
+        )
     drawn = any(one.name.startswith("html ") and not one.error for one in summary.outputs)
     if summary.stream and summary.requests and not drawn:
         told.append(
-            Advice(why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html")
+            Suggestion(
+                why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html"
+            )
         )
     return told
 

@@ -13,7 +13,7 @@ _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 SPREAD = 20.0
 
 
-class Axis(msgspec.Struct, frozen=True):
+class ChartAxis(msgspec.Struct, frozen=True):
     """From a value to its place, 0 to 1."""
 
     low: float
@@ -23,7 +23,7 @@ class Axis(msgspec.Struct, frozen=True):
     def place(self, value: float) -> float:
         """Where it is; what is outside goes to the edge.
 
-        >>> Axis(0, 10).place(5), Axis(1, 100, log=True).place(10), Axis(0, 10).place(99)
+        >>> ChartAxis(0, 10).place(5), ChartAxis(1, 100, log=True).place(10), ChartAxis(0, 10).place(99)
         (0.5, 0.5, 1.0)
         """
         if self.log:
@@ -36,7 +36,7 @@ class Axis(msgspec.Struct, frozen=True):
     def ticks(self, most: int = 5) -> list[float]:
         """Round values within it, about `most` of them.
 
-        >>> Axis(0, 9.3).ticks(), Axis(0.001, 2, log=True).ticks()
+        >>> ChartAxis(0, 9.3).ticks(), ChartAxis(0.001, 2, log=True).ticks()
         ([0.0, 2.0, 4.0, 6.0, 8.0], [0.001, 0.01, 0.1, 1.0])
         """
         return _log_ticks(self.low, self.high, most) if self.log else _even_ticks(self.low, self.high, most)
@@ -44,7 +44,7 @@ class Axis(msgspec.Struct, frozen=True):
     def times(self, most: int = 6) -> list[float]:
         """Ticks of an axis of seconds.
 
-        >>> Axis(0, 95).times()
+        >>> ChartAxis(0, 95).times()
         [0, 30, 60, 90]
         """
         step: float = next((one for one in _TIMES if (self.high - self.low) / one <= most), 0)
@@ -55,12 +55,12 @@ class Axis(msgspec.Struct, frozen=True):
         return [one * step for one in _whole(self.low / step, self.high / step)]
 
 
-def axis_over(values: Iterable[float], *, log: bool | None = None) -> Axis | None:
+def axis_over(values: Iterable[float], *, log: bool | None = None) -> ChartAxis | None:
     """An axis with room for all of them; None, if there are none. By default even, unless that would hide the small
     ones.
 
     >>> axis_over([3.0, 9.3]), axis_over([0.001, 0.1]), axis_over([])
-    (Axis(low=0.0, high=10.0, log=False), Axis(low=0.001, high=0.1, log=True), None)
+    (ChartAxis(low=0.0, high=10.0, log=False), ChartAxis(low=0.001, high=0.1, log=True), None)
     """
     found = [one for one in values if math.isfinite(one)]
     if not found:
@@ -69,11 +69,11 @@ def axis_over(values: Iterable[float], *, log: bool | None = None) -> Axis | Non
     if log is None:
         log = len(positive) == len(found) and max(positive) / min(positive) > SPREAD
     if log and positive:
-        return Axis(*_decades(min(positive), max(positive)), True)
+        return ChartAxis(*_decades(min(positive), max(positive)), True)
     top = max(0.0, *found) or 1.0
     step = _round_step(top, 5)
     # divided, for 0.3 to come out as 0.3
-    return Axis(min(0.0, *found), _clean(math.ceil(top / step - 1e-9) * step))
+    return ChartAxis(min(0.0, *found), _clean(math.ceil(top / step - 1e-9) * step))
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:

@@ -47,7 +47,7 @@ Range = tuple[float, float]
 Counted = Summary | StepSummary
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class MetricChange(msgspec.Struct, frozen=True, kw_only=True):
     """One number in both runs."""
 
     metric: str
@@ -64,7 +64,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """why a change beyond the tolerance does not count"""
 
 
-def value_text(change: Change) -> tuple[str, str]:
+def value_text(change: MetricChange) -> tuple[str, str]:
     """Both values, as people read them."""
     if change.metric == "rate":
         return rate_text(change.a), rate_text(change.b)
@@ -73,14 +73,14 @@ def value_text(change: Change) -> tuple[str, str]:
     return time_text(change.a), time_text(change.b)
 
 
-def rate_change(a: Counted, b: Counted, tolerance: float) -> Change:
+def rate_change(a: Counted, b: Counted, tolerance: float) -> MetricChange:
     """Requests a second: more is better."""
     ranges = [_around(one.rate, one.rate * _SIGMAS / math.sqrt(max(1, one.requests))) for one in (a, b)]
     unsure = _unsure(ranges, (a.requests, b.requests), needed=_FOR_SHARE)
     return _judged("rate", (a.rate, b.rate), tolerance, more_is="better", unsure=unsure)
 
 
-def failed_change(a: Counted, b: Counted, tolerance: float) -> Change:
+def failed_change(a: Counted, b: Counted, tolerance: float) -> MetricChange:
     """The part that failed of the requests, and of what raised without one."""
     tried = [one.requests + one.raised - one.raised_after for one in (a, b)]
     shares = [(max(one.failed, round(one.error_rate * n)), n) for one, n in zip((a, b), tried, strict=True)]
@@ -95,7 +95,7 @@ def failed_change(a: Counted, b: Counted, tolerance: float) -> Change:
 
 def time_changes(
     a: Latency, b: Latency, histograms: tuple[Buckets | None, Buckets | None], tolerance: float, prefix: str = ""
-) -> list[Change]:
+) -> list[MetricChange]:
     """The mean, percentiles and the maximum: less is better."""
     fewest = min(a.count, b.count)
     means = [_around(one.mean, _SIGMAS * one.stdev / math.sqrt(max(1, one.count))) for one in (a, b)]
@@ -115,17 +115,17 @@ def time_changes(
 
 def _judged(
     metric: str, values: Range, tolerance: float, *, more_is: Literal["better", "worse"], unsure: str
-) -> Change:
+) -> MetricChange:
     a, b = values
     change = (b - a) / a if a else (0.0 if b == a else None)
     if change is not None and abs(change) <= tolerance:
-        return Change(metric=metric, a=a, b=b, change=change, judgement="same")
+        return MetricChange(metric=metric, a=a, b=b, change=change, judgement="same")
     less_is: Literal["better", "worse"] = "worse" if more_is == "better" else "better"
     direction = more_is if b > a else less_is
     judgement: Judgement = direction
     if unsure:
         judgement = "unclear" if unsure == _TOO_FEW else "same"
-    return Change(metric=metric, a=a, b=b, change=change, judgement=judgement, direction=direction, note=unsure)
+    return MetricChange(metric=metric, a=a, b=b, change=change, judgement=judgement, direction=direction, note=unsure)
 
 
 def _unsure(ranges: Sequence[Range], counts: tuple[int, int], *, needed: int) -> str:

@@ -9,8 +9,8 @@ from typing import Literal
 
 from ...clock import duration_text
 from ..stats.model import Latency, Percentiles, Point
-from .axes import Axis, axis_over
-from .svg import Bar, Chart, Line, Mark, Value
+from .axes import ChartAxis, axis_over
+from .svg import Bar, Chart, ChartMark, Curve, Value
 from .words import counted, digits, one_line, rate_text, share_text, time_text
 
 Buckets = Sequence[tuple[float, float, int]]
@@ -48,10 +48,10 @@ def count_text(value: float) -> str:
     return f"{value / 1e6:g} M" if value >= 1e6 else f"{value:,.0f}" if value == int(value) else f"{value:g}"
 
 
-def whole_ticks(axis: Axis) -> list[float]:
+def whole_ticks(axis: ChartAxis) -> list[float]:
     """Ticks of what is counted: there is no half user.
 
-    >>> whole_ticks(Axis(0.0, 1.0))
+    >>> whole_ticks(ChartAxis(0.0, 1.0))
     [0.0, 1.0]
     """
     return [one for one in axis.ticks(6) if one == int(one)]
@@ -62,10 +62,10 @@ def clock_text(value: float) -> str:
     return "0" if value == 0 else duration_text(round(value, 1))
 
 
-def time_axis(points: Sequence[Point]) -> Axis:
+def time_axis(points: Sequence[Point]) -> ChartAxis:
     """From the start to the end of the last point."""
     last = points[-1]
-    return Axis(0.0, max(last.at_s + last.width_s, 0.1))
+    return ChartAxis(0.0, max(last.at_s + last.width_s, 0.1))
 
 
 def over_time(points: Sequence[Point], value: Callable[[Point], float | None]) -> list[Value]:
@@ -77,7 +77,7 @@ def _tips(points: Sequence[Point], text: Callable[[Point], str]) -> list[tuple[f
     return [(one.at_s + one.width_s / 2, f"{clock_text(one.at_s)}: {text(one)}") for one in points]
 
 
-def _seen(lines: Iterable[Line]) -> list[float]:
+def _seen(lines: Iterable[Curve]) -> list[float]:
     return [y for line in lines for _, y in line.values if y is not None]
 
 
@@ -95,11 +95,11 @@ def time_of(one: Point, *, which: Which, name: str) -> float | None:
 
 
 def latency_chart(
-    points: Sequence[Point], *, log: bool, limits: Sequence[Mark] = (), which: Which = "service"
+    points: Sequence[Point], *, log: bool, limits: Sequence[ChartMark] = (), which: Which = "service"
 ) -> Chart | None:
     """Percentiles over time: of the service time, or of the response time of an open model."""
     lines = [
-        Line(name=name, look=look, values=over_time(points, partial(time_of, which=which, name=name)))
+        Curve(name=name, look=look, values=over_time(points, partial(time_of, which=which, name=name)))
         for name, look in PERCENTILES.items()
     ]
     y = axis_over([*_seen(lines), *(one.value for one in limits)], log=log)
@@ -131,13 +131,13 @@ def is_spread(points: Sequence[Point], which: Which = "service") -> bool:
     return axis is not None and axis.log
 
 
-def rate_chart(points: Sequence[Point], limits: Sequence[Mark] = ()) -> Chart | None:
+def rate_chart(points: Sequence[Point], limits: Sequence[ChartMark] = ()) -> Chart | None:
     """Requests, failed ones and dropped arrivals a second."""
-    lines = [Line(name="requests", look="c1", filled=True, values=over_time(points, lambda one: one.rate))]
+    lines = [Curve(name="requests", look="c1", filled=True, values=over_time(points, lambda one: one.rate))]
     if any(one.failed for one in points):
-        lines.append(Line(name="failed", look="c4", filled=True, values=over_time(points, lambda one: one.failed)))
+        lines.append(Curve(name="failed", look="c4", filled=True, values=over_time(points, lambda one: one.failed)))
     if any(one.dropped for one in points):
-        lines.append(Line(name="dropped", look="c5", values=over_time(points, lambda one: one.dropped)))
+        lines.append(Curve(name="dropped", look="c5", values=over_time(points, lambda one: one.dropped)))
     y = axis_over([*_seen(lines), *(one.value for one in limits)], log=False)
     if not points or y is None:
         return None
@@ -162,7 +162,7 @@ def _rate_tip(one: Point) -> str:
 
 def users_chart(points: Sequence[Point]) -> Chart | None:
     """Users at work."""
-    line = Line(name="users", look="c1", filled=True, values=over_time(points, lambda one: float(one.users)))
+    line = Curve(name="users", look="c1", filled=True, values=over_time(points, lambda one: float(one.users)))
     y = axis_over(_seen([line]), log=False)
     if not points or y is None:
         return None
@@ -182,7 +182,7 @@ def users_chart(points: Sequence[Point]) -> Chart | None:
 
 def failed_chart(points: Sequence[Point]) -> Chart | None:
     """What part of the requests failed."""
-    line = Line(name="failed", look="c4", filled=True, values=over_time(points, _failed_part))
+    line = Curve(name="failed", look="c4", filled=True, values=over_time(points, _failed_part))
     y = axis_over(_seen([line]), log=False)
     if y is None or not any(one.failed for one in points):
         return None
@@ -203,7 +203,7 @@ def _failed_part(one: Point) -> float | None:
     return one.failed / one.rate * 100 if one.rate else None
 
 
-def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[str, Chart]:
+def step_charts(points: Sequence[Point], limits: dict[str, list[ChartMark]]) -> dict[str, Chart]:
     """One small chart for each step, all to one scale: "workflow.step" -> chart. `limits` names the steps, in order.
 
     Of a step of an open model it shows the response time.
@@ -214,7 +214,7 @@ def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[
     kinds: dict[str, Which] = {step: "response" if has_response(points, step) else "service" for step in names}
     lines = {
         step: [
-            Line(name=name, look=look, values=over_time(points, partial(_of_step, step=step, place=place)))
+            Curve(name=name, look=look, values=over_time(points, partial(_of_step, step=step, place=place)))
             for place, (name, look) in enumerate(looks.items(), 4 if kinds[step] == "response" else 1)
         ]
         for step in names
@@ -254,11 +254,11 @@ def _of_step(one: Point, step: str, place: int) -> float | None:
 # over values --------------------------------------------------------------------------------------------
 
 
-def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS, *, empty: bool = False) -> list[Bar]:
+def bins_of(buckets: Buckets, axis: ChartAxis, count: int = _BINS, *, empty: bool = False) -> list[Bar]:
     """The same counts in wider bins of one width each on a logarithmic axis. A bucket on the border of two is divided.
     Bins with nothing in them are left out, unless `empty`.
 
-    >>> bars = bins_of([(1.0, 2.0, 6), (2.0, 4.0, 2)], Axis(1.0, 4.0, True), 4)
+    >>> bars = bins_of([(1.0, 2.0, 6), (2.0, 4.0, 2)], ChartAxis(1.0, 4.0, True), 4)
     >>> [round(bar.value, 3) for bar in bars]
     [3.0, 3.0, 1.0, 1.0]
     """
@@ -277,7 +277,7 @@ def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS, *, empty: bool = F
     ]
 
 
-def spread_axis(buckets: Buckets) -> Axis | None:
+def spread_axis(buckets: Buckets) -> ChartAxis | None:
     """A logarithmic axis over all buckets."""
     ends = [one for low, high, n in buckets if n for one in (low, high) if one > 0]
     return axis_over(ends, log=True)
@@ -303,7 +303,7 @@ def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, wh
         x_ticks=x.ticks(6),
         y_ticks=whole_ticks(y),
         bars=bars,
-        marks=[Mark(name=name, value=getattr(times, name), look="mark") for name in ("p50", "p95", "p99")],
+        marks=[ChartMark(name=name, value=getattr(times, name), look="mark") for name in ("p50", "p95", "p99")],
         tips=[
             (math.sqrt(one.low * one.high), f"{time_text(one.low)} to {time_text(one.high)}: {one.value:,.0f}")
             for one in bars
@@ -311,7 +311,7 @@ def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, wh
     )
 
 
-def percentile_line(buckets: Buckets, *, name: str, look: str) -> Line:
+def percentile_line(buckets: Buckets, *, name: str, look: str) -> Curve:
     """Every percentile there is: by 1 / (1 - q), the value that a part of q stays below."""
     total = sum(n for _, _, n in buckets)
     values: list[Value] = []
@@ -323,23 +323,23 @@ def percentile_line(buckets: Buckets, *, name: str, look: str) -> Line:
             before += n
     if values:  # nothing is slower than the slowest
         values.append((max(10.0, float(total)), values[-1][1]))
-    return Line(name=name, look=look, values=values)
+    return Curve(name=name, look=look, values=values)
 
 
-def named_line(found: Latency, *, name: str, look: str) -> Line:
+def named_line(found: Latency, *, name: str, look: str) -> Curve:
     """The percentiles that a summary keeps, where nothing finer is known."""
     values: list[Value] = [(at, getattr(found, which)) for at, which in _NAMED if at <= found.count]
-    return Line(name=name, look=look, values=[*values, (float(max(found.count, 1)), found.max)], dots=True)
+    return Curve(name=name, look=look, values=[*values, (float(max(found.count, 1)), found.max)], dots=True)
 
 
-def percentile_chart(lines: Sequence[Line]) -> Chart | None:
+def percentile_chart(lines: Sequence[Curve]) -> Chart | None:
     """Time by percentile, with as much room for the slowest hundredth as for the rest."""
     seen = _seen(lines)
     y = axis_over(seen)
     if y is None:
         return None
     most = max(x for line in lines for x, _ in line.values)
-    x = Axis(1.0, max(10.0, most), True)
+    x = ChartAxis(1.0, max(10.0, most), True)
     return Chart(
         title="Time by percentile",
         about=f"Which part of the requests took at most how long; the slowest took {time_text(max(seen))}.",

@@ -10,7 +10,7 @@ import msgspec
 
 from ...clock import duration_text
 from ..stats.model import Header, StepStats, StepSummary, Summary
-from .changes import Change, Counted, failed_change, rate_change, time_changes
+from .changes import Counted, MetricChange, failed_change, rate_change, time_changes
 
 TOLERANCE = 0.10
 #: runs whose lengths differ by more than this part are said to
@@ -36,7 +36,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
     workflow: str
     step: str
-    changes: list[Change]
+    changes: list[MetricChange]
 
     @property
     def name(self) -> str:
@@ -121,7 +121,7 @@ def _key(one: StepSummary) -> str:
     return f"{one.workflow}.{one.step}"
 
 
-def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, tolerance: float) -> list[Change]:
+def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, tolerance: float) -> list[MetricChange]:
     if not a.requests:
         return []
     if not b.requests:  # that is worse, and nothing else can be said of it
@@ -135,7 +135,7 @@ def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, 
     return found
 
 
-def _unjudged(change: Change) -> Change:
+def _unjudged(change: MetricChange) -> MetricChange:
     """A number of runs that are not comparable: a difference is neither good nor bad."""
     if change.direction == "none":
         return change

@@ -10,12 +10,12 @@ import markupsafe
 
 from ..stats.model import Point, Summary
 from . import charts
-from .axes import Axis, axis_over
+from .axes import ChartAxis, axis_over
 from .changes import value_text
 from .compare import Comparison, Run, as_run
 from .compare_text import conclusion, judgement_text, rule, run_name
 from .html import html_fragment, html_page
-from .svg import Chart, Figure, Line, Value
+from .svg import Chart, Curve, Figure, Value
 from .words import change_text
 
 _LOOKS = (("A", "before"), ("B", "after"))
@@ -80,13 +80,13 @@ def _over_time(
     log: bool | None,
 ) -> Chart | None:
     lines = [
-        Line(name=name, look=look, values=charts.over_time(run.summary.points, value))
+        Curve(name=name, look=look, values=charts.over_time(run.summary.points, value))
         for run, (name, look) in zip(runs, _LOOKS, strict=True)
     ]
     y = axis_over(_seen(lines), log=log)
     if y is None:
         return None
-    x = Axis(0.0, max(charts.time_axis(run.summary.points).high for run in runs if run.summary.points))
+    x = ChartAxis(0.0, max(charts.time_axis(run.summary.points).high for run in runs if run.summary.points))
     return Chart(
         title=title,
         about=f"{title}, of both runs; the table below says how they differ.",
@@ -107,7 +107,7 @@ def _spread(runs: tuple[Run, Run]) -> Chart | None:
     if x is None:
         return None
     lines = [
-        Line(name=name, look=look, filled=True, values=_parts(buckets, x))
+        Curve(name=name, look=look, filled=True, values=_parts(buckets, x))
         for buckets, (name, look) in zip(found, _LOOKS, strict=True)
         if buckets
     ]
@@ -125,7 +125,7 @@ def _spread(runs: tuple[Run, Run]) -> Chart | None:
     )
 
 
-def _parts(buckets: charts.Buckets, x: Axis) -> list[Value]:
+def _parts(buckets: charts.Buckets, x: ChartAxis) -> list[Value]:
     total = sum(n for _, _, n in buckets)
     values: list[Value] = []
     for bar in charts.bins_of(buckets, x, empty=True):
@@ -144,5 +144,5 @@ def _percentiles(runs: tuple[Run, Run]) -> Chart | None:
     return charts.percentile_chart(lines)
 
 
-def _seen(lines: Sequence[Line]) -> list[float]:
+def _seen(lines: Sequence[Curve]) -> list[float]:
     return [y for line in lines for _, y in line.values if y is not None]

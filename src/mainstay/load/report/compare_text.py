@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ...lifecycle import time_text as instant_text
 from ..stats.model import Header
-from .changes import Change, Judgement, value_text
+from .changes import Judgement, MetricChange, value_text
 from .compare import Comparison
 from .words import change_text, counted, one_line
 
@@ -53,7 +53,7 @@ def conclusion(found: Comparison) -> str:
     return f"{'Cannot tell' if found.undecided else 'B compared with A'}: {', '.join(changed)}"
 
 
-def judgement_text(change: Change) -> str:
+def judgement_text(change: MetricChange) -> str:
     """How a change is judged, in a few words."""
     if change.judgement == "unclear":
         return f"? cannot tell, {change.note}"
@@ -76,7 +76,7 @@ def run_name(header: Header) -> str:
     return one_line(f"{header.name}, {instant_text(header.started_ms)}")
 
 
-def _table(changes: list[Change]) -> Table:
+def _table(changes: list[MetricChange]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
     table.add_column("", min_width=12, overflow="fold")
     for head in ("A", "B", "change"):

@@ -11,7 +11,7 @@ from ...errors import InvalidInput
 from ..stats.grammar import meaning_of, parse
 from ..stats.model import Summary
 from ..stats.tags import tags_text
-from .svg import Mark
+from .svg import ChartMark
 
 Scale = Literal["latency", "response", "rate", ""]
 
@@ -35,10 +35,10 @@ def limits_of(summary: Summary) -> list[Limit | None]:
     return [_limit(one.text) for one in summary.thresholds]
 
 
-def marks_for(limits: Sequence[Limit | None], scale: Scale, *steps: str) -> list[Mark]:
+def marks_for(limits: Sequence[Limit | None], scale: Scale, *steps: str) -> list[ChartMark]:
     """Those of a step by any of its names; without a name, those of all steps together."""
     found = (one for one in limits if one is not None and one.scale == scale)
-    return [Mark(name=one.text, value=one.value) for one in found if one.of in (steps or ("",))]
+    return [ChartMark(name=one.text, value=one.value) for one in found if one.of in (steps or ("",))]
 
 
 def _limit(text: str) -> Limit | None:

@@ -16,7 +16,7 @@ from . import charts
 from .advice import advice_for, troubles_of, verdict_words
 from .html import html_fragment, html_page
 from .limits import Limit, Scale, limits_of, marks_for
-from .svg import Chart, Figure, Line, Mark
+from .svg import Chart, ChartMark, Curve, Figure
 from .text import (
     OK_NOTE,
     RESPONSE_NOTE,
@@ -153,7 +153,7 @@ def _over_time(summary: Summary, limits: Sequence[Limit | None]) -> list[Figure]
     )
 
 
-def _latency(points: Sequence[Point], limits: Sequence[Mark], which: charts.Which) -> Figure | None:
+def _latency(points: Sequence[Point], limits: Sequence[ChartMark], which: charts.Which) -> Figure | None:
     even, tall = (charts.latency_chart(points, log=log, limits=limits, which=which) for log in (False, True))
     return _figure(_IDENTS[which], even, tall, log=charts.is_spread(points, which))
 
@@ -213,7 +213,7 @@ def _spread(buckets: charts.Buckets, times: Latency | None, which: charts.Which)
     return _figure(f"spread-{which}", even, tall)
 
 
-def _percentile_lines(summary: Summary) -> list[Line]:
+def _percentile_lines(summary: Summary) -> list[Curve]:
     lines = [charts.percentile_line(summary.distribution, name="service time", look="c1")]
     if summary.response_distribution:
         lines.insert(0, charts.percentile_line(summary.response_distribution, name="response time", look="c4"))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from .axes import Axis
+from .axes import ChartAxis
 
 #: size of a drawing in its own units; the page scales it
 WIDTH, HEIGHT = 640, 250
@@ -28,7 +28,7 @@ _LINE = 20
 Value = tuple[float, float | None]
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """A curve. A value of None is a gap in it."""
 
     name: str
@@ -48,7 +48,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     value: float
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class ChartMark(msgspec.Struct, frozen=True, kw_only=True):
     """A value with a name: a limit across the plot, or a percentile on the x axis."""
 
     name: str
@@ -74,7 +74,7 @@ class Label(NamedTuple):
     anchor: str
 
 
-class Drawing(msgspec.Struct, kw_only=True):
+class ChartDrawing(msgspec.Struct, kw_only=True):
     """A chart with each element at its place, as the template writes it."""
 
     left: int = _LEFT
@@ -99,16 +99,16 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     about: str
     """description for screen readers"""
-    x: Axis
-    y: Axis
+    x: ChartAxis
+    y: ChartAxis
     x_text: Callable[[float], str]
     y_text: Callable[[float], str]
-    lines: Sequence[Line] = ()
+    lines: Sequence[Curve] = ()
     bars: Sequence[Bar] = ()
     bar_look: str = "c1"
-    limits: Sequence[Mark] = ()
+    limits: Sequence[ChartMark] = ()
     """lines across the plot"""
-    marks: Sequence[Mark] = ()
+    marks: Sequence[ChartMark] = ()
     """upright lines"""
     x_ticks: Sequence[float] | None = None
     y_ticks: Sequence[float] | None = None
@@ -117,7 +117,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     height: int = HEIGHT
     width: int = WIDTH
 
-    def drawing(self) -> Drawing:
+    def drawing(self) -> ChartDrawing:
         """Lay the chart out."""
         return _Layout(self).drawing()
 
@@ -140,11 +140,11 @@ class _Layout:
         self._chart = chart
         self._bottom = chart.height - _BOTTOM
 
-    def drawing(self) -> Drawing:
+    def drawing(self) -> ChartDrawing:
         chart = self._chart
         y_ticks = chart.y.ticks(6) if chart.y_ticks is None else chart.y_ticks
         tips = [[round(self._x(at), 1), text] for at, text in chart.tips]
-        drawing = Drawing(
+        drawing = ChartDrawing(
             bottom=self._bottom,
             grid=[_n(self._y(value)) for value in y_ticks],
             bars=[self._bar(one) for one in chart.bars],
@@ -170,7 +170,7 @@ class _Layout:
         width = max(1.0, right - left - 1)
         return _n(left), _n(top), _n(width), _n(self._bottom - top)
 
-    def _strokes(self, line: Line) -> list[Stroke]:
+    def _strokes(self, line: Curve) -> list[Stroke]:
         strokes = []
         for stretch in _stretches(line.values):
             places = [(_n(self._x(x)), _n(self._y(y))) for x, y in stretch]
@@ -182,7 +182,7 @@ class _Layout:
             strokes.append(Stroke(look=line.look, path=path, area=area))
         return strokes
 
-    def _add_limits(self, drawing: Drawing) -> None:
+    def _add_limits(self, drawing: ChartDrawing) -> None:
         """Lines across, labelled where there is room."""
         last = math.inf
         for mark in sorted(self._chart.limits, key=lambda one: one.value):
@@ -192,12 +192,12 @@ class _Layout:
                 drawing.labels.append(_label(mark.name, self._chart.width, y - 5, "end"))
                 last = y
 
-    def _add_marks(self, drawing: Drawing) -> None:
+    def _add_marks(self, drawing: ChartDrawing) -> None:
         marks = sorted(self._chart.marks, key=lambda one: one.value)
         drawing.rules += [(one.look, f"M{_n(self._x(one.value))} {_TOP}V{self._bottom}") for one in marks]
         drawing.labels += self._row([(self._x(one.value), one.name) for one in marks], _TOP - 7)
 
-    def _add_ticks(self, drawing: Drawing) -> None:
+    def _add_ticks(self, drawing: ChartDrawing) -> None:
         chart = self._chart
         values = chart.x.ticks() if chart.x_ticks is None else chart.x_ticks
         drawing.ticks = [_n(self._x(value)) for value in values]

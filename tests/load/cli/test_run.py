@@ -459,7 +459,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--ui", "full"), "ui: there is no terminal to draw on"),
         (("--set", "user"), "set: 'user' is not of the form name=value"),
         (("--tag", "=x"), "tag: '=x' is not of the form name=value"),
-        (("--html", "no/such/folder/run.html"), "html: the folder 'no/such/folder' is not there"),
+        (("--html", "no/such/folder/run.html"), "html: the folder 'no/such/folder' does not exist"),
         (("--html", "-", "--csv", "-"), "csv: --html goes to stdout already; name a file for one of them"),
         (("--hdr", "-"), "hdr: name a file for histograms; `mainstay load report` prints them to stdout"),
         (("--json", "run.x", "--junit", "./run.x"), "is what --json writes, too; name another file"),

@@ -188,10 +188,10 @@ def test_runs_that_were_loaded_otherwise_or_cannot_be_trusted_are_not_comparable
     assert not found.comparable
     assert found.reasons == [
         "A is not trustworthy: process 1 used 97 % of its core for 12 s: add --processes or machines",
-        "B did not run to its end: cancelled by ops",
+        "B did not finish: cancelled by ops",
         "Shop ran under different load: 2,000/s in A, 50 users in B",
         "only A has the workflow Checkout",
-        "A took 1m, and B 10s",
+        "A took 1m and B 10s",
     ]
 
 
@@ -205,7 +205,7 @@ def test_numbers_of_runs_that_are_not_comparable_are_shown_and_not_judged() -> N
     assert (found.comparable, found.better, found.worse, found.exit_code) == (False, 0, 0, 97)
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
-    assert shown.startswith("Cannot tell: the runs are not comparable\n  A took 1m, and B 1m40s")
+    assert shown.startswith("Cannot tell: the runs are not comparable\n  A took 1m and B 1m40s")
     assert "? cannot tell, runs not comparable" in shown
     page = comparison_html(found, before, longer)
     assert "! Cannot tell: the runs are not comparable" in page

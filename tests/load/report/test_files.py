@@ -37,7 +37,7 @@ async def test_an_output_writes_its_file_when_the_run_is_over(kind: str, tmp_pat
 
 
 async def test_a_folder_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"html: the folder '.*nowhere' is not there; make it"):
+    with pytest.raises(InvalidInput, match=r"html: the folder '.*nowhere' does not exist; create it"):
         await output_for("html", tmp_path / "nowhere" / "run.html").start(a_header())
 
 

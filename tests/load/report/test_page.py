@@ -208,7 +208,7 @@ def test_an_open_model_is_drawn_by_its_response_time_first() -> None:
         "Response time over time",
         "Service time over time",
         "Requests a second",
-        "Users at work",
+        "Active users",
         "Failed requests over time",
         "Distribution of the response time",
         "Distribution of the service time",

@@ -1,8 +1,8 @@
-"""A comparison of two runs as one HTML page, with the curves of both in one chart each."""
+"""A comparison of two runs as one HTML page. Each chart has the curves of both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,29 +21,31 @@ from .words import change_text
 _LOOKS = (("A", "before"), ("B", "after"))
 
 
-def comparison_html(found: Comparison, a: Summary | Run, b: Summary | Run) -> str:
+def comparison_html(comparison: Comparison, a: Summary | Run, b: Summary | Run) -> str:
     """The page. `a` and `b` are the compared runs: their curves are drawn."""
-    title = f"{found.a.name} and {found.b.name}: {conclusion(found)}"
-    return html_page("comparison.html", title=title, footer=f"Mainstay {found.b.version}", **_values(found, a, b))
+    title = f"{comparison.a.name} and {comparison.b.name}: {conclusion(comparison)}"
+    return html_page(
+        "comparison.html", title=title, footer=f"Mainstay {comparison.b.version}", **_values(comparison, a, b)
+    )
 
 
-def comparison_fragment(found: Comparison, a: Summary | Run, b: Summary | Run) -> markupsafe.Markup:
+def comparison_fragment(comparison: Comparison, a: Summary | Run, b: Summary | Run) -> markupsafe.Markup:
     """The content of the page, for a page around it."""
-    return html_fragment("comparison_body.html", **_values(found, a, b))
+    return html_fragment("comparison_body.html", **_values(comparison, a, b))
 
 
-def _values(found: Comparison, a: Summary | Run, b: Summary | Run) -> dict[str, Any]:
+def _values(comparison: Comparison, a: Summary | Run, b: Summary | Run) -> dict[str, Any]:
     return {
-        "found": found,
-        "conclusion": conclusion(found),
-        "names": (run_name(found.a), run_name(found.b)),
+        "comparison": comparison,
+        "conclusion": conclusion(comparison),
+        "names": (run_name(comparison.a), run_name(comparison.b)),
         "charts": _charts((as_run(a), as_run(b))),
         "changes": [
             ("" if place else step.name, one, *value_text(one), change_text(one.change), judgement_text(one))
-            for step in found.steps
+            for step in comparison.steps
             for place, one in enumerate(step.changes)
         ],
-        "rule": rule(found),
+        "rule": rule(comparison),
     }
 
 
@@ -83,13 +85,13 @@ def _over_time(
         Curve(name=name, look=look, values=charts.over_time(run.summary.points, value))
         for run, (name, look) in zip(runs, _LOOKS, strict=True)
     ]
-    y = axis_over(_seen(lines), log=log)
+    y = axis_over(charts.values_of(lines), log=log)
     if y is None:
         return None
     x = ChartAxis(0.0, max(charts.time_axis(run.summary.points).high for run in runs if run.summary.points))
     return Chart(
         title=title,
-        about=f"{title}, of both runs; the table below says how they differ.",
+        about=f"{title}, of both runs; the table below shows how they differ.",
         x=x,
         y=y,
         x_text=charts.clock_text,
@@ -100,22 +102,22 @@ def _over_time(
 
 
 def _spread(runs: tuple[Run, Run]) -> Chart | None:
-    """As parts of all, for runs have unlike numbers of requests."""
+    """As shares, because runs have different numbers of requests."""
     which = _which(runs)
-    found = [_buckets(run, which) for run in runs]
-    x = charts.spread_axis([bucket for buckets in found for bucket in buckets])
+    histograms = [_buckets(run, which) for run in runs]
+    x = charts.spread_axis([bucket for buckets in histograms for bucket in buckets])
     if x is None:
         return None
     lines = [
-        Curve(name=name, look=look, filled=True, values=_parts(buckets, x))
-        for buckets, (name, look) in zip(found, _LOOKS, strict=True)
+        Curve(name=name, look=look, filled=True, values=_shares(buckets, x))
+        for buckets, (name, look) in zip(histograms, _LOOKS, strict=True)
         if buckets
     ]
-    y = axis_over(_seen(lines), log=False)
+    y = axis_over(charts.values_of(lines), log=False)
     assert y is not None
     return Chart(
         title=f"Distribution of the {which} time",
-        about="What part of the requests of each run took how long.",
+        about="The share of the requests of each run by their time.",
         x=x,
         y=y,
         x_text=charts.axis_text,
@@ -125,7 +127,7 @@ def _spread(runs: tuple[Run, Run]) -> Chart | None:
     )
 
 
-def _parts(buckets: charts.Buckets, x: ChartAxis) -> list[Value]:
+def _shares(buckets: charts.Buckets, x: ChartAxis) -> list[Value]:
     total = sum(n for _, _, n in buckets)
     values: list[Value] = []
     for bar in charts.bins_of(buckets, x, empty=True):
@@ -135,14 +137,10 @@ def _parts(buckets: charts.Buckets, x: ChartAxis) -> list[Value]:
 
 
 def _percentiles(runs: tuple[Run, Run]) -> Chart | None:
-    found = [_buckets(run, _which(runs)) for run in runs]
+    histograms = [_buckets(run, _which(runs)) for run in runs]
     lines = [
         charts.percentile_line(buckets, name=name, look=look)
-        for buckets, (name, look) in zip(found, _LOOKS, strict=True)
+        for buckets, (name, look) in zip(histograms, _LOOKS, strict=True)
         if buckets
     ]
     return charts.percentile_chart(lines)
-
-
-def _seen(lines: Sequence[Curve]) -> list[float]:
-    return [y for line in lines for _, y in line.values if y is not None]

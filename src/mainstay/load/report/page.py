@@ -20,25 +20,27 @@ from .svg import Chart, ChartMark, Curve, Figure
 from .text import (
     OK_NOTE,
     RESPONSE_NOTE,
+    aborted_line,
     arrivals_line,
     ends_line,
     iterations_text,
     latency_text,
+    length_text,
     many_failed,
     metric_name,
     metric_text,
-    raised_text,
+    raised_line,
     resent_line,
+    several_workflows,
     step_name,
     tag_name,
     threshold_text,
-    took,
     unexpected_line,
 )
 from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
 _IDENTS: dict[charts.Which, str] = {"service": "latency", "response": "response"}
-_EITHER = "Response time of the steps that come at a rate, service time of the others."
+_EITHER = "Response time of the steps that run at a rate, service time of the others."
 _MOST_ERRORS = 50
 _COLUMNS = ("p50", "p90", "p95", "p99", "max")
 _LATENCY_FIELDS = ("mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p999", "max")
@@ -47,7 +49,7 @@ _LATENCY_FIELDS = ("mean", "stdev", "min", "p50", "p75", "p90", "p95", "p99", "p
 def load_html(summary: Summary) -> str:
     """The page."""
     header, limits, verdict = summary.header, limits_of(summary), verdict_words(summary)
-    several = len({one.workflow for one in summary.steps}) > 1
+    several = several_workflows(summary)
     ended_ms = header.started_ms + round(summary.elapsed_s * 1000)
     return html_page(
         "load.html",
@@ -80,33 +82,31 @@ def charts_html(summary: Summary) -> markupsafe.Markup:
 def facts(summary: Summary) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, and what belongs to it."""
     failed = share_text(summary.failed, summary.requests)
-    found = [
-        ("Requests", f"{summary.requests:,}", f"in {took(summary)}"),
+    numbers = [
+        ("Requests", f"{summary.requests:,}", f"in {length_text(summary)}"),
         ("Rate", rate_text(summary.rate), "mean of the run"),
         ("Failed", failed, counted(summary.failed, "request")),
     ]
     if summary.raised:
-        found.append(
-            ("Raised", f"{summary.raised:,}", f"{raised_text(summary)}; error rate {share_text(summary.error_rate, 1)}")
-        )
+        numbers.append(("Raised", f"{summary.raised:,}", raised_line(summary)))
     if summary.response is not None:
-        found.append(_fact("Response time p95", summary.response))
+        numbers.append(_fact("Response time p95", summary.response))
     if summary.service is not None:
-        found.append(_fact("Service time p95", summary.service))
+        numbers.append(_fact("Service time p95", summary.service))
     if many_failed(summary):
-        found.append(_fact("Successful p95", summary.ok))
-    found.append(("Users", f"{summary.users:,}", f"at most; {iterations_text(summary)}"))
+        numbers.append(_fact("Successful p95", summary.ok))
+    numbers.append(("Users", f"{summary.users:,}", f"at most; {iterations_text(summary)}"))
     if ends := ends_line(summary):
-        found.append(("Started", f"{summary.begun:,}", ends.partition(" ")[2]))
+        numbers.append(("Started", f"{summary.begun:,}", ends.partition(" ")[2]))
     if summary.arrivals:
-        found.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
-    return found
+        numbers.append(("Dropped", f"{summary.dropped:,}", f"of {summary.arrivals:,} arrivals"))
+    return numbers
 
 
-def _fact(name: str, found: Latency | None) -> tuple[str, str, str]:
-    if found is None:
-        return name, NONE, "there is none"
-    return name, time_text(found.p95), f"p50 {time_text(found.p50)}, p99 {time_text(found.p99)}"
+def _fact(name: str, latency: Latency | None) -> tuple[str, str, str]:
+    if latency is None:
+        return name, NONE, "no request succeeded"
+    return name, time_text(latency.p95), f"p50 {time_text(latency.p50)}, p99 {time_text(latency.p99)}"
 
 
 def _thresholds(summary: Summary, limits: Sequence[Limit | None]) -> list[Any]:
@@ -222,8 +222,9 @@ def _percentile_lines(summary: Summary) -> list[Curve]:
     return lines
 
 
-def _latency_row(name: str, found: Latency | None) -> list[str]:
-    return [name, f"{found.count if found else 0:,}", *(latency_text(found, field) for field in _LATENCY_FIELDS)]
+def _latency_row(name: str, latency: Latency | None) -> list[str]:
+    count = latency.count if latency else 0
+    return [name, f"{count:,}", *(latency_text(latency, field) for field in _LATENCY_FIELDS)]
 
 
 # steps --------------------------------------------------------------------------------------------------
@@ -248,8 +249,8 @@ def _step_charts(summary: Summary, limits: Sequence[Limit | None]) -> dict[str, 
 
 def other_times(one: StepSummary | TagSummary) -> list[tuple[str, Latency | None]]:
     """Times beside those of all requests: of the successful ones, and since a request was due."""
-    found = [("ok", one.ok)] if many_failed(one) else []
-    return found + ([("response time", one.response)] if one.response is not None else [])
+    times = [("ok", one.ok)] if many_failed(one) else []
+    return times + ([("response time", one.response)] if one.response is not None else [])
 
 
 def _steps_with(one: TagSummary, several: bool) -> str:
@@ -258,18 +259,15 @@ def _steps_with(one: TagSummary, several: bool) -> str:
 
 def _phases(summary: Summary, *, several: bool) -> dict[str, Any]:
     """Means add up, so a bar is the mean request: a phase that few calls had is as short as it weighs."""
-    weights = {
-        step_name(one, several=several): {
-            name: found.mean * found.count / one.requests for name, found in one.phases.items()
-        }
-        for one in summary.steps
-        if one.phases and one.requests
-    }
-    names = tuple(name for name in PHASES if any(name in each for each in weights.values()))
+    rows = []
+    for one in summary.steps:
+        if one.phases and one.requests:
+            weights = {name: phase.mean * phase.count / one.requests for name, phase in one.phases.items()}
+            rows.append((step_name(one, several=several), weights))
     return {
-        "phase_names": names,
-        "phases": list(weights.items()) if names else [],
-        "longest_s": max((sum(each.values()) for each in weights.values()), default=0.0) or 1.0,
+        "phase_names": tuple(name for name in PHASES if any(name in weights for _, weights in rows)),
+        "phases": rows,
+        "longest_s": max((sum(weights.values()) for _, weights in rows), default=0.0) or 1.0,
     }
 
 
@@ -285,7 +283,7 @@ def _errors(summary: Summary) -> dict[str, Any]:
         "step_errors": [
             (name, one_line(kind), f"{count:,}", one_line(one.examples.get(kind, "")))
             for name, one in names
-            for kind, count in sorted(one.errors.items(), key=lambda found: -found[1])
+            for kind, count in sorted(one.errors.items(), key=lambda each: -each[1])
         ],
         "statuses": [
             (name, one_line(status), f"{count:,}")
@@ -303,7 +301,7 @@ def _about(summary: Summary) -> list[tuple[str, str]]:
         ("ended", one_line(summary.ended)),
         ("generator", counted(header.processes, "process", "processes")),
         ("arrivals", arrivals_line(summary)),
-        ("aborted", f"{summary.aborted:,} calls under way at the end" if summary.aborted else ""),
+        ("aborted", aborted_line(summary)),
         ("calls", f"{summary.sent_calls:,} sent, {summary.answered_calls:,} answered, measured or not"),
         ("sent again", resent_line(summary)),
         ("unexpected", unexpected_line(summary)),

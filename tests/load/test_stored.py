@@ -9,7 +9,7 @@ from mainstay.load import handler
 from mainstay.load.handler import as_job_stands, stored
 from mainstay.load.stats.model import Summary, Verdict
 from mainstay.model import BLANK, Job
-from tests.report.load.runs import a_summary
+from tests.load.report.runs import a_summary
 
 
 @pytest.mark.parametrize("packed", [False, True])

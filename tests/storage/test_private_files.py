@@ -19,7 +19,7 @@ from mainstay.stores import open_store
 from mainstay.stores.versioned import open_versioned
 from mainstay.web.options import WebOptions
 from mainstay.web.server import tls_context
-from tests.report.load.runs import a_summary
+from tests.load.report.runs import a_summary
 
 
 @pytest.fixture(autouse=True)

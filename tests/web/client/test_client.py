@@ -35,7 +35,7 @@ from mainstay.model import ErrorInfo
 from mainstay.task.handle import failure
 from mainstay.testing import Harness
 from mainstay.web.security.tokens import Tokens
-from tests.report.load.runs import a_summary
+from tests.load.report.runs import a_summary
 from tests.web.client.conftest import client_of, work
 from tests.web.conftest import Server, serving
 

@@ -19,7 +19,7 @@ import msgspec
 from mainstay import grid
 from mainstay.control import Completion
 from mainstay.load.handler import stored
-from tests.report.load.runs import a_summary
+from tests.load.report.runs import a_summary
 from tests.web.dashboard.plant import Plant
 
 T = TypeVar("T")

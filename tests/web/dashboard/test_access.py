@@ -15,7 +15,7 @@ from mainstay.control import Completion, Failure
 from mainstay.control.schedules import register, schedule
 from mainstay.load.handler import stored
 from mainstay.web.security.tokens import Tokens
-from tests.report.load.runs import a_summary
+from tests.load.report.runs import a_summary
 from tests.web.dashboard.house import House, submit_study, two_loads
 from tests.web.dashboard.plant import Plant
 

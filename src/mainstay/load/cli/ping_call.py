@@ -1,8 +1,9 @@
-"""One call with a client of load tests, by the scheme of its URL."""
+"""Makes one call with a client of load tests, chosen by the scheme of the URL."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -16,112 +17,107 @@ from ..clients.all import Clients
 from ..clients.network import Network, Timeouts, Tls
 from ..prepared import split
 from ..results import Opening, Result
+from .options import ConnectionOptions, PingOptions
 
 _HTTP = ("http", "https", "http+unix")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The call."""
+class PingReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The response to one call, and where its time went."""
 
-    url: str
-    method: str | None = None
-    headers: tuple[str, ...] = ()
-    data: str | None = None
-    http2: bool = False
-    redirects: int = 10
-    timeout: str = "30s"
-    verify: bool = True
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    proxy: str | None = None
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back."""
-
-    asked: str
-    """the method and the URL, without its secrets"""
+    request_line: str
+    """the method and the URL, without secrets"""
     result: Result
     phases: dict[str, float]
     """seconds, in the order in which they happened"""
-    said: str
-    """the first line of the answer"""
+    status_line: str
+    """the first line of the response"""
     headers: list[tuple[str, str]] = []
     content: bytes = b""
 
     @property
     def refused(self) -> bool:
-        """A status from 400 on."""
+        """A status of 400 or more."""
         return not self.result.ok
 
 
-def pinged(wanted: Wanted) -> Answer:
-    """Make the call. What comes to no answer raises `CallFailed`."""
-    parts = split(wanted.url)
-    if parts.scheme not in _HTTP and (wanted.http2 or wanted.method or wanted.headers):
+def make_call(url: str, request: PingOptions, connection: ConnectionOptions) -> PingReply:
+    """Make the call. Raises `CallFailed` if there is no response."""
+    parts = split(url)
+    if parts.scheme not in _HTTP and (request.http2 or request.method or request.header):
         raise InvalidInput("url", f"{parts.shown!r} is not for HTTP; leave out --http2, --method and --header")
-    limit = duration_of(wanted.timeout, field="timeout")
+    limit = duration_of(request.timeout, field="timeout")
     network = Network(
         timeouts=Timeouts(connect=limit, write=limit, read=limit, total=limit),
-        tls=Tls(verify=wanted.verify, ca=wanted.ca, cert=wanted.cert, key=wanted.key),
-        proxy=wanted.proxy,
+        tls=Tls(verify=not connection.insecure, ca=connection.ca, cert=connection.cert, key=connection.key),
+        proxy=connection.proxy,
     )
-    data = None if wanted.data is None else _data(wanted.data)
+    data = None if request.data is None else _data(request.data)
 
-    async def call() -> Answer:
+    async def call() -> PingReply:
         clients = Clients(network)
         try:
             if parts.scheme in _HTTP:
-                return await _http(clients, wanted, parts.shown, data)
-            return await _message(clients, parts.scheme, wanted.url, parts.shown, data)
+                return await _http(clients, url, parts.shown, request, data)
+            return await _message(clients, parts.scheme, url, parts.shown, data)
         finally:
             await clients.close()
 
     return asyncio.run(call())
 
 
-async def _http(clients: Clients, wanted: Wanted, shown: str, data: bytes | None) -> Answer:
-    client: Any = clients.http2 if wanted.http2 else clients.http
-    method = (wanted.method or ("GET" if data is None else "POST")).upper()
-    options: dict[str, Any] = {"redirects": wanted.redirects}
-    if wanted.headers:
-        options["headers"] = dict(_header(text) for text in wanted.headers)
+async def _http(clients: Clients, url: str, shown: str, request: PingOptions, data: bytes | None) -> PingReply:
+    client: Any = clients.http2 if request.http2 else clients.http
+    method = (request.method or ("GET" if data is None else "POST")).upper()
+    options: dict[str, Any] = {"redirects": request.redirects}
+    if request.header:
+        options["headers"] = dict(_header(text) for text in request.header)
     if data is not None:
         options["data"] = data
-    response = await client.request(method, wanted.url, **options)
+    response = await client.request(method, url, **options)
     version = response.version if "/" in str(response.version) else f"HTTP/{response.version}"
-    led = f", after {response.redirects} redirects" if response.redirects else ""
+    redirects = f", after {response.redirects} redirects" if response.redirects else ""
     fields = response.headers
-    return Answer(
-        asked=f"{method} {shown}",
+    return PingReply(
+        request_line=f"{method} {shown}",
         result=response,
         phases=phases_of(response),
-        said=f"{version} {response.status} {response.reason}".rstrip() + led,
+        status_line=f"{version} {response.status} {response.reason}".rstrip() + redirects,
         headers=[(name, value) for name in fields for value in fields.getlist(name)],
         content=response.content,
     )
 
 
-async def _message(clients: Any, scheme: str, url: str, shown: str, data: bytes | None) -> Answer:
+async def _message(clients: Any, scheme: str, url: str, shown: str, data: bytes | None) -> PingReply:
     name = {"ws": "websocket", "wss": "websocket", "tls": "tcp"}.get(scheme, scheme)
     client = getattr(clients, name)
     if data is None:
         if name == "udp":
-            raise InvalidInput("data", "a datagram has to have something in it; pass --data")
+            raise InvalidInput("data", "a datagram needs content; pass --data")
         started = time.perf_counter()
         async with client.connect(url):
             ended = time.perf_counter()
         opened = Result(started=started, ended=ended, written=ended, opening=Opening(0.0, ended - started, 0.0))
-        return Answer(asked=shown, result=opened, phases={"connect": ended - started}, said="connected")
+        return PingReply(
+            request_line=shown, result=opened, phases={"connect": ended - started}, status_line="connected"
+        )
     call = client.send if name == "websocket" else client.bidirectional
-    text = data.decode() if name == "websocket" and _is_text(data) else data
-    response = await call(url, text)
-    return Answer(asked=shown, result=response, phases=phases_of(response), said="an answer", content=response.content)
+    content: bytes | str = data
+    if name == "websocket":
+        with contextlib.suppress(UnicodeDecodeError):  # binary data is sent as it is
+            content = data.decode()
+    response = await call(url, content)
+    return PingReply(
+        request_line=shown,
+        result=response,
+        phases=phases_of(response),
+        status_line="a response",
+        content=response.content,
+    )
 
 
 def phases_of(result: Result) -> dict[str, float]:
-    """Where the time of a call went; together they are all of it.
+    """The phases of a call; together they are its whole time.
 
     >>> opening = Opening(blocked=0.0, connect=0.25, tls=0.0, dns=0.125)
     >>> phases = phases_of(Result(started=1.0, written=1.5, first=2.0, ended=4.0, opening=opening))
@@ -155,11 +151,3 @@ def _data(text: str) -> bytes:
         return Path(text[1:]).read_bytes()
     except OSError as error:
         raise InvalidInput("data", f"{text[1:]} cannot be read ({error.strerror or error})") from None
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

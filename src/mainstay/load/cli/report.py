@@ -1,4 +1,4 @@
-"""`mainstay load report` and `mainstay load compare`: what came out of runs that are over."""
+"""`mainstay load report` and `mainstay load compare`: reports of finished runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ import typer
 from ...cli.command import command
 from ...cli.common import aside, print_json, screen
 from ...cli.target import Where
+from .options import ComparisonPaths, ReportPaths
 from .requirements import STDOUT, errors_for, load_needed
 
 _RESULT = "A recorded stream, a JSON summary, or the id of the job."
-
-
-JsonPath = Annotated[str | None, typer.Option("--json", metavar="PATH", help="Write JSON to this file; - for stdout.")]
-HtmlPath = Annotated[
-    str | None, typer.Option("--html", metavar="PATH", help="Write an HTML page to this file; - for stdout.")
-]
 
 
 def register(group: typer.Typer) -> None:
@@ -29,25 +24,7 @@ def register(group: typer.Typer) -> None:
 
 
 def report(
-    where: Where,
-    result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT)],
-    html: HtmlPath = None,
-    json: JsonPath = None,
-    csv: Annotated[
-        str | None,
-        typer.Option(
-            "--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."
-        ),
-    ] = None,
-    junit: Annotated[
-        str | None, typer.Option("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
-    ] = None,
-    hdr: Annotated[
-        str | None, typer.Option("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")
-    ] = None,
-    otlp: Annotated[
-        str | None, typer.Option("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")
-    ] = None,
+    where: Where, paths: ReportPaths, result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT)]
 ) -> None:
     """Report a finished load test as it was reported at its end, or write it as an HTML page, CSV, JUnit XML, or
     histograms for other tools.
@@ -65,14 +42,13 @@ def report(
       mainstay load report run.ndjson.zst --html run.html --csv run.csv
       mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
     """
-    with errors_for(json):
+    with errors_for(paths.json):
         with load_needed("a report"):
             from ..report.files import report_content, write_report  # noqa: PLC0415 - an extra
             from ..report.text import show_summary  # noqa: PLC0415 - the same
             from .files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .results import result_of  # noqa: PLC0415 - the same
-        wanted = {"html": html, "json": json, "csv": csv, "junit": junit, "hdr": hdr, "otlp": otlp}
-        given = {kind: path for kind, path in wanted.items() if path is not None}
+        given = paths.given()
         printed = to_stdout(given)
         run = result_of(result, where)
         for kind, path in given.items():
@@ -80,11 +56,11 @@ def report(
                 print_content(report_content(kind, run.summary, steps=run.steps))
                 continue
             for written in write_report(kind, path, run.summary, steps=run.steps):
-                told = f"{written} is written"
+                message = f"{written} is written"
                 if printed is None:
-                    screen().print(told, markup=False, soft_wrap=True)
+                    screen().print(message, markup=False, soft_wrap=True)
                 else:
-                    aside(told, style="")
+                    aside(message, style="")
         if not given:
             show_summary(run.summary, screen())
             if run.note:
@@ -93,13 +69,12 @@ def report(
 
 def compare(
     where: Where,
+    paths: ComparisonPaths,
     a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The later run.")],
     tolerance: Annotated[
         str, typer.Option("--tolerance", metavar="10%", help="A change smaller than this counts as no change.")
     ] = "10%",
-    html: HtmlPath = None,
-    json: JsonPath = None,
 ) -> None:
     """Compare two load tests: which steps became faster or slower, and whether the runs are comparable at all.
 
@@ -114,30 +89,29 @@ def compare(
       mainstay load compare before.json after.json
       mainstay load compare 4de452e6b59d 81f0c3b8e2aa --tolerance 5% --html change.html
     """
-    with errors_for(json):
+    with errors_for(paths.json):
         with load_needed("a comparison"):
-            from ..report.compare import compare as compared  # noqa: PLC0415 - the same
+            from ..report.compare import compare as compare_runs  # noqa: PLC0415 - an extra
             from ..report.compare_page import comparison_html  # noqa: PLC0415 - the same
             from ..report.compare_text import show_comparison  # noqa: PLC0415 - the same
             from ..report.files import write_whole  # noqa: PLC0415 - the same
-            from ..target.units import share_of  # noqa: PLC0415 - an extra
+            from ..target.units import share_of  # noqa: PLC0415 - the same
             from .files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .results import result_of  # noqa: PLC0415 - the same
-        files = {"html": html, "json": json}
-        printed = to_stdout({kind: path for kind, path in files.items() if path is not None})
+        given = paths.given()
+        printed = to_stdout(given)
         part = share_of(tolerance, field="tolerance")
         first, second = result_of(a, where), result_of(b, where)
-        found = compared(first, second, tolerance=part)
-        if json == STDOUT:
-            print_json(msgspec.to_builtins(found))
-        elif json is not None:
-            write_whole("json", Path(json), msgspec.json.encode(found))
-        if html is not None:
-            page = comparison_html(found, first, second).encode()
-            if html == STDOUT:
+        found = compare_runs(first, second, tolerance=part)
+        for kind, path in given.items():
+            if path == STDOUT and kind == "json":
+                print_json(msgspec.to_builtins(found))
+                continue
+            page = comparison_html(found, first, second).encode() if kind == "html" else msgspec.json.encode(found)
+            if path == STDOUT:
                 print_content(page)
             else:
-                write_whole("html", Path(html), page)
+                write_whole(kind, Path(path), page)
         if printed is None:
             show_comparison(found, screen())
         raise typer.Exit(found.exit_code)

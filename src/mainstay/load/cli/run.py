@@ -1,19 +1,20 @@
-"""`mainstay load run`: put load on a system, look on, and report."""
+"""`mainstay load run`: run a load test, show how it proceeds, and report it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from ...cli.command import command
 from ...cli.options import panel
+from .options import AmountOptions, ConnectionOptions, RunPaths
 from .requirements import errors_for, load_needed
 
-_much = panel("Load")
-_what = panel("System under test")
-_out = panel("Results")
+_system = panel("System under test")
+_result = panel("Result")
 
 
 def register(group: typer.Typer) -> None:
@@ -22,96 +23,35 @@ def register(group: typer.Typer) -> None:
 
 
 def run(
+    amount: AmountOptions,
+    connection: ConnectionOptions,
+    paths: RunPaths,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Python file with the load test.")],
     workflows: Annotated[
         list[str] | None,
         typer.Argument(metavar="[WORKFLOW]...", help="Run only these workflows and those they depend on."),
     ] = None,
-    vus: Annotated[int | None, _much("--vus", "-u", min=1, help="Number of virtual users (closed model).")] = None,
-    duration: Annotated[str | None, _much("--duration", "-d", metavar="TIME", help="Length of the test.")] = None,
-    rate: Annotated[
-        str | None, _much("--rate", "-r", metavar="2000/s", help="Iterations started a second (open model).")
-    ] = None,
-    stages: Annotated[
-        str | None,
-        _much("--stages", metavar="30s:100,...", help="Ramp users or rate: time:target, separated by commas."),
-    ] = None,
-    iterations: Annotated[
-        int | None, _much("--iterations", "-n", min=1, help="Stop after this many iterations in all.")
-    ] = None,
-    arrivals: Annotated[
-        str | None,
-        _much("--arrivals", metavar="constant|poisson", help="With a rate: start iterations evenly, or at random."),
-    ] = None,
-    max_in_flight: Annotated[
-        int | None, _much("--max-in-flight", min=1, help="With a rate: iterations in flight, at most.")
-    ] = None,
-    catch_up: Annotated[
-        bool | None,
-        _much(
-            "--catch-up/--no-catch-up", help="With a rate: iterations that cannot start in time wait, or are dropped."
-        ),
-    ] = None,
-    think: Annotated[str | None, _much("--think", metavar="1s-3s", help="Pause after each iteration.")] = None,
-    pacing: Annotated[
-        str | None,
-        _much("--pacing", metavar="TIME", help="Time from the start of one iteration to the start of the next."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        _much("--processes", "-p", min=1, help="Number of generator processes.", show_default="one per core"),
-    ] = None,
-    drain: Annotated[
-        str | None, _much("--drain", metavar="TIME", help="Time that iterations in flight have to finish at the end.")
-    ] = None,
-    seed: Annotated[int, _much("--seed", help="Seed for every random choice.")] = 0,
     base_url: Annotated[
-        str | None, _what("--base-url", metavar="URL", help="Prefix of every URL that starts with /.")
+        str | None, _system("--base-url", metavar="URL", help="Prefix of every URL that starts with /.")
     ] = None,
     set_: Annotated[
-        list[str] | None, _what("--set", metavar="KEY=VALUE", help="Set a value of self.params; may be repeated.")
+        list[str] | None, _system("--set", metavar="KEY=VALUE", help="Set a value of self.params; may be repeated.")
     ] = None,
-    timeout: Annotated[str | None, _what("--timeout", metavar="TIME", help="Time limit of each call.")] = None,
-    insecure: Annotated[bool, _what("--insecure", "-k", help="Do not verify the server's certificate.")] = False,
-    ca: Annotated[
-        str | None, _what("--ca", metavar="FILE", help="CA certificates to trust (PEM), instead of the system's.")
-    ] = None,
-    cert: Annotated[str | None, _what("--cert", metavar="FILE", help="Client certificate (PEM).")] = None,
-    key: Annotated[str | None, _what("--key", metavar="FILE", help="Private key of the client certificate.")] = None,
-    proxy: Annotated[
-        str | None, _what("--proxy", metavar="URL", help="Proxy to connect through: http://host:port.")
-    ] = None,
+    timeout: Annotated[str | None, _system("--timeout", metavar="TIME", help="Time limit of each call.")] = None,
     threshold: Annotated[
         list[str] | None,
-        _out("--threshold", "-t", metavar="TEXT", help="Add a threshold, such as 'p95 < 200ms'; may be repeated."),
+        _result("--threshold", "-t", metavar="TEXT", help="Add a threshold, such as 'p95 < 200ms'; may be repeated."),
     ] = None,
-    strict: Annotated[bool, _out("--strict", help="Exit with 98 if the result is not trustworthy.")] = False,
+    strict: Annotated[bool, _result("--strict", help="Exit with 98 if the result is not trustworthy.")] = False,
     ui: Annotated[
         str | None,
-        _out(
+        _result(
             "--ui",
             metavar="full|ci|none",
             help="Live display: full screen, plain lines, or none.",
             show_default="full on a terminal, else ci",
         ),
     ] = None,
-    json: Annotated[str | None, _out("--json", metavar="PATH", help="Write the summary as JSON; - for stdout.")] = None,
-    html: Annotated[
-        str | None, _out("--html", metavar="PATH", help="Write the report as an HTML page; - for stdout.")
-    ] = None,
-    csv: Annotated[
-        str | None,
-        _out("--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."),
-    ] = None,
-    ndjson: Annotated[
-        str | None,
-        _out("--ndjson", metavar="PATH", help="Record the stream of windows; .zst compresses, - for stdout."),
-    ] = None,
-    junit: Annotated[
-        str | None, _out("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
-    ] = None,
-    hdr: Annotated[str | None, _out("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")] = None,
-    otlp: Annotated[str | None, _out("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the test.", show_default="name of the file")
     ] = None,
@@ -160,48 +100,33 @@ def run(
       mainstay load run shop.py --base-url https://staging.test --set user=ann
       mainstay load run shop.py --ui ci --strict --junit load.xml
     """
-    with errors_for(json):
+    with errors_for(paths.json):
         with load_needed("a load test"):
             from ..plan import LoadOptions  # noqa: PLC0415 - an extra
-            from . import execution as running  # noqa: PLC0415 - the same
+            from . import execution  # noqa: PLC0415 - the same
         options = LoadOptions(
             workflows=tuple(workflows or ()),
-            vus=vus,
-            duration=duration,
-            rate=rate,
-            stages=stages,
-            iterations=iterations,
-            arrivals=arrivals,
-            max_in_flight=max_in_flight,
-            catch_up=catch_up,
-            seed=seed,
-            think=think,
-            pacing=pacing,
-            processes=processes,
-            drain=drain,
             base_url=base_url,
-            params=running.pairs(set_ or (), field="set"),
-            tags=running.pairs(tag or (), field="tag"),
+            params=execution.pairs(set_ or (), field="set"),
+            tags=execution.pairs(tag or (), field="tag"),
             timeout=timeout,
-            verify=not insecure,
-            ca=ca,
-            cert=cert,
-            key=key,
-            proxy=proxy,
             thresholds=tuple(threshold or ()),
+            verify=not connection.insecure,
+            ca=connection.ca,
+            cert=connection.cert,
+            key=connection.key,
+            proxy=connection.proxy,
+            **msgspec.structs.asdict(amount),
         )
-        files = {
-            "json": json, "html": html, "csv": csv, "ndjson": ndjson, "junit": junit, "hdr": hdr, "otlp": otlp
-        }  # fmt: skip
-        asked = running.Asked(
+        asked = execution.Asked(
             file=file,
             options=options,
             name=name,
             store=store,
             ui=ui,
-            files={kind: path for kind, path in files.items() if path is not None},
+            files=paths.given(),
             strict=strict,
             queue=queue,
         )
-        code = running.submitted(asked) if detach else running.ran(asked)
+        code = execution.submitted(asked) if detach else execution.ran(asked)
     raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""`mainstay load target`: the server that load tests are tried against."""
+"""`mainstay load target`: a server to try load tests against."""
 
 from __future__ import annotations
 
@@ -9,11 +9,40 @@ import typer
 
 from ...cli.command import command
 from ...cli.common import JsonOption, print_line, screen
-from ...cli.options import panel
+from ...cli.options import Options, panel
 from .requirements import load_needed
 
-_alike = panel("Responses")
-_place = panel("Network")
+_response = panel("Responses")
+_network = panel("Network")
+
+
+class ServerOptions(Options, frozen=True, kw_only=True):
+    """The options of the target; the fields are those of `TargetOptions`."""
+
+    port: Annotated[int, _network("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = (
+        8080
+    )
+    host: Annotated[str, _network("--host", help="Address to listen on.")] = "127.0.0.1"
+    tls: Annotated[bool, _network("--tls", help="Serve HTTPS; without --cert, with a self-signed certificate.")] = False
+    cert: Annotated[str | None, _network("--cert", metavar="FILE", help="Certificate (PEM); implies --tls.")] = None
+    key: Annotated[
+        str | None, _network("--key", metavar="FILE", help="Private key, if it is not in the file of the certificate.")
+    ] = None
+    tcp_port: Annotated[int | None, _network("--tcp-port", min=0, max=65535, help="Echo TCP on this port.")] = None
+    udp_port: Annotated[int | None, _network("--udp-port", min=0, max=65535, help="Echo UDP on this port.")] = None
+    latency: Annotated[str, _response("--latency", "-l", metavar="LATENCY", help="Delay before each response.")] = (
+        "none"
+    )
+    errors: Annotated[
+        str, _response("--errors", "-e", metavar="2%", help="Share of requests to / that fail, such as 2%.")
+    ] = "0%"
+    error_status: Annotated[
+        int, _response("--error-status", min=100, max=599, help="Status code of these failures.")
+    ] = 503
+    size: Annotated[str, _response("--size", metavar="1KB", help="Size of the responses of /.")] = "2"
+    seed: Annotated[int | None, _response("--seed", help="Seed of delays and errors; the same seed repeats them.")] = (
+        None
+    )
 
 
 def register(group: typer.Typer) -> None:
@@ -21,29 +50,7 @@ def register(group: typer.Typer) -> None:
     command(group, "target")(target)
 
 
-def target(
-    port: Annotated[
-        int, _place("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 8080,
-    host: Annotated[str, _place("--host", help="Address to listen on.")] = "127.0.0.1",
-    tls: Annotated[bool, _place("--tls", help="Serve HTTPS; without --cert, with a self-signed certificate.")] = False,
-    cert: Annotated[str | None, _place("--cert", metavar="FILE", help="Certificate (PEM); implies --tls.")] = None,
-    key: Annotated[
-        str | None, _place("--key", metavar="FILE", help="Private key, if it is not in the file of the certificate.")
-    ] = None,
-    tcp_port: Annotated[int | None, _place("--tcp-port", min=0, max=65535, help="Echo TCP on this port.")] = None,
-    udp_port: Annotated[int | None, _place("--udp-port", min=0, max=65535, help="Echo UDP on this port.")] = None,
-    latency: Annotated[str, _alike("--latency", "-l", metavar="LATENCY", help="Delay before each response.")] = "none",
-    errors: Annotated[
-        str, _alike("--errors", "-e", metavar="2%", help="Share of requests to / that fail, such as 2%.")
-    ] = "0%",
-    error_status: Annotated[
-        int, _alike("--error-status", min=100, max=599, help="Status code of these failures.")
-    ] = 503,
-    size: Annotated[str, _alike("--size", metavar="1KB", help="Size of the responses of /.")] = "2",
-    seed: Annotated[int | None, _alike("--seed", help="Seed of delays and errors; the same seed repeats them.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+def target(given: ServerOptions, as_json: JsonOption = False) -> None:
     """Serve a target for load tests until Ctrl-C: with latencies, errors and sizes that you choose, and its own
     counters.
 
@@ -70,20 +77,7 @@ def target(
     with load_needed("the target"):
         from ..target import TargetOptions, serve  # noqa: PLC0415 - an extra
         from . import target_view as view  # noqa: PLC0415 - the same
-    options = TargetOptions(
-        host=host,
-        port=port,
-        latency=latency,
-        errors=errors,
-        error_status=error_status,
-        size=size,
-        tls=tls,
-        cert=cert,
-        key=key,
-        seed=seed,
-        tcp_port=tcp_port,
-        udp_port=udp_port,
-    )
+    options = TargetOptions(**msgspec.structs.asdict(given))
     console = screen()
     if as_json:
         counts = serve(options, started=lambda served: print_line(view.place(served)))

@@ -1,4 +1,4 @@
-"""What a run comes to in a word, why, and what one may want to do next."""
+"""The verdict of a run in words, its reasons, and what to do next."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..stats.thresholds import RUNNING, verdict_of
 from .words import counted, share_text
 
 Word = Literal["passed", "failed", "interrupted", "running", "lost", "NOT TRUSTWORTHY"]
-#: what is wrong with a result that is not trustworthy, whatever the reason: the generator, or the load
-DOUBT = "these are not just the numbers of the target under the load that was asked for"
+#: what is wrong with a result that is not trustworthy, whether because of the generator or of the load
+DOUBT = "the numbers are not only those of the target under the requested load"
 _THRESHOLD = 'mainstay load run FILE --threshold "error rate < 1%"'
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict in words. A run can have passed, and be not trustworthy."""
+class VerdictWords(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict in words. A run can have passed and still not be trustworthy."""
 
     words: list[Word]
     reasons: list[str]
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be done next, and with which command."""
+class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do next, and the command for it."""
 
     why: str
     command: str = ""
 
 
-def verdict_words(summary: Summary) -> Judged:
-    """The verdict and its reasons, the gravest first."""
+def verdict_words(summary: Summary) -> VerdictWords:
+    """The verdict and its reasons, the most serious first."""
     words: list[Word] = [_outcome(summary)]
     reasons = []
     if not summary.trust.ok:
@@ -50,33 +50,37 @@ def verdict_words(summary: Summary) -> Judged:
         reasons.append(f"and {counted(len(broken) - 3, 'more threshold')}")
     if not summary.requests and summary.ended == "finished":
         reasons.append("nothing was measured: no step returned a response")
-    return Judged(words=words, reasons=reasons)
+    return VerdictWords(words=words, reasons=reasons)
 
 
 def _outcome(summary: Summary) -> Word:
-    """What failed has not passed, whatever its thresholds say; nor has what did not come to its end."""
-    found = verdict_of(summary.thresholds, summary.ended)
-    return summary.verdict if found == "passed" else found
+    """A run that failed or did not finish has not passed, whatever its thresholds say."""
+    verdict = verdict_of(summary.thresholds, summary.ended)
+    return summary.verdict if verdict == "passed" else verdict
 
 
-def advice_for(summary: Summary) -> list[Advice]:
-    """What to do next, if there is something."""
-    told = []
+def advice_for(summary: Summary) -> list[Suggestion]:
+    """Suggestions for this run."""
+    suggestions = []
     if not summary.trust.ok:
-        told.append(Advice(why=f"{DOUBT[0].upper()}{DOUBT[1:]}: see above"))
-    looked_at = any("error" in one or "fail" in one for one in summary.header.thresholds)
-    if (summary.failed or summary.raised) and not looked_at and _outcome(summary) != "failed":
+        suggestions.append(Suggestion(why=f"{DOUBT[0].upper()}{DOUBT[1:]}: see above"))
+    limited = any("error" in one or "fail" in one for one in summary.header.thresholds)
+    if (summary.failed or summary.raised) and not limited and _outcome(summary) != "failed":
         share = share_text(summary.error_rate, 1)
-        told.append(Advice(why=f"{share} failed, and no threshold looks at it; to fail such a run", command=_THRESHOLD))
+        suggestions.append(
+            Suggestion(why=f"{share} failed, and no threshold limits that; to fail such a run", command=_THRESHOLD)
+        )
     drawn = any(one.name.startswith("html ") and not one.error for one in summary.outputs)
     if summary.stream and summary.requests and not drawn:
-        told.append(
-            Advice(why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html")
+        suggestions.append(
+            Suggestion(
+                why="For charts", command=f"mainstay load report {shlex.quote(summary.stream)} --html report.html"
+            )
         )
-    return told
+    return suggestions
 
 
 def troubles_of(summary: Summary) -> list[tuple[str, str, bool]]:
-    """Workflows that went wrong as a whole: name, why, and whether it was run at all."""
+    """Workflows that failed as a whole: name, reason, and whether it was run at all."""
     known = {one.get("name") for one in summary.header.workflows}
     return [(name, why, name not in known) for name, why in summary.skipped.items()]

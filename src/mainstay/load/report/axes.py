@@ -1,4 +1,4 @@
-"""Axes of charts: where a value goes, and which values are named beside it."""
+"""Axes of charts: the place of a value, and the ticks."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterable
 
 import msgspec
 
-#: seconds between the ticks of a time axis, as people count them
+#: seconds between the ticks of a time axis, in units that people use
 _TIMES = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-#: above this ratio of the largest to the smallest value, small ones vanish on an even axis
+#: above this ratio of the largest to the smallest value, small ones vanish on a linear axis
 SPREAD = 20.0
 
 
-class Axis(msgspec.Struct, frozen=True):
-    """From a value to its place, 0 to 1."""
+class ChartAxis(msgspec.Struct, frozen=True):
+    """Maps a value to its place, from 0 to 1."""
 
     low: float
     high: float
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Where it is; what is outside goes to the edge.
+        """The place of a value; a value outside is placed at the edge.
 
-        >>> Axis(0, 10).place(5), Axis(1, 100, log=True).place(10), Axis(0, 10).place(99)
+        >>> ChartAxis(0, 10).place(5), ChartAxis(1, 100, log=True).place(10), ChartAxis(0, 10).place(99)
         (0.5, 0.5, 1.0)
         """
         if self.log:
@@ -34,17 +34,17 @@ class Axis(msgspec.Struct, frozen=True):
         return min(1.0, max(0.0, part))
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round values within it, about `most` of them.
+        """Round values within the axis, about `most` of them.
 
-        >>> Axis(0, 9.3).ticks(), Axis(0.001, 2, log=True).ticks()
+        >>> ChartAxis(0, 9.3).ticks(), ChartAxis(0.001, 2, log=True).ticks()
         ([0.0, 2.0, 4.0, 6.0, 8.0], [0.001, 0.01, 0.1, 1.0])
         """
         return _log_ticks(self.low, self.high, most) if self.log else _even_ticks(self.low, self.high, most)
 
     def times(self, most: int = 6) -> list[float]:
-        """Ticks of an axis of seconds.
+        """Ticks for an axis of seconds.
 
-        >>> Axis(0, 95).times()
+        >>> ChartAxis(0, 95).times()
         [0, 30, 60, 90]
         """
         step: float = next((one for one in _TIMES if (self.high - self.low) / one <= most), 0)
@@ -55,25 +55,24 @@ class Axis(msgspec.Struct, frozen=True):
         return [one * step for one in _whole(self.low / step, self.high / step)]
 
 
-def axis_over(values: Iterable[float], *, log: bool | None = None) -> Axis | None:
-    """An axis with room for all of them; None, if there are none. By default even, unless that would hide the small
-    ones.
+def axis_over(values: Iterable[float], *, log: bool | None = None) -> ChartAxis | None:
+    """An axis with room for all values; None if there are none. Linear by default, unless that would hide small values.
 
     >>> axis_over([3.0, 9.3]), axis_over([0.001, 0.1]), axis_over([])
-    (Axis(low=0.0, high=10.0, log=False), Axis(low=0.001, high=0.1, log=True), None)
+    (ChartAxis(low=0.0, high=10.0, log=False), ChartAxis(low=0.001, high=0.1, log=True), None)
     """
-    found = [one for one in values if math.isfinite(one)]
-    if not found:
+    finite = [one for one in values if math.isfinite(one)]
+    if not finite:
         return None
-    positive = [one for one in found if one > 0]
+    positive = [one for one in finite if one > 0]
     if log is None:
-        log = len(positive) == len(found) and max(positive) / min(positive) > SPREAD
+        log = len(positive) == len(finite) and max(positive) / min(positive) > SPREAD
     if log and positive:
-        return Axis(*_decades(min(positive), max(positive)), True)
-    top = max(0.0, *found) or 1.0
+        return ChartAxis(*_decades(min(positive), max(positive)), True)
+    top = max(0.0, *finite) or 1.0
     step = _round_step(top, 5)
-    # divided, for 0.3 to come out as 0.3
-    return Axis(min(0.0, *found), _clean(math.ceil(top / step - 1e-9) * step))
+    # `_clean`, so that 0.3 stays 0.3
+    return ChartAxis(min(0.0, *finite), _clean(math.ceil(top / step - 1e-9) * step))
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:
@@ -86,13 +85,13 @@ def _decades(low: float, high: float) -> tuple[float, float]:
 
 def _log_ticks(low: float, high: float, most: int) -> list[float]:
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    found: list[float] = []
+    ticks: list[float] = []
     for parts in ((1, 2, 5), (1, 3), (1,)):
-        found = [_clean(part * 10.0**power) for power in powers for part in parts]
-        found = [one for one in found if low * 0.999 <= one <= high * 1.001]
-        if len(found) <= most:
-            return found
-    return found[:: math.ceil(len(found) / most)]
+        ticks = [_clean(part * 10.0**power) for power in powers for part in parts]
+        ticks = [one for one in ticks if low * 0.999 <= one <= high * 1.001]
+        if len(ticks) <= most:
+            return ticks
+    return ticks[:: math.ceil(len(ticks) / most)]
 
 
 def _even_ticks(low: float, high: float, most: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""The charts of a run, from its summary. None where there is nothing to draw."""
+"""The charts of a run, from its summary. None if there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Literal
 
 from ...clock import duration_text
 from ..stats.model import Latency, Percentiles, Point
-from .axes import Axis, axis_over
-from .svg import Bar, Chart, Line, Mark, Value
+from .axes import ChartAxis, axis_over
+from .svg import Bar, Chart, ChartMark, Curve, Value
 from .words import counted, digits, one_line, rate_text, share_text, time_text
 
 Buckets = Sequence[tuple[float, float, int]]
-#: from the call to its answer; or, of an open model, from the moment it was due
+#: from the call to its response; or, in an open model, from the moment it was due
 Which = Literal["service", "response"]
 
-#: what is drawn of the latency over time, and how
+#: the curves of a latency chart, and their look
 PERCENTILES = {"p50": "c1", "p90": "c2", "p95": "c3", "p99": "c4", "max": "c5"}
 #: bars of a distribution
 _BINS = 56
 #: percentiles that a summary keeps, by 1 / (1 - q)
 _NAMED = ((2.0, "p50"), (4.0, "p75"), (10.0, "p90"), (20.0, "p95"), (100.0, "p99"), (1000.0, "p999"))
-#: of a step's chart, smaller than the others
+#: height of the chart of a step, smaller than the others
 _SMALL = 180
 
 
 def axis_text(value: float) -> str:
-    """A time beside an axis: as few digits as it has.
+    """A time on an axis, with as few digits as possible.
 
     >>> axis_text(0.02), axis_text(1.5), axis_text(0.0005)
     ('20 ms', '1.5 s', '500 µs')
@@ -40,7 +40,7 @@ def axis_text(value: float) -> str:
 
 
 def count_text(value: float) -> str:
-    """A number beside an axis.
+    """A number on an axis.
 
     >>> count_text(2000.0), count_text(0.5), count_text(1500000)
     ('2,000', '0.5', '1.5 M')
@@ -48,10 +48,10 @@ def count_text(value: float) -> str:
     return f"{value / 1e6:g} M" if value >= 1e6 else f"{value:,.0f}" if value == int(value) else f"{value:g}"
 
 
-def whole_ticks(axis: Axis) -> list[float]:
-    """Ticks of what is counted: there is no half user.
+def whole_ticks(axis: ChartAxis) -> list[float]:
+    """Ticks of an axis of counts: whole numbers only.
 
-    >>> whole_ticks(Axis(0.0, 1.0))
+    >>> whole_ticks(ChartAxis(0.0, 1.0))
     [0.0, 1.0]
     """
     return [one for one in axis.ticks(6) if one == int(one)]
@@ -62,14 +62,14 @@ def clock_text(value: float) -> str:
     return "0" if value == 0 else duration_text(round(value, 1))
 
 
-def time_axis(points: Sequence[Point]) -> Axis:
+def time_axis(points: Sequence[Point]) -> ChartAxis:
     """From the start to the end of the last point."""
     last = points[-1]
-    return Axis(0.0, max(last.at_s + last.width_s, 0.1))
+    return ChartAxis(0.0, max(last.at_s + last.width_s, 0.1))
 
 
 def over_time(points: Sequence[Point], value: Callable[[Point], float | None]) -> list[Value]:
-    """One of a point's numbers, at the middle of its stretch."""
+    """A value of each point, at the middle of its stretch."""
     return [(one.at_s + one.width_s / 2, value(one)) for one in points]
 
 
@@ -77,7 +77,8 @@ def _tips(points: Sequence[Point], text: Callable[[Point], str]) -> list[tuple[f
     return [(one.at_s + one.width_s / 2, f"{clock_text(one.at_s)}: {text(one)}") for one in points]
 
 
-def _seen(lines: Iterable[Line]) -> list[float]:
+def values_of(lines: Iterable[Curve]) -> list[float]:
+    """All values of some curves, without the gaps."""
     return [y for line in lines for _, y in line.values if y is not None]
 
 
@@ -85,27 +86,27 @@ def _seen(lines: Iterable[Line]) -> list[float]:
 
 
 def times_of(one: Point, which: Which) -> Point | Percentiles | None:
-    """What has the percentiles of a stretch: the point itself has those of the service time."""
+    """The percentiles of a stretch: the point itself has those of the service time."""
     return one.response if which == "response" else one
 
 
 def time_of(one: Point, *, which: Which, name: str) -> float | None:
-    """One of its percentiles."""
+    """One percentile of a stretch."""
     return getattr(times_of(one, which), name, None)
 
 
 def latency_chart(
-    points: Sequence[Point], *, log: bool, limits: Sequence[Mark] = (), which: Which = "service"
+    points: Sequence[Point], *, log: bool, limits: Sequence[ChartMark] = (), which: Which = "service"
 ) -> Chart | None:
     """Percentiles over time: of the service time, or of the response time of an open model."""
     lines = [
-        Line(name=name, look=look, values=over_time(points, partial(time_of, which=which, name=name)))
+        Curve(name=name, look=look, values=over_time(points, partial(time_of, which=which, name=name)))
         for name, look in PERCENTILES.items()
     ]
-    y = axis_over([*_seen(lines), *(one.value for one in limits)], log=log)
-    if not _seen(lines) or y is None:
+    y = axis_over([*values_of(lines), *(one.value for one in limits)], log=log)
+    if not values_of(lines) or y is None:
         return None
-    highest = max(_seen(lines))
+    highest = max(values_of(lines))
     return Chart(
         title=f"{which.capitalize()} time over time",
         about=f"Percentiles of the {which} time in each stretch of the run; the highest value is {time_text(highest)}.",
@@ -125,25 +126,25 @@ def _times_tip(one: Point, *, which: Which) -> str:
 
 
 def is_spread(points: Sequence[Point], which: Which = "service") -> bool:
-    """Whether small values would be lost on an even axis."""
-    found = (time_of(one, which=which, name=name) for one in points for name in ("p50", "max"))
-    axis = axis_over(value for value in found if value is not None)
+    """Whether small values would be lost on a linear axis."""
+    values = (time_of(one, which=which, name=name) for one in points for name in ("p50", "max"))
+    axis = axis_over(value for value in values if value is not None)
     return axis is not None and axis.log
 
 
-def rate_chart(points: Sequence[Point], limits: Sequence[Mark] = ()) -> Chart | None:
+def rate_chart(points: Sequence[Point], limits: Sequence[ChartMark] = ()) -> Chart | None:
     """Requests, failed ones and dropped arrivals a second."""
-    lines = [Line(name="requests", look="c1", filled=True, values=over_time(points, lambda one: one.rate))]
+    lines = [Curve(name="requests", look="c1", filled=True, values=over_time(points, lambda one: one.rate))]
     if any(one.failed for one in points):
-        lines.append(Line(name="failed", look="c4", filled=True, values=over_time(points, lambda one: one.failed)))
+        lines.append(Curve(name="failed", look="c4", filled=True, values=over_time(points, lambda one: one.failed)))
     if any(one.dropped for one in points):
-        lines.append(Line(name="dropped", look="c5", values=over_time(points, lambda one: one.dropped)))
-    y = axis_over([*_seen(lines), *(one.value for one in limits)], log=False)
+        lines.append(Curve(name="dropped", look="c5", values=over_time(points, lambda one: one.dropped)))
+    y = axis_over([*values_of(lines), *(one.value for one in limits)], log=False)
     if not points or y is None:
         return None
     return Chart(
         title="Requests a second",
-        about=f"How many requests ended in each second; at most {rate_text(max(one.rate for one in points))}.",
+        about=f"Requests that ended in each second; at most {rate_text(max(one.rate for one in points))}.",
         x=time_axis(points),
         y=y,
         x_text=clock_text,
@@ -161,14 +162,14 @@ def _rate_tip(one: Point) -> str:
 
 
 def users_chart(points: Sequence[Point]) -> Chart | None:
-    """Users at work."""
-    line = Line(name="users", look="c1", filled=True, values=over_time(points, lambda one: float(one.users)))
-    y = axis_over(_seen([line]), log=False)
+    """Active users."""
+    line = Curve(name="users", look="c1", filled=True, values=over_time(points, lambda one: float(one.users)))
+    y = axis_over(values_of([line]), log=False)
     if not points or y is None:
         return None
     return Chart(
-        title="Users at work",
-        about=f"How many users were at work; at most {max(one.users for one in points):,}.",
+        title="Active users",
+        about=f"Active users; at most {max(one.users for one in points):,}.",
         x=time_axis(points),
         y=y,
         x_text=clock_text,
@@ -181,14 +182,14 @@ def users_chart(points: Sequence[Point]) -> Chart | None:
 
 
 def failed_chart(points: Sequence[Point]) -> Chart | None:
-    """What part of the requests failed."""
-    line = Line(name="failed", look="c4", filled=True, values=over_time(points, _failed_part))
-    y = axis_over(_seen([line]), log=False)
+    """The share of failed requests."""
+    line = Curve(name="failed", look="c4", filled=True, values=over_time(points, _failed_part))
+    y = axis_over(values_of([line]), log=False)
     if y is None or not any(one.failed for one in points):
         return None
     return Chart(
         title="Failed requests over time",
-        about=f"The part of the requests that failed; at most {share_text(max(_seen([line])), 100)}.",
+        about=f"The share of requests that failed; at most {share_text(max(values_of([line])), 100)}.",
         x=time_axis(points),
         y=y,
         x_text=clock_text,
@@ -203,23 +204,23 @@ def _failed_part(one: Point) -> float | None:
     return one.failed / one.rate * 100 if one.rate else None
 
 
-def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[str, Chart]:
+def step_charts(points: Sequence[Point], limits: dict[str, list[ChartMark]]) -> dict[str, Chart]:
     """One small chart for each step, all to one scale: "workflow.step" -> chart. `limits` names the steps, in order.
 
-    Of a step of an open model it shows the response time.
+    The chart of a step of an open model shows its response time.
     """
-    seen = {name for one in points for name in one.by_step}
-    names = [name for name in limits if name in seen]
+    measured = {name for one in points for name in one.by_step}
+    names = [name for name in limits if name in measured]
     looks = {"p50": "c1", "p95": "c3", "p99": "c4"}
     kinds: dict[str, Which] = {step: "response" if has_response(points, step) else "service" for step in names}
     lines = {
         step: [
-            Line(name=name, look=look, values=over_time(points, partial(_of_step, step=step, place=place)))
+            Curve(name=name, look=look, values=over_time(points, partial(_of_step, step=step, place=place)))
             for place, (name, look) in enumerate(looks.items(), 4 if kinds[step] == "response" else 1)
         ]
         for step in names
     }
-    y = axis_over(value for each in lines.values() for value in _seen(each))
+    y = axis_over(value for each in lines.values() for value in values_of(each))
     if y is None:
         return {}
     return {
@@ -237,28 +238,28 @@ def step_charts(points: Sequence[Point], limits: dict[str, list[Mark]]) -> dict[
             width=400,
         )
         for step, each in lines.items()
-        if _seen(each)
+        if values_of(each)
     }
 
 
 def has_response(points: Sequence[Point], step: str) -> bool:
-    """Whether response times of a step are known."""
+    """Whether the response times of a step are known."""
     return any(len(one.by_step.get(step, ())) > 4 for one in points)
 
 
 def _of_step(one: Point, step: str, place: int) -> float | None:
-    found = one.by_step.get(step)
-    return found[place] if found is not None and place < len(found) else None
+    values = one.by_step.get(step, ())
+    return values[place] if place < len(values) else None
 
 
 # over values --------------------------------------------------------------------------------------------
 
 
-def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS, *, empty: bool = False) -> list[Bar]:
-    """The same counts in wider bins of one width each on a logarithmic axis. A bucket on the border of two is divided.
-    Bins with nothing in them are left out, unless `empty`.
+def bins_of(buckets: Buckets, axis: ChartAxis, count: int = _BINS, *, empty: bool = False) -> list[Bar]:
+    """The counts in wider bins, which have the same width on a logarithmic axis. A bucket on a border is divided. Empty
+    bins are left out, unless `empty`.
 
-    >>> bars = bins_of([(1.0, 2.0, 6), (2.0, 4.0, 2)], Axis(1.0, 4.0, True), 4)
+    >>> bars = bins_of([(1.0, 2.0, 6), (2.0, 4.0, 2)], ChartAxis(1.0, 4.0, True), 4)
     >>> [round(bar.value, 3) for bar in bars]
     [3.0, 3.0, 1.0, 1.0]
     """
@@ -277,14 +278,14 @@ def bins_of(buckets: Buckets, axis: Axis, count: int = _BINS, *, empty: bool = F
     ]
 
 
-def spread_axis(buckets: Buckets) -> Axis | None:
+def spread_axis(buckets: Buckets) -> ChartAxis | None:
     """A logarithmic axis over all buckets."""
     ends = [one for low, high, n in buckets if n for one in (low, high) if one > 0]
     return axis_over(ends, log=True)
 
 
 def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, which: Which = "service") -> Chart | None:
-    """How often which time came; `log` for the counts, too."""
+    """A histogram of the times; `log` also makes the axis of counts logarithmic."""
     x = spread_axis(buckets)
     if x is None or times is None:
         return None
@@ -294,8 +295,8 @@ def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, wh
     assert y is not None
     return Chart(
         title=f"Distribution of the {which} time",
-        about=f"How many of {counted(times.count, 'request')} took how long, from {time_text(times.min)} "
-        f"to {time_text(times.max)}; half of them at most {time_text(times.p50)}.",
+        about=f"The times of {counted(times.count, 'request')}, from {time_text(times.min)} to {time_text(times.max)}; "
+        f"half of them took at most {time_text(times.p50)}.",
         x=x,
         y=y,
         x_text=axis_text,
@@ -303,7 +304,7 @@ def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, wh
         x_ticks=x.ticks(6),
         y_ticks=whole_ticks(y),
         bars=bars,
-        marks=[Mark(name=name, value=getattr(times, name), look="mark") for name in ("p50", "p95", "p99")],
+        marks=[ChartMark(name=name, value=getattr(times, name), look="mark") for name in ("p50", "p95", "p99")],
         tips=[
             (math.sqrt(one.low * one.high), f"{time_text(one.low)} to {time_text(one.high)}: {one.value:,.0f}")
             for one in bars
@@ -311,8 +312,8 @@ def distribution_chart(buckets: Buckets, times: Latency | None, *, log: bool, wh
     )
 
 
-def percentile_line(buckets: Buckets, *, name: str, look: str) -> Line:
-    """Every percentile there is: by 1 / (1 - q), the value that a part of q stays below."""
+def percentile_line(buckets: Buckets, *, name: str, look: str) -> Curve:
+    """All percentiles: by 1 / (1 - q), the value that a share q does not exceed."""
     total = sum(n for _, _, n in buckets)
     values: list[Value] = []
     before = 0
@@ -321,28 +322,28 @@ def percentile_line(buckets: Buckets, *, name: str, look: str) -> Line:
             middle = (low + high) / 2
             values += [(total / (total - before), middle), (total / max(1, total - before - n), middle)]
             before += n
-    if values:  # nothing is slower than the slowest
+    if values:  # up to the slowest request
         values.append((max(10.0, float(total)), values[-1][1]))
-    return Line(name=name, look=look, values=values)
+    return Curve(name=name, look=look, values=values)
 
 
-def named_line(found: Latency, *, name: str, look: str) -> Line:
-    """The percentiles that a summary keeps, where nothing finer is known."""
-    values: list[Value] = [(at, getattr(found, which)) for at, which in _NAMED if at <= found.count]
-    return Line(name=name, look=look, values=[*values, (float(max(found.count, 1)), found.max)], dots=True)
+def named_line(latency: Latency, *, name: str, look: str) -> Curve:
+    """The percentiles that a summary keeps, if nothing finer is known."""
+    values: list[Value] = [(at, getattr(latency, which)) for at, which in _NAMED if at <= latency.count]
+    return Curve(name=name, look=look, values=[*values, (float(max(latency.count, 1)), latency.max)], dots=True)
 
 
-def percentile_chart(lines: Sequence[Line]) -> Chart | None:
+def percentile_chart(lines: Sequence[Curve]) -> Chart | None:
     """Time by percentile, with as much room for the slowest hundredth as for the rest."""
-    seen = _seen(lines)
-    y = axis_over(seen)
+    times = values_of(lines)
+    y = axis_over(times)
     if y is None:
         return None
     most = max(x for line in lines for x, _ in line.values)
-    x = Axis(1.0, max(10.0, most), True)
+    x = ChartAxis(1.0, max(10.0, most), True)
     return Chart(
         title="Time by percentile",
-        about=f"Which part of the requests took at most how long; the slowest took {time_text(max(seen))}.",
+        about=f"The time that a share of the requests did not exceed; the slowest took {time_text(max(times))}.",
         x=x,
         y=y,
         x_text=percentile_text,

@@ -1,7 +1,7 @@
-"""Two runs side by side: what got better, what got worse, and whether they can be compared at all.
+"""Compares two runs: what got better, what got worse, and whether they are comparable at all.
 
-The rule by which a change is judged is that of `changes`. It knows the chance within a run; two runs of the same test
-can differ more, so what matters is worth a second run.
+`changes` has the rule for each number. It knows the random variation within a run; two runs of the same test can differ
+more, so an important result deserves a second run.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import msgspec
 
 from ...clock import duration_text
 from ..stats.model import Header, StepStats, StepSummary, Summary
-from .changes import Change, Counted, failed_change, rate_change, time_changes
+from .changes import Counted, MetricChange, failed_change, rate_change, time_changes
 
 TOLERANCE = 0.10
-#: runs whose lengths differ by more than this part are said to
+#: runs whose lengths differ by more than this share are not comparable
 _LENGTH = 0.2
-#: "workflow.step", or empty for all -> the histogram of its service times
+#: "workflow.step", or empty for all steps -> histogram of times
 Histograms = dict[str, list[tuple[float, float, int]]]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, and what is known of it beyond its summary."""
+    """A finished run, and more than its summary if it is known."""
 
     summary: Summary
     service: Histograms = {}
     response: Histograms = {}
     steps: list[StepStats] | None = None
-    """with all their histograms; None: they are not known"""
+    """with all their histograms; None if they are not known"""
     note: str = ""
-    """what is to be known of how it was read: torn off, say"""
+    """a remark about how it was read, for example that the recording is torn"""
 
 
 class StepChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
     workflow: str
     step: str
-    changes: list[Change]
+    changes: list[MetricChange]
 
     @property
     def name(self) -> str:
@@ -44,15 +44,15 @@ class StepChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """What came out. `comparable`, `worse` and `unclear` decide how the command ends."""
+    """The result of a comparison. `comparable`, `worse` and `unclear` decide the exit code of the command."""
 
     a: Header
-    """the run before"""
+    """the earlier run"""
     b: Header
     tolerance: float
     comparable: bool
     reasons: list[str]
-    """why they are not comparable; the numbers are shown, and none of them is judged"""
+    """why they are not comparable; the numbers are shown, but not judged"""
     notes: list[str]
     steps: list[StepChange]
     only_a: list[str]
@@ -60,21 +60,21 @@ class Comparison(msgspec.Struct, kw_only=True):
     better: int
     worse: int
     unclear: int = 0
-    """numbers that changed for the worse, and that had too few requests to tell whether that was chance"""
+    """numbers that got worse, with too few requests to tell whether that was chance"""
 
     @property
     def undecided(self) -> bool:
-        """Whether there is no answer: the runs are not comparable, or have too few requests."""
+        """Whether the comparison has no result: the runs are not comparable, or have too few requests."""
         return not self.comparable or (self.unclear > 0 and not self.worse)
 
     @property
     def exit_code(self) -> int:
-        """97 if there is no answer, 1 if something got worse by more than the tolerance, else 0."""
+        """97 without a result, 1 if something got worse by more than the tolerance, else 0."""
         return 97 if self.undecided else 1 if self.worse else 0
 
 
 def compare(a: Summary | Run, b: Summary | Run, *, tolerance: float = TOLERANCE) -> Comparison:
-    """Compare run `b` with run `a`, which came before."""
+    """Compare run `b` with the earlier run `a`."""
     first, second = as_run(a), as_run(b)
     before, after = ({_key(one): one for one in run.summary.steps if one.requests} for run in (first, second))
     steps = [
@@ -108,7 +108,7 @@ def compare(a: Summary | Run, b: Summary | Run, *, tolerance: float = TOLERANCE)
 
 
 def as_run(given: Summary | Run) -> Run:
-    """With the histogram that a summary has itself."""
+    """A summary as a run, with the histograms that it has itself."""
     if isinstance(given, Run):
         return given
     service, response = (
@@ -121,22 +121,22 @@ def _key(one: StepSummary) -> str:
     return f"{one.workflow}.{one.step}"
 
 
-def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, tolerance: float) -> list[Change]:
+def _changes(a: Counted, b: Counted, first: Run, second: Run, key: str = "", *, tolerance: float) -> list[MetricChange]:
     if not a.requests:
         return []
-    if not b.requests:  # that is worse, and nothing else can be said of it
+    if not b.requests:  # no rate is worse, and there are no times to compare
         return [rate_change(a, b, tolerance)]
-    found = [rate_change(a, b, tolerance), failed_change(a, b, tolerance)]
+    changes = [rate_change(a, b, tolerance), failed_change(a, b, tolerance)]
     if a.service is not None and b.service is not None:
-        found += time_changes(a.service, b.service, (first.service.get(key), second.service.get(key)), tolerance)
+        changes += time_changes(a.service, b.service, (first.service.get(key), second.service.get(key)), tolerance)
     if a.response is not None and b.response is not None:
         histograms = first.response.get(key), second.response.get(key)
-        found += time_changes(a.response, b.response, histograms, tolerance, "response ")
-    return found
+        changes += time_changes(a.response, b.response, histograms, tolerance, "response ")
+    return changes
 
 
-def _unjudged(change: Change) -> Change:
-    """A number of runs that are not comparable: a difference is neither good nor bad."""
+def _unjudged(change: MetricChange) -> MetricChange:
+    """A number of runs that are not comparable: a difference is neither better nor worse."""
     if change.direction == "none":
         return change
     return msgspec.structs.replace(change, judgement="unclear", note="runs not comparable")
@@ -146,9 +146,9 @@ def _reasons(a: Summary, b: Summary) -> list[str]:
     reasons = []
     for run, name in ((a, "A"), (b, "B")):
         if not run.trust.ok:
-            reasons.append(f"{name} is not trustworthy: {'; '.join(run.trust.reasons) or 'it does not say why'}")
+            reasons.append(f"{name} is not trustworthy: {'; '.join(run.trust.reasons) or 'no reason given'}")
         if run.ended != "finished":
-            reasons.append(f"{name} did not run to its end: {run.ended}")
+            reasons.append(f"{name} did not finish: {run.ended}")
         if not run.requests:
             reasons.append(f"{name} measured nothing")
     models = [{str(one.get("name")): str(one.get("model")) for one in run.header.workflows} for run in (a, b)]
@@ -161,5 +161,5 @@ def _reasons(a: Summary, b: Summary) -> list[str]:
     short, long = sorted((a.elapsed_s, b.elapsed_s))
     if long - short > _LENGTH * long:
         took = [duration_text(round(run.elapsed_s, 1)) for run in (a, b)]
-        reasons.append(f"A took {took[0]}, and B {took[1]}")
+        reasons.append(f"A took {took[0]} and B {took[1]}")
     return reasons

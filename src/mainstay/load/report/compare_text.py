@@ -10,51 +10,51 @@ from rich.text import Text
 
 from ...lifecycle import time_text as instant_text
 from ..stats.model import Header
-from .changes import Change, Judgement, value_text
+from .changes import Judgement, MetricChange, value_text
 from .compare import Comparison
 from .words import change_text, counted, one_line
 
 _STYLES: dict[Judgement, str] = {"better": "green", "worse": "bold red", "same": "dim", "unclear": "yellow"}
 
 
-def show_comparison(found: Comparison, console: Console) -> None:
-    """All of it: what came out first."""
-    style = "bold yellow" if found.undecided else "bold red" if found.worse else "bold green"
-    console.print(Text(conclusion(found), style=style))
-    for reason in (*found.reasons, *found.notes):
+def show_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the comparison: the conclusion first."""
+    style = "bold yellow" if comparison.undecided else "bold red" if comparison.worse else "bold green"
+    console.print(Text(conclusion(comparison), style=style))
+    for reason in (*comparison.reasons, *comparison.notes):
         console.print(Padding(Text(one_line(reason)), (0, 0, 0, 2)))
-    console.print(Text(f"A  {run_name(found.a)}\nB  {run_name(found.b)}", style="dim"))
-    for step in found.steps:
+    console.print(Text(f"A  {run_name(comparison.a)}\nB  {run_name(comparison.b)}", style="dim"))
+    for step in comparison.steps:
         if step.changes:
             console.print()
             console.print(Text(one_line(step.name), style="bold"))
             console.print(_table(step.changes))
-    for only, where in ((found.only_a, "A"), (found.only_b, "B")):
+    for only, where in ((comparison.only_a, "A"), (comparison.only_b, "B")):
         if only:
             console.print(Text(f"only in {where}: {one_line(', '.join(only))}"))
-    console.print(Text(f"\n{rule(found)}", style="dim"))
+    console.print(Text(f"\n{rule(comparison)}", style="dim"))
 
 
-def conclusion(found: Comparison) -> str:
-    """What came out, in a line."""
-    if not any(step.changes for step in found.steps):
-        return "There is nothing to compare"
-    if not found.comparable:
+def conclusion(comparison: Comparison) -> str:
+    """The result in one line."""
+    if not any(step.changes for step in comparison.steps):
+        return "Nothing to compare"
+    if not comparison.comparable:
         return "Cannot tell: the runs are not comparable"
     changed = [
         f"{counted(count, 'number')} got {which}"
-        for count, which in ((found.worse, "worse"), (found.better, "better"))
+        for count, which in ((comparison.worse, "worse"), (comparison.better, "better"))
         if count
     ]
-    if found.unclear:
-        changed.append(f"{counted(found.unclear, 'number')} changed with too few requests to judge")
+    if comparison.unclear:
+        changed.append(f"{counted(comparison.unclear, 'number')} changed with too few requests to judge")
     if not changed:
         return "No difference: no number changed by more than the tolerance and chance"
-    return f"{'Cannot tell' if found.undecided else 'B compared with A'}: {', '.join(changed)}"
+    return f"{'Cannot tell' if comparison.undecided else 'B compared with A'}: {', '.join(changed)}"
 
 
-def judgement_text(change: Change) -> str:
-    """How a change is judged, in a few words."""
+def judgement_text(change: MetricChange) -> str:
+    """The judgement of a change in a few words."""
     if change.judgement == "unclear":
         return f"? cannot tell, {change.note}"
     if change.judgement == "same":
@@ -62,21 +62,21 @@ def judgement_text(change: Change) -> str:
     return f"{'✓' if change.judgement == 'better' else '✗'} {change.judgement}"
 
 
-def rule(found: Comparison) -> str:
+def rule(comparison: Comparison) -> str:
     """The rule by which changes are judged."""
     return (
-        f"A change counts beyond {found.tolerance * 100:g} %, and if it is more than chance: the ranges in which the "
-        "two values lie with 95 % certainty do not overlap. A maximum counts if several requests were slower than the "
-        "slowest one of the other run."
+        f"A change counts if it is more than {comparison.tolerance * 100:g} % and more than chance: the ranges in "
+        "which the two values lie with 95 % certainty do not overlap. A maximum counts if several requests were slower "
+        "than the slowest one of the other run."
     )
 
 
 def run_name(header: Header) -> str:
-    """What a run is called, and when it began."""
+    """The name of a run, and when it started."""
     return one_line(f"{header.name}, {instant_text(header.started_ms)}")
 
 
-def _table(changes: list[Change]) -> Table:
+def _table(changes: list[MetricChange]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
     table.add_column("", min_width=12, overflow="fold")
     for head in ("A", "B", "change"):

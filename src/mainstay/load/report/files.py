@@ -1,4 +1,4 @@
-"""Reports as files. A file is written whole or not at all, and whether it can be written is known before the run."""
+"""Reports as files. A file is written completely or not at all, and a run checks first whether it can be written."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from ..stats.model import Header, Moment, StepStats, Summary
 from ..stats.tally import to_json
 from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
 from .junit import junit_xml
-from .page import load_html
 from .tables import points_csv, points_path, steps_csv
 
 Kind = Literal["html", "json", "csv", "junit", "hdr", "otlp"]
-#: made of the histograms of the steps, which a summary does not have
+#: reports of the histograms of steps, which a summary does not have
 OF_STEPS = ("hdr", "otlp")
 
 
 def output_for(kind: str, path: str | Path) -> Output:
-    """What writes a report of this kind when the run is over.
+    """An output that writes a report of this kind when the run is over.
 
     >>> output_for("html", "shop.html").name
     'html shop.html'
@@ -36,7 +35,7 @@ def output_for(kind: str, path: str | Path) -> Output:
 def write_report(
     kind: str, path: str | Path, summary: Summary, *, steps: Sequence[StepStats] | None = None
 ) -> list[Path]:
-    """Write a report now; the files that were written. `steps`, with their histograms, is what hdr and otlp need."""
+    """Write a report now, and return the written files. The kinds hdr and otlp need `steps`, with their histograms."""
     output = FileOutput(_known(kind), Path(path))
     output.check()
     return output.write(summary, steps)
@@ -45,7 +44,7 @@ def write_report(
 def report_content(
     kind: str, summary: Summary, *, strict: bool = False, steps: Sequence[StepStats] | None = None
 ) -> bytes:
-    """A report as one piece. Of the two tables of CSV, that of the steps."""
+    """A report as bytes. CSV has two tables; this is the one of the steps."""
     content, *_ = report_files(_known(kind), Path("report"), summary, strict=strict, steps=steps).values()
     return content
 
@@ -53,22 +52,28 @@ def report_content(
 def report_files(
     kind: Kind, path: Path, summary: Summary, *, strict: bool = False, steps: Sequence[StepStats] | None = None
 ) -> dict[Path, bytes]:
-    """What goes where. `strict`: what is not trustworthy has not passed."""
+    """The content of each file. `strict`: a result that is not trustworthy has not passed."""
     if kind == "csv":
         return {path: steps_csv(summary).encode(), points_path(path): points_csv(summary).encode()}
     if kind in OF_STEPS:
         known = needed_steps(steps, field=kind)
         return {path: hdr_text(summary, known).encode() if kind == "hdr" else otlp_json(summary, known)}
     make: dict[str, Callable[[Summary], bytes]] = {
-        "html": lambda one: load_html(one).encode(),
+        "html": _html,
         "json": to_json,
         "junit": lambda one: junit_xml(one, strict=strict).encode(),
     }
     return {path: make[kind](summary)}
 
 
+def _html(summary: Summary) -> bytes:
+    from .page import load_html  # noqa: PLC0415 - the template engine, which other reports do not need
+
+    return load_html(summary).encode()
+
+
 class FileOutput:
-    """An `Output` that waits for the summary; histograms it adds up itself."""
+    """An `Output` that writes the summary at the end, or histograms that it adds up during the run."""
 
     def __init__(self, kind: Kind, path: Path, *, strict: bool = False) -> None:
         self.name = f"{kind} {path}"
@@ -78,11 +83,11 @@ class FileOutput:
         self._totals = StepTotals() if kind in OF_STEPS else None
 
     def check(self) -> None:
-        """Refuse what could not be written in the end. A command calls it before anything else."""
+        """Raise if the files could not be written at the end. A command calls it before anything else."""
         for path in (self._path, points_path(self._path)) if self._kind == "csv" else (self._path,):
             _check(self._kind, path)
 
-    async def start(self, header: Header) -> None:  # noqa: ARG002 - all outputs are told
+    async def start(self, header: Header) -> None:  # noqa: ARG002 - part of the protocol
         self.check()
 
     def add(self, moment: Moment) -> None:
@@ -94,19 +99,19 @@ class FileOutput:
         await asyncio.wrap_future(BackgroundThread().submit(self.write, summary, steps))
 
     def write(self, summary: Summary, steps: Sequence[StepStats] | None = None) -> list[Path]:
-        """The files that were written."""
-        made = report_files(self._kind, self._path, summary, strict=self._strict, steps=steps)
-        for path, content in made.items():
+        """Write the files, and return their paths."""
+        contents = report_files(self._kind, self._path, summary, strict=self._strict, steps=steps)
+        for path, content in contents.items():
             write_whole(self._kind, path, content)
-        return list(made)
+        return list(contents)
 
 
 def write_whole(field: str, path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, and never a part. `field` is the option it was
-    given by."""
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.exists() and not target.is_file():  # a pipe or a device takes it as it is
-        _written(field, path, lambda: target.write_bytes(content))
+    """Write a file so that a reader sees the old or the new content, never a part. `field` is the option that named the
+    file."""
+    target = Path(os.path.realpath(path))  # a link stays a link
+    if target.exists() and not target.is_file():  # a pipe or a device is written directly
+        _try_write(field, path, lambda: target.write_bytes(content))
         return
     fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
 
@@ -119,10 +124,10 @@ def write_whole(field: str, path: Path, content: bytes) -> None:
                 fresh.unlink()
             raise
 
-    _written(field, path, replace)
+    _try_write(field, path, replace)
 
 
-def _written(field: str, path: Path, write: Callable[[], object]) -> None:
+def _try_write(field: str, path: Path, write: Callable[[], object]) -> None:
     try:
         write()
     except OSError as error:
@@ -134,9 +139,11 @@ def _check(field: str, path: Path) -> None:
     if path.is_dir():
         raise InvalidInput(field, f"{str(path)!r} is a folder; name a file in it")
     if not folder.is_dir():
-        raise InvalidInput(field, f"the folder {str(folder)!r} is not there; make it, or name a file somewhere else")
+        raise InvalidInput(
+            field, f"the folder {str(folder)!r} does not exist; create it, or name a file in another folder"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidInput(field, f"{str(folder)!r} cannot be written to; name a file in a folder of yours")
+        raise InvalidInput(field, f"{str(folder)!r} is not writable; name a file in another folder")
 
 
 def _known(kind: str) -> Kind:

@@ -1,7 +1,6 @@
-"""The times of each step for other tools: a log that HdrHistogram's tools read, and metrics as OTLP in JSON.
+"""The times of each step for other tools: a log for HdrHistogram's tools, and metrics as OTLP in JSON.
 
-Both are made from the histograms themselves, which a summary does not have: from the windows of a run, or from what it
-recorded.
+Both need the histograms, which a summary does not have: they come from the windows of a run, or from its recording.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CUMULATIVE = 2
 
 
 class StepTotals:
-    """The steps of a run, added up window by window. Does not grow with its length."""
+    """The steps of a run, added up window by window. Its size does not depend on the length of the run."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[str, str], StepSum] = {}
@@ -32,7 +31,7 @@ class StepTotals:
             key = (step.workflow, step.step)
             if key not in self._steps:
                 self._steps[key] = StepSum(*key)
-            # of what it says of errors, nothing is told here
+            # the report has no errors, so one kind is enough
             self._steps[key].add(step, most=1)
 
     def steps(self) -> list[StepStats]:
@@ -40,41 +39,41 @@ class StepTotals:
 
 
 def hdr_text(summary: Summary, steps: Sequence[StepStats]) -> str:
-    """A log with an interval for each step, which is the whole run. Its tag is the step: `Shop.browse` for the service
-    time of all calls, `Shop.browse:ok` for the successful ones where others failed, `Shop.browse:response`."""
+    """A log with one interval per step, which is the whole run. The tag names the step: `Shop.browse` for the service
+    time of all calls, `Shop.browse:ok` for the successful ones if others failed, `Shop.browse:response`."""
     intervals = []
     for one in steps:
         kinds = {"": (one.ok, one.failed), ":ok": (one.ok,) if one.failed else (), ":response": (one.response,)}
         for kind, sketches in kinds.items():
-            if (found := _added(*sketches)).count:
-                intervals.append((0.0, summary.elapsed_s, f"{one.workflow}.{one.step}{kind}", found))
+            if (values := _added(*sketches)).count:
+                intervals.append((0.0, summary.elapsed_s, f"{one.workflow}.{one.step}{kind}", values))
     return hdr_log(summary.header.started_ms, intervals)
 
 
 def otlp_json(summary: Summary, steps: Sequence[StepStats]) -> bytes:
-    """An `ExportMetricsServiceRequest`, as it is posted to /v1/metrics of a collector."""
+    """An `ExportMetricsServiceRequest`, to be posted to /v1/metrics of a collector."""
     header = summary.header
     resource = {"service.name": header.name, "service.instance.id": header.run, **header.tags}
     service, response = [], []
     for one in steps:
-        named = {"workflow": one.workflow, "step": one.step}
+        names = {"workflow": one.workflow, "step": one.step}
         for outcome, sketch in (("ok", one.ok), ("failed", one.failed)):
-            service += _point(summary, {**named, "outcome": outcome}, sketch)
-        response += _point(summary, named, one.response)
+            service += _point(summary, {**names, "outcome": outcome}, sketch)
+        response += _point(summary, names, one.response)
     metrics = [
-        _metric("mainstay.load.service_time", "From the call to its answer.", service),
-        _metric("mainstay.load.response_time", "From the moment the call was due to its answer.", response),
+        _metric("mainstay.load.service_time", "From the call to its response.", service),
+        _metric("mainstay.load.response_time", "From the moment the call was due to its response.", response),
     ]
     scope = {"name": "mainstay.load", "version": header.version}
-    told = {
+    resource_metrics = {
         "resource": {"attributes": _attributes(resource)},
         "scopeMetrics": [{"scope": scope, "metrics": [one for one in metrics if one is not None]}],
     }
-    return msgspec.json.format(msgspec.json.encode({"resourceMetrics": [told]}), indent=1)
+    return msgspec.json.format(msgspec.json.encode({"resourceMetrics": [resource_metrics]}), indent=1)
 
 
 def needed_steps(steps: Sequence[StepStats] | None, *, field: str) -> Sequence[StepStats]:
-    """The steps, if their histograms are known."""
+    """The steps; an error if their histograms are not known."""
     if steps is None:
         raise InvalidInput(
             field, "a summary has no histograms of its steps; give the recorded stream (.ndjson) of the run"
@@ -89,36 +88,36 @@ def _added(*sketches: Sketch | None) -> Histogram:
 def _metric(name: str, about: str, points: list[dict[str, Any]]) -> dict[str, Any] | None:
     if not points:
         return None
-    told = {"aggregationTemporality": _CUMULATIVE, "dataPoints": points}
-    return {"name": name, "description": about, "unit": "s", "exponentialHistogram": told}
+    histogram = {"aggregationTemporality": _CUMULATIVE, "dataPoints": points}
+    return {"name": name, "description": about, "unit": "s", "exponentialHistogram": histogram}
 
 
 def _point(summary: Summary, attributes: dict[str, str], sketch: Sketch | None) -> list[dict[str, Any]]:
     if sketch is None:
         return []
-    found = otlp_point(Histogram([sketch]))
+    point = otlp_point(Histogram([sketch]))
     started_ns = summary.header.started_ms * 1_000_000
-    # JSON has no 64 bits for numbers, so OTLP writes them as text
+    # OTLP writes 64-bit numbers as text in JSON
     return [
         {
             "attributes": _attributes(attributes),
             "startTimeUnixNano": str(started_ns),
             "timeUnixNano": str(started_ns + round(summary.elapsed_s * 1e9)),
-            "count": str(found["count"]),
-            "sum": found["sum"],
-            "scale": found["scale"],
-            "zeroCount": str(found["zero_count"]),
-            "positive": _buckets(found["positive"]),
-            "negative": _buckets(found["negative"]),
-            "min": found["min"],
-            "max": found["max"],
+            "count": str(point["count"]),
+            "sum": point["sum"],
+            "scale": point["scale"],
+            "zeroCount": str(point["zero_count"]),
+            "positive": _buckets(point["positive"]),
+            "negative": _buckets(point["negative"]),
+            "min": point["min"],
+            "max": point["max"],
         }
     ]
 
 
-def _buckets(found: dict[str, Any]) -> dict[str, Any]:
-    return {"offset": found["offset"], "bucketCounts": [str(n) for n in found["bucket_counts"]]}
+def _buckets(side: dict[str, Any]) -> dict[str, Any]:
+    return {"offset": side["offset"], "bucketCounts": [str(n) for n in side["bucket_counts"]]}
 
 
-def _attributes(named: dict[str, str]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": {"stringValue": value}} for key, value in named.items()]
+def _attributes(values: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": {"stringValue": value}} for key, value in values.items()]

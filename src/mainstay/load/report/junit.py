@@ -1,9 +1,9 @@
 """A run as JUnit XML, for build servers: one test case per workflow, per threshold, per check and per step that raised,
 one for the run itself, and one for whether it can be trusted.
 
-It is red if and only if the command that ran the test exits with an error: failed workflows and thresholds decide, and
-trust if that is asked for. What else went wrong is in the output of its case, which passes; but in a run that did not
-pass, a step that raised is an error, for that is where to look.
+The suite fails if and only if the command that ran the test exits with an error: failed workflows and thresholds
+decide, and with `--strict`, trust. Other problems are in the output of their case, which passes. But in a run that did
+not pass, a step that raised is an error: it shows where to look.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .advice import DOUBT, troubles_of
 from .text import raised_text, threshold_text
 from .words import share_text
 
-#: what XML cannot hold, however it is written
+#: characters that XML cannot hold in any form
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(summary: Summary, *, strict: bool = False) -> str:
-    """The whole file. `strict`: what is not trustworthy has not passed."""
+    """The whole file. `strict`: a result that is not trustworthy has not passed."""
     suite = ET.Element("testsuite", name=_clean(summary.header.name))
     _run(suite, summary)
     for threshold in summary.thresholds:
@@ -61,13 +61,13 @@ def _case(suite: ET.Element, kind: str, name: str) -> ET.Element:
 def _run(suite: ET.Element, summary: Summary) -> None:
     case = _case(suite, "run", "the run came to its end")
     case.set("time", f"{summary.elapsed_s:.3f}")
-    # one that a threshold ended is told by that threshold
+    # a run that a threshold ended fails by that threshold
     if not came_to_its_end(summary.ended):
         ET.SubElement(case, "error", message=_clean(summary.ended))
 
 
 def _workflows(suite: ET.Element, summary: Summary, *, red: bool) -> None:
-    """A failed workflow fails the run, unless the run had ended before for another reason."""
+    """A failed workflow fails the run, unless the run ended earlier for another reason."""
     troubles = {name: why for name, why, _ in troubles_of(summary)}
     for name in [str(one.get("name")) for one in summary.header.workflows]:
         case = _case(suite, "workflow", name)
@@ -77,18 +77,18 @@ def _workflows(suite: ET.Element, summary: Summary, *, red: bool) -> None:
         if failed and red:
             ET.SubElement(case, "failure", message=_clean(failed))
         elif failed:
-            _tell(case, failed)
+            _add_output(case, failed)
         elif skipped:
             ET.SubElement(case, "skipped", message=_clean(skipped))
     for name, why in troubles.items():
-        _tell(_case(suite, "workflow", name), why)
+        _add_output(_case(suite, "workflow", name), why)
 
 
 def _threshold(suite: ET.Element, one: ThresholdOutcome) -> None:
     case = _case(suite, "threshold", one.text)
     if not one.passed:
-        told = threshold_text(one.shown, one.at_s, one.stopped)
-        ET.SubElement(case, "failure", message=_clean(told)).text = _clean(f"{one.text}: {told}")
+        outcome = threshold_text(one.shown, one.at_s, one.stopped)
+        ET.SubElement(case, "failure", message=_clean(outcome)).text = _clean(f"{one.text}: {outcome}")
 
 
 def _is_red(case: ET.Element) -> bool:
@@ -101,20 +101,20 @@ def _raised(suite: ET.Element, one: StepSummary, *, red: bool) -> None:
     if red:
         ET.SubElement(case, "error", message=lines[0]).text = _clean("\n".join(lines))
     else:
-        _tell(case, *lines)
+        _add_output(case, *lines)
 
 
 def _check(suite: ET.Element, one: CheckSummary) -> None:
     case = _case(suite, "check", f"{one.workflow}.{one.step}")
     done = one.passed + one.failed
     if one.failed:
-        _tell(
+        _add_output(
             case,
             f"{one.failed:,} of {done:,} failed ({share_text(one.failed, done)})",
             *(f"{count:,} × {reason}" for reason, count in one.reasons.items()),
         )
     elif not done:
-        ET.SubElement(case, "skipped", message="it was never reached")
+        ET.SubElement(case, "skipped", message="the check was never reached")
 
 
 def _trust(suite: ET.Element, summary: Summary, *, strict: bool) -> None:
@@ -124,11 +124,11 @@ def _trust(suite: ET.Element, summary: Summary, *, strict: bool) -> None:
     if strict:
         ET.SubElement(case, "failure", message=DOUBT).text = _clean("\n".join(summary.trust.reasons))
     else:
-        _tell(case, DOUBT, *summary.trust.reasons)
+        _add_output(case, DOUBT, *summary.trust.reasons)
 
 
-def _tell(case: ET.Element, *lines: str) -> None:
-    """What a case says though it has passed."""
+def _add_output(case: ET.Element, *lines: str) -> None:
+    """Add the output of a case that has passed."""
     ET.SubElement(case, "system-out").text = _clean("\n".join(lines))
 
 

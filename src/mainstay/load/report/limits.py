@@ -1,4 +1,4 @@
-"""The limits that thresholds set, as far as they can be drawn."""
+"""The limits of thresholds, as far as they can be drawn."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from ...errors import InvalidInput
 from ..stats.grammar import meaning_of, parse
 from ..stats.model import Summary
 from ..stats.tags import tags_text
-from .svg import Mark
+from .svg import ChartMark
 
 Scale = Literal["latency", "response", "rate", ""]
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a threshold compares with."""
+    """The limit of a threshold."""
 
     text: str
-    """without its step and its window"""
+    """the threshold without its step and its window"""
     scale: Scale
-    """on which chart it has its place"""
+    """the chart that shows it"""
     of: str
-    """the step, or the tags of some; empty for all"""
+    """the step, or the tags of several; empty for all"""
     value: float
     most: float | None = None
-    """there is no more: of a share, all"""
+    """the highest possible value: 1 for a share"""
 
 
 def limits_of(summary: Summary) -> list[Limit | None]:
-    """For each threshold of a summary its limit; None for one that another version wrote in another way."""
+    """The limit of each threshold; None for a threshold that another version wrote in another form."""
     return [_limit(one.text) for one in summary.thresholds]
 
 
-def marks_for(limits: Sequence[Limit | None], scale: Scale, *steps: str) -> list[Mark]:
-    """Those of a step by any of its names; without a name, those of all steps together."""
-    found = (one for one in limits if one is not None and one.scale == scale)
-    return [Mark(name=one.text, value=one.value) for one in found if one.of in (steps or ("",))]
+def marks_for(limits: Sequence[Limit | None], scale: Scale, *steps: str) -> list[ChartMark]:
+    """The limits of a step by any of its names; without a name, those of all steps together."""
+    drawn = (one for one in limits if one is not None and one.scale == scale)
+    return [ChartMark(name=one.text, value=one.value) for one in drawn if one.of in (steps or ("",))]
 
 
 def _limit(text: str) -> Limit | None:

@@ -1,5 +1,5 @@
-"""Runs that are over, from what they left: a recorded stream, or the JSON of a summary. Every report can be made of
-either again; a stream also has the histogram of each step."""
+"""Reads finished runs from files: a recorded stream, or a summary in JSON. Every report can be made from either; a
+stream also has the histogram of each step."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..stream import read_stream, remade
 from .compare import Histograms, Run, as_run
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
-#: enough of a file to tell what it is
+#: bytes that tell the kind of a file
 _HEAD = 64
 
 
 def read_result(path: str | Path) -> Run:
-    """A run by the file that it left: `.ndjson`, `.ndjson.zst`, or what `--json` wrote. Told apart by what is in it."""
+    """Read a run from `.ndjson`, `.ndjson.zst` or the file of `--json`. The content decides, not the name."""
     place = Path(path)
     head = _read(place, _HEAD)
     if head.startswith(_ZSTD) or head.replace(b" ", b"").startswith(b'{"type":"run"'):

@@ -1,8 +1,7 @@
-"""Two tables for spreadsheets: one row per step, and one row per stretch of time and step.
+"""Two CSV tables for spreadsheets: one row per step, and one row per stretch of time and step.
 
-`--csv run.csv` writes the steps to `run.csv`, with a row for the steps of each tag and one for all of them together,
-and the points to `run-points.csv`. Times are milliseconds, as the names of the columns say; what was not measured is
-empty.
+`--csv run.csv` writes the steps to `run.csv`, with a row for each tag and one for all steps together, and the points to
+`run-points.csv`. Times are in milliseconds, as the column names say. A value that was not measured is empty.
 """
 
 from __future__ import annotations
@@ -33,56 +32,46 @@ _STEP_HEADS = (
     *(f"ok_{name}_ms" for name in _TIMES),
 )
 _POINT_HEADS = ("at_s", "width_s", "workflow", "step", "users", "rate_per_s", "failed_per_s", "dropped_per_s")
-#: what a spreadsheet would take for a formula
+#: a cell that begins with one of these is a formula for a spreadsheet
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-#: stands for a row over all steps
+#: the name of the row of all steps
 ALL = "(all)"
-#: stands for a row over the steps that have a tag
+#: the workflow in a row of the steps with a tag
 TAG = "(tag)"
 
 Cell = str | float | int | None
 
 
 def steps_csv(summary: Summary) -> str:
-    """One row per step, then one per tag; the last is of all steps together."""
-    rows: list[list[Cell]] = [
-        [
-            *(one.workflow, one.step, one.requests, one.failed, one.raised, one.skipped, _rounded(one.rate)),
-            *_times(one.service),
-            *_times(one.response),
-            *(_ms(one.phases[name].mean) if name in one.phases else None for name in PHASES),
-            *(one.sent, one.received),
-            *_ok_times(one),
-        ]
-        for one in summary.steps
-    ]
-    rows += [
-        [
-            *(TAG, tags_text([(one.tag, one.value)]), one.requests, one.failed, one.raised, None, _rounded(one.rate)),
-            *_times(one.service),
-            *_times(one.response),
-            *(None for _ in PHASES),
-            *(one.sent, one.received),
-            *_ok_times(one),
-        ]
-        for one in summary.by_tag
-    ]
-    skipped = sum(one.skipped for one in summary.steps)
-    rows.append(
-        [
-            *(ALL, ALL, summary.requests, summary.failed, summary.raised, skipped, _rounded(summary.rate)),
-            *_times(summary.service),
-            *_times(summary.response),
-            *(None for _ in PHASES),
-            *(summary.sent, summary.received),
-            *_ok_times(summary),
-        ]
-    )
+    """One row per step, then one per tag; the last row has all steps together."""
+    rows = []
+    for step in summary.steps:
+        phases = [_ms(step.phases[name].mean) if name in step.phases else None for name in PHASES]
+        rows.append(_step_row((step.workflow, step.step), step, step.skipped, phases))
+    rows += [_step_row((TAG, tags_text([(one.tag, one.value)])), one, None) for one in summary.by_tag]
+    rows.append(_step_row((ALL, ALL), summary, sum(one.skipped for one in summary.steps)))
     return _csv(_STEP_HEADS, rows)
 
 
+def _step_row(
+    names: tuple[str, str],
+    one: Summary | StepSummary | TagSummary,
+    skipped: int | None,
+    phases: Sequence[Cell] = (None,) * len(PHASES),
+) -> list[Cell]:
+    return [
+        *(*names, one.requests, one.failed, one.raised, skipped, _rounded(one.rate)),
+        *_times(one.service),
+        *_times(one.response),
+        *phases,
+        *(one.sent, one.received),
+        # if nothing failed, all requests were successful
+        *_times(one.ok if one.failed else one.service),
+    ]
+
+
 def points_csv(summary: Summary) -> str:
-    """One row per stretch of time over all steps, and after it one for each step."""
+    """For each stretch of time a row of all steps, then one for each step."""
     heads = (
         *_POINT_HEADS,
         *(f"{name}_ms" for name in _POINT_TIMES),
@@ -92,7 +81,7 @@ def points_csv(summary: Summary) -> str:
 
 
 def points_path(path: Path) -> Path:
-    """Where the points go, beside the steps.
+    """The file of the points, beside that of the steps.
 
     >>> str(points_path(Path("out/run.csv")))
     'out/run-points.csv'
@@ -105,24 +94,20 @@ def _point_rows(one: Point) -> Iterable[list[Cell]]:
     rates = [_rounded(value) for value in (one.rate, one.failed, one.dropped)]
     times = [_ms(getattr(of, name, None)) for of in (one, one.response) for name in _POINT_TIMES]
     yield [*when, ALL, ALL, one.users, *rates, *times]
-    for name, (rate, *found) in one.by_step.items():
+    for name, (rate, *percentiles) in one.by_step.items():
         workflow, _, step = name.partition(".")
-        yield [*when, workflow, step, None, _rounded(rate), None, None, *_of_step(found[:3]), *_of_step(found[3:])]
+        step_times = [*_of_step(percentiles[:3]), *_of_step(percentiles[3:])]
+        yield [*when, workflow, step, None, _rounded(rate), None, None, *step_times]
 
 
-def _of_step(found: Sequence[float | None]) -> list[Cell]:
-    """Its p50, p95 and p99, where a point has them, in the columns of `_POINT_TIMES`."""
-    p50, p95, p99 = found or (None, None, None)
+def _of_step(percentiles: Sequence[float | None]) -> list[Cell]:
+    """The p50, p95 and p99 of a step, if a point has them, in the columns of `_POINT_TIMES`."""
+    p50, p95, p99 = percentiles or (None, None, None)
     return [_ms(p50), None, _ms(p95), _ms(p99), None]
 
 
-def _times(found: Latency | None) -> list[Cell]:
-    return [_ms(getattr(found, name)) if found is not None and found.count else None for name in _TIMES]
-
-
-def _ok_times(one: Summary | StepSummary | TagSummary) -> list[Cell]:
-    """Where nothing failed, all are."""
-    return _times(one.ok if one.failed else one.service)
+def _times(latency: Latency | None) -> list[Cell]:
+    return [_ms(getattr(latency, name)) if latency is not None and latency.count else None for name in _TIMES]
 
 
 def _ms(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Numbers of load tests as people read them, as `shown` says them, and what reports need beyond that."""
+"""Numbers of load tests as people read them: those of `shown`, and more that only reports need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NONE", "change_text", "counted", "digits", "one_line", "rate_text", 
 
 
 def time_text(value_s: float | None) -> str:
-    """A time that was measured, if one was.
+    """A measured time; a dash if nothing was measured.
 
     >>> time_text(0.2134), time_text(None)
     ('213 ms', '–')
@@ -21,7 +21,7 @@ def time_text(value_s: float | None) -> str:
 
 
 def rate_text(value: float | None) -> str:
-    """How many a second.
+    """A number per second.
 
     >>> rate_text(74999.6), rate_text(0.25)
     ('75,000/s', '0.25/s')
@@ -30,7 +30,7 @@ def rate_text(value: float | None) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """A part in per cent. What is not nothing is never shown as nothing, and what is not all never as all.
+    """A share in per cent. A share above zero is never shown as 0 %, and one below all never as 100 %.
 
     >>> share_text(1, 3), share_text(0, 9), share_text(1, 10_000_000), share_text(99_999_999, 100_000_000)
     ('33.3 %', '0 %', '< 0.001 %', '> 99.999 %')
@@ -59,7 +59,7 @@ def change_text(change: float | None) -> str:
 
 
 def one_line(text: str, most: int = 300) -> str:
-    r"""Text that a target or a user made: on one line, cut where it is long, without what would change a terminal.
+    r"""Text from a target or a user: on one line, cut if it is long, without control characters for the terminal.
 
     >>> one_line("no answer\nafter all", most=12), one_line("refused\x1b[2J")
     ('no answer a…', 'refused\\x1b[2J')

@@ -1,4 +1,4 @@
-"""Load tests: the numbers of a run."""
+"""The API operations of load tests."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
         from ..handler import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
     job = await ask.place.control.jobs.get(ask.path("id"))
-    summary = await in_thread(lambda: summary_of(job, _unpacked), size_of(job))
+    summary = await in_thread(lambda: summary_of(job, unpack), size_of(job))
     if summary is None:
-        detail = f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet; ask again later"
+        detail = f"job {job.id} ({job.name}) is {job.status} and has no numbers yet; try again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)
     shown = await shown_summary(ask.place.store, job, summary, ask.site.masker)
     return json_response(msgspec.to_builtins(shown))
 
 
-def _unpacked(data: bytes) -> Any:
+def unpack(data: bytes) -> Any:
+    """The stored result of a job; one that a codec has encoded cannot be read here."""
     return msgspec.msgpack.decode(Sealer(None).open(data, field="result"))
 
 
@@ -41,7 +42,7 @@ OPERATIONS = (
         handler=get_summary,
         scope="read",
         tag="load tests",
-        summary="Read the numbers of a load test: its end, or how it stood lately",
+        summary="Read the numbers of a load test: the final ones, or the latest of a running one",
         answers={200: ApiResponse(description="The numbers.", type=Summary)},
         refusals=(404, 409),
     ),

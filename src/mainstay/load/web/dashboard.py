@@ -1,4 +1,4 @@
-"""Load tests: all runs, one run while it goes on and afterwards, and two of them side by side."""
+"""The dashboard pages of load tests: all runs, one run during and after it, and two runs side by side."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import markupsafe
 import msgspec
 from starlette.responses import Response
 
@@ -14,7 +13,6 @@ from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, check_id
 from ...stores.omitted_values import size_left_out
-from ...task.codec import Sealer
 from ...web.api.text_mask import shown_job, text_mask_of
 from ...web.api.views import etag_of, size_of
 from ...web.dashboard.job import can_of, others
@@ -25,13 +23,14 @@ from ...web.threads import in_thread
 from ...worker.state_folder import state_folder
 from ..extra import extra_needed
 from ..local_run import FOLDER
+from .api import unpack
 from .texts import SummaryTexts
 
 if TYPE_CHECKING:
     from ..report.compare import Run
     from ..stats.model import StepSummary, Summary, TagSummary
 
-#: a summary that is larger is not read for the list
+#: the list does not read larger summaries
 _SUMMARY_BYTES = 1024 * 1024
 
 
@@ -41,7 +40,7 @@ async def loads(view: PageView) -> Response:
     name = filter_of(given).name
     some = await of_kind(view.place.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
     runs = await in_thread(
-        lambda: [(job, summary, _told(summary)) for job in some.jobs for summary in [_summary(job)]],
+        lambda: [(job, summary, _list_texts(summary)) for job in some.jobs for summary in [_summary(job)]],
         sum(map(size_of, some.jobs)),
     )
     return view.page("load/loads.html", title="Load tests", some=some, runs=runs, name=name, first=cursor is None)
@@ -50,7 +49,7 @@ async def loads(view: PageView) -> Response:
 async def load(view: PageView) -> Response:
     job = await view.place.control.jobs.get(check_id(view.path("id")))
     texts = SummaryTexts(view.masker, await text_mask_of(view.place.store, job, view.masker))
-    summary, drawn = await in_thread(lambda: _read(job, texts), size_of(job))
+    content = await in_thread(lambda: _content(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
     return view.page(
         "load/load.html",
@@ -59,49 +58,40 @@ async def load(view: PageView) -> Response:
         etag=etag_of(job),
         can=can_of(job, state),
         settled=state is not None and state.settled,
-        summary=summary,
         force_to=others(job),
-        **{"figures": [], "facts": [], "thresholds": [], "words": None, "errors": [], "steps": [], **drawn},
+        **content,
     )
 
 
 async def compare_loads(view: PageView) -> Response:
     with extra_needed("a comparison of load tests"):
         from ..report.compare import compare  # noqa: PLC0415 - an extra that most servers do without
-        from ..report.compare_page import comparison_parts  # noqa: PLC0415 - the same
+        from ..report.compare_page import comparison_fragment  # noqa: PLC0415 - the same
 
     given = view.given()
     ids = [*given.get("a", [])[:1], *given.get("b", [])[:1], *given.get("run", [])]
     if len(ids) != 2:
-        raise InvalidInput("run", f"two runs can be compared, not {len(ids)}; choose two of the list")
+        raise InvalidInput("run", f"two runs can be compared, not {len(ids)}; choose two in the list")
     jobs = await view.place.control.jobs.get_many([check_id(each) for each in ids])
-    # the one before is A
+    # the earlier run is A
     jobs.sort(key=lambda job: job.created_ms)
-    # what was recorded can be long; others are not to wait for it
+    # a recording can be long, and must not block other requests
     masker = view.masker
     texts = [SummaryTexts(masker, await text_mask_of(view.place.store, job, masker)) for job in jobs]
     first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
-    found = await asyncio.to_thread(compare, first, second)
-    parts = [markupsafe.Markup(part) for part in comparison_parts(found, first, second)]  # noqa: S704 - escaped there
-    return view.page("load/compare.html", title="Two runs side by side", jobs=jobs, parts=parts, comparison=found)
+    comparison = await asyncio.to_thread(compare, first, second)
+    report = await asyncio.to_thread(comparison_fragment, comparison, first, second)
+    return view.page("load/compare.html", title="Two runs side by side", jobs=jobs, report=report)
 
 
-def _read(job: Job, texts: SummaryTexts) -> tuple[Summary | None, dict[str, Any]]:
-    found = _summary(job)
-    if found is None:
-        return None, {}
-    summary = texts.shown(found)
-    return summary, _drawn(summary)
-
-
-def _told(summary: Summary | None) -> dict[str, str]:
-    """Its numbers in the list, as its own page says them."""
+def _list_texts(summary: Summary | None) -> dict[str, str]:
+    """The numbers of a run in the list, written as on its own page."""
     if summary is None:
         return {}
-    from ..report.text import of_latency  # noqa: PLC0415 - an extra that most servers do without
+    from ..report.text import latency_text  # noqa: PLC0415 - an extra that most servers do without
     from ..report.words import rate_text  # noqa: PLC0415 - the same
 
-    return {"rate": rate_text(summary.rate), "p95": of_latency(summary.response or summary.service, "p95")}
+    return {"rate": rate_text(summary.rate), "p95": latency_text(summary.response or summary.service, "p95")}
 
 
 def _run(job: Job, texts: SummaryTexts) -> Run:
@@ -116,14 +106,14 @@ def _recorded(job: Job) -> Run:
     summary = _summary(job)
     if summary is None:
         raise InvalidInput("run", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
-    # the stream has what a job has no room for; it is there if the run was on this machine
+    # the stream has more than fits into a job; it exists if the run was on this machine
     stream = _recording(job, summary)
     run = as_run(summary)
     if stream is None:
         return run
     recorded = read_result(stream)
     if recorded.summary.verdict in ("running", "lost"):
-        # the recording has no end: the job knows how the run stands
+        # the recording has no end; the job knows the state of the run
         return run
     return recorded
 
@@ -145,44 +135,28 @@ def _summary(job: Job) -> Summary | None:
     if size_left_out(job.result if job.result is not None else job.checkpoint) is not None:
         return None
     try:
-        return summary_of(job, _unpacked)
+        return summary_of(job, unpack)
     except (msgspec.MsgspecError, InvalidInput):
-        # written by another version, or sealed: the rest of the page is still of use
+        # written by another version, or encoded by a codec: the rest of the page is still useful
         return None
 
 
-def _unpacked(data: bytes) -> Any:
-    return msgspec.msgpack.decode(Sealer(None).open(data, field="result"))
-
-
-def _drawn(summary: Summary) -> dict[str, Any]:
-    """The charts and words of a report, as far as a page that is looked at while the test runs has use for them."""
-    from ..report import page as told  # noqa: PLC0415 - an extra that most servers do without
+def _content(job: Job, texts: SummaryTexts) -> dict[str, Any]:
+    """The parts of the report that the page of a run shows, during the run as well."""
+    summary = _summary(job)
+    if summary is None:
+        return {"verdict": None}
+    from ..report import page  # noqa: PLC0415 - an extra that most servers do without
     from ..report.advice import verdict_words  # noqa: PLC0415 - the same
     from ..report.limits import limits_of  # noqa: PLC0415 - the same
-    from ..report.text import of_latency, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
-    from ..report.words import rate_text, share_text  # noqa: PLC0415 - the same
+    from ..report.text import several_workflows, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
 
-    def told_of(one: StepSummary | TagSummary, name: str) -> dict[str, Any]:
-        times = [("", one.service), *told.other_times(one)]
-        return {
-            "name": name,
-            "requests": one.requests,
-            "failed": share_text(one.failed, one.requests),
-            "rate": rate_text(one.rate),
-            "times": [
-                {"name": which, **{of: of_latency(found, of) for of in ("p50", "p95", "p99", "max")}}
-                for which, found in times
-            ],
-        }
-
-    limits = limits_of(summary)
-    several = len({one.workflow for one in summary.steps}) > 1
-    figures = [told.over_time(summary, limits), told.distribution(summary)]
+    summary = texts.shown(summary)
+    several = several_workflows(summary)
     return {
-        "words": verdict_words(summary),
-        "facts": told.facts(summary),
-        "figures": [markupsafe.Markup(one) for one in figures if one],  # noqa: S704 - escaped there
+        "verdict": verdict_words(summary),
+        "facts": page.facts(summary),
+        "charts": page.charts_html(summary),
         "thresholds": [
             {
                 "passed": one.passed,
@@ -191,16 +165,34 @@ def _drawn(summary: Summary) -> dict[str, Any]:
                 "shown": threshold_text(one.shown, one.at_s, one.stopped),
                 "part": _part(one.value, limit.value) if limit is not None else None,
             }
-            for one, limit in zip(summary.thresholds, limits, strict=True)
+            for one, limit in zip(summary.thresholds, limits_of(summary), strict=True)
         ],
-        "steps": [told_of(one, step_name(one, several=several)) for one in summary.steps],
-        "tags": [told_of(one, tag_name(one)) for one in summary.by_tag],
+        "steps": [_row(one, step_name(one, several=several)) for one in summary.steps],
+        "tags": [_row(one, tag_name(one)) for one in summary.by_tag],
         "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
     }
 
 
+def _row(one: StepSummary | TagSummary, name: str) -> dict[str, Any]:
+    """The numbers of a step or a tag; below them, the times of some of its requests."""
+    from ..report.page import other_times  # noqa: PLC0415 - an extra that most servers do without
+    from ..report.text import latency_text  # noqa: PLC0415 - the same
+    from ..report.words import rate_text, share_text  # noqa: PLC0415 - the same
+
+    return {
+        "name": name,
+        "requests": one.requests,
+        "failed": share_text(one.failed, one.requests),
+        "rate": rate_text(one.rate),
+        "times": [
+            {"name": which, **{field: latency_text(latency, field) for field in ("p50", "p95", "p99", "max")}}
+            for which, latency in [("", one.service), *other_times(one)]
+        ],
+    }
+
+
 def _part(value: float | None, limit: float) -> float | None:
-    """How far a value is from nothing to twice its limit."""
+    """The place of a value between zero and twice its limit, from 0 to 1."""
     return None if value is None or limit <= 0 else min(1.0, value / (2 * limit))
 
 

@@ -1,14 +1,14 @@
-"""What may be shown of the texts in the numbers of a load test.
+"""Masks the texts in the summary of a load test.
 
-A summary is the result of its job. Its numbers are shown; its texts (what errors and checks said, the values of tags)
-are masked like those of any job, and left out where no payloads are shown.
+A summary is the result of its job. Its numbers are shown. Its texts (messages of errors and checks, values of tags) are
+masked like those of any job, and left out if payloads are not shown.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 
 async def shown_summary(store: JobStore, job: Job, summary: Summary, masker: Masker) -> Summary:
-    """The same numbers, with the texts that may be shown."""
+    """The summary with its texts masked."""
     return SummaryTexts(masker, await text_mask_of(store, job, masker)).shown(summary)
 
 
 class SummaryTexts:
     """Masks the texts of one summary."""
 
-    def __init__(self, masker: Masker, veil: TextMask) -> None:
+    def __init__(self, masker: Masker, text_mask: TextMask) -> None:
         self._masker = masker
-        self._veil = veil
+        self._text_mask = text_mask
 
     def shown(self, summary: Summary) -> Summary:
+        """The summary with its texts masked."""
         replace = msgspec.structs.replace
         header = replace(
             summary.header,
@@ -67,20 +68,20 @@ class SummaryTexts:
         )
 
     def _text(self, text: str) -> str:
-        return self._veil.text(text) if self._masker.shows else MASK
+        return self._text_mask.text(text) if self._masker.shows else MASK
 
     def _doubt(self, reason: str) -> str:
-        """Why a result is not trustworthy: our own words and numbers, and what an on_start raised."""
+        """Why a result is not trustworthy: our own words and numbers, and the exception of an on_start."""
         if self._masker.shows:
-            return self._veil.text(reason)
+            return self._text_mask.text(reason)
         return _RAISED.sub(rf"\g<1>{MASK}\g<2>", reason)
 
     def _kind(self, kind: str) -> str:
         """The kind of an error, which is its type."""
-        return self._veil.text(kind) if self._masker.shows else kind
+        return self._text_mask.text(kind) if self._masker.shows else kind
 
     def _examples(self, examples: Mapping[str, str]) -> dict[str, str]:
-        return {self._kind(kind): self._text(said) for kind, said in examples.items()}
+        return {self._kind(kind): self._text(example) for kind, example in examples.items()}
 
     def _counted(self, errors: Mapping[str, int]) -> dict[str, int]:
         return _summed((self._kind(kind), n) for kind, n in errors.items())
@@ -92,22 +93,22 @@ class SummaryTexts:
         if not self._masker.shows:
             return dict.fromkeys(tags, MASK)
         masked: dict[str, str] = self._masker.mask(dict(tags))
-        return {name: self._veil.text(value) for name, value in masked.items()}
+        return {name: self._text_mask.text(value) for name, value in masked.items()}
 
-    def _workflow(self, said: dict[str, Any]) -> dict[str, Any]:
-        """What a header says of a workflow and its steps, which have tags."""
-        found: dict[str, Any] = self._masker.mask(said)
-        for one in (found, *(step for step in found.get("steps", ()) if isinstance(step, dict))):
+    def _workflow(self, workflow: dict[str, Any]) -> dict[str, Any]:
+        """A workflow in the header, and its steps, which have tags."""
+        masked: dict[str, Any] = self._masker.mask(workflow)
+        for one in (masked, *(step for step in masked.get("steps", ()) if isinstance(step, dict))):
             if isinstance(one.get("tags"), dict):
                 one["tags"] = self._tags(one["tags"])
-        return found
+        return masked
 
 
-def _summed(pairs: Any) -> dict[str, int]:
-    found: Counter[str] = Counter()
+def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    sums: Counter[str] = Counter()
     for text, n in pairs:
-        found[text] += n
-    return dict(found)
+        sums[text] += n
+    return dict(sums)
 
 
 __all__ = ["SummaryTexts", "shown_summary"]

@@ -20,7 +20,7 @@ from mainstay.load.report.junit import junit_xml
 from mainstay.load.report.tables import points_csv, steps_csv
 from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
 from mainstay.load.stats.tally import from_json
-from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
+from tests.load.report.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
 @pytest.mark.parametrize("kind", ["html", "json", "csv", "junit"])
@@ -37,7 +37,7 @@ async def test_an_output_writes_its_file_when_the_run_is_over(kind: str, tmp_pat
 
 
 async def test_a_folder_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"html: the folder '.*nowhere' is not there; make it"):
+    with pytest.raises(InvalidInput, match=r"html: the folder '.*nowhere' does not exist; create it"):
         await output_for("html", tmp_path / "nowhere" / "run.html").start(a_header())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainstay.load.report.axes import Axis, axis_over
+from mainstay.load.report.axes import ChartAxis, axis_over
 from mainstay.load.report.charts import axis_text, bins_of, percentile_line, spread_axis
 
 times = st.floats(min_value=1e-7, max_value=1e5)
@@ -29,7 +29,7 @@ def test_an_axis_has_room_for_all_values_and_few_short_names(values: list[float]
 @settings(max_examples=40)
 @given(st.floats(min_value=0.1, max_value=1e7))
 def test_a_time_axis_has_few_ticks_from_its_start(length: float) -> None:
-    ticks = Axis(0.0, length).times()
+    ticks = ChartAxis(0.0, length).times()
 
     assert 2 <= len(ticks) <= 7
     assert ticks[0] == 0

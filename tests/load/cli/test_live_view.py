@@ -23,45 +23,45 @@ from rich.cells import cell_len
 
 from mainstay.load.cli.frame import frame
 from mainstay.load.cli.live import Display, LiveView
-from mainstay.load.cli.live_state import Picture, Watched
+from mainstay.load.cli.live_state import LiveState
 from mainstay.load.cli.plot import Slice, plot
 from mainstay.load.stats.histogram import Histogram, percentiles_of
 from mainstay.load.stats.model import Header, Moment, Trust, Window
-from tests.cli.loading import STARTED_MS, header, moments
+from tests.load.cli.moments import STARTED_MS, header, moments
 
 SIZES = [(20, 6), (40, 12), (60, 15), (80, 24), (116, 30), (130, 20), (200, 60)]
 REASON = "process 1 used 97 % of its core for 12 s: add --processes or machines"
 
 
-def seen(*steps: str, seconds: float = 12, duration_s: float | None = 60.0, **how: object) -> Picture:
+def seen(*steps: str, seconds: float = 12, duration_s: float | None = 60.0, **how: object) -> LiveState:
     of = header(*(steps or ("login", "browse", "buy")), duration_s=duration_s)
-    watched = Watched(of)
+    state = LiveState(of)
     for moment in moments(of, seconds=seconds, **how):  # type: ignore[arg-type]
-        watched.add(moment)
-    return watched.picture()
+        state.add(moment)
+    return state
 
 
-def drawn(picture: Picture, width: int = 100, height: int = 40) -> str:
-    return "\n".join(line.plain for line in frame(picture, width, height))
+def drawn(state: LiveState, width: int = 100, height: int = 40) -> str:
+    return "\n".join(line.plain for line in frame(state, width, height))
 
 
 @pytest.fixture(scope="module")
-def troubled() -> Picture:
+def troubled() -> LiveState:
     return seen(failing=0.05, distrust=(REASON,))
 
 
 @pytest.fixture(scope="module")
-def crowded() -> Picture:
+def crowded() -> LiveState:
     return seen(*(f"a_step_with_a_long_name_{n}" for n in range(40)), seconds=1, a_second=20, failing=0.5)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("which", ["troubled", "crowded", "nothing"])
 def test_it_fits_a_terminal_of_any_size(which: str, size: tuple[int, int], request: pytest.FixtureRequest) -> None:
-    picture = Watched(header()).picture() if which == "nothing" else request.getfixturevalue(which)
+    state = LiveState(header()) if which == "nothing" else request.getfixturevalue(which)
     width, height = size
 
-    lines = frame(picture, width, height)
+    lines = frame(state, width, height)
 
     assert len(lines) <= height
     assert max(cell_len(line.plain) for line in lines) <= width
@@ -70,14 +70,14 @@ def test_it_fits_a_terminal_of_any_size(which: str, size: tuple[int, int], reque
 
 @pytest.mark.parametrize("height", range(1, 13))
 @pytest.mark.parametrize("width", [20, 30, 40, 130])
-def test_that_it_is_not_trustworthy_is_the_last_thing_to_go(troubled: Picture, width: int, height: int) -> None:
+def test_that_it_is_not_trustworthy_is_the_last_thing_to_go(troubled: LiveState, width: int, height: int) -> None:
     lines = frame(troubled, width, height)
 
     assert len(lines) <= height
     assert any(line.plain.startswith("NOT TRUSTWORTHY") for line in lines)
 
 
-def test_a_small_terminal_has_what_matters_most(troubled: Picture) -> None:
+def test_a_small_terminal_has_what_matters_most(troubled: LiveState) -> None:
     text = drawn(troubled, 40, 12)
 
     assert all(
@@ -87,7 +87,7 @@ def test_a_small_terminal_has_what_matters_most(troubled: Picture) -> None:
     assert "┤" not in text
 
 
-def test_a_large_one_has_all_of_it(troubled: Picture) -> None:
+def test_a_large_one_has_all_of_it(troubled: LiveState) -> None:
     text = drawn(troubled, 160, 40)
 
     assert REASON in text
@@ -101,9 +101,9 @@ def test_a_large_one_has_all_of_it(troubled: Picture) -> None:
 def test_counts_are_those_of_the_run_and_percentiles_those_of_the_added_up_histograms() -> None:
     of = header("login", "browse")
     told = list(moments(of, seconds=5, failing=0.1))
-    watched, whole, latest = Watched(of), Histogram(), Histogram()
+    state, whole, latest = LiveState(of), Histogram(), Histogram()
     for number, moment in enumerate(told):
-        watched.add(moment)
+        state.add(moment)
         for stats in moment.window.steps:
             for sketch in (stats.ok, stats.failed):
                 if sketch is not None:
@@ -111,30 +111,29 @@ def test_counts_are_those_of_the_run_and_percentiles_those_of_the_added_up_histo
                     if number >= len(told) - 20:
                         latest.merge(sketch)
 
-    picture = watched.picture()
-
     failed = sum(stats.failed.count for each in told for stats in each.window.steps if stats.failed)
-    assert (picture.requests, picture.failed) == (5000, failed)
-    assert (picture.rate, picture.mean) == (pytest.approx(1000), pytest.approx(1000))
-    for told_of, values in ((picture.total, whole), (picture.now, latest)):
-        assert told_of is not None
-        assert [told_of.count, told_of.p50, told_of.p99, told_of.max] == [
+    assert (state.calls.requests, state.calls.failed) == (5000, failed)
+    assert (state.rate, state.mean_rate) == (pytest.approx(1000), pytest.approx(1000))
+    for shown, values in ((state.calls.values.latency(), whole), (state.latency_now(), latest)):
+        assert shown is not None
+        assert [shown.count, shown.p50, shown.p99, shown.max] == [
             values.count,
             *percentiles_of(values.sketch(), (0.5, 0.99, 1.0)),
         ]
-    assert picture.errors == [("http 503", failed, "503 Service Unavailable")]
-    assert [(row.name, row.requests, row.rate) for row in picture.steps] == [
+    assert state.errors() == [("http 503", failed, "503 Service Unavailable")]
+    assert [(row.name, row.requests, row.rate) for row in state.steps()] == [
         ("login", 2500, pytest.approx(500)),
         ("browse", 2500, pytest.approx(500)),
     ]
 
 
 def test_an_open_model_is_shown_by_the_time_since_the_intended_start() -> None:
-    picture = seen("browse", seconds=2, intended=True)
+    state = seen("browse", seconds=2, intended=True)
 
-    assert picture.now is not None
-    assert picture.now.p50 > 0.3  # the service took 20 ms
-    assert "response  p50" in drawn(picture)
+    now = state.latency_now()
+    assert now is not None
+    assert now.p50 > 0.3  # the service took 20 ms
+    assert "response  p50" in drawn(state)
 
 
 def test_a_run_without_an_end_says_how_far_it_is() -> None:
@@ -145,13 +144,13 @@ def test_a_run_without_an_end_says_how_far_it_is() -> None:
 
 def test_nothing_that_a_target_or_a_test_said_moves_the_cursor() -> None:
     of = header("bro\x1b[2Jwse", name="shop\r\nevil")
-    watched = Watched(of)
+    state = LiveState(of)
     for moment in moments(of, seconds=1, failing=0.5):
         moment.window.examples["http 503"] = "\x1b]0;title\x07"
         moment.trust = Trust(ok=False, reasons=["\x1b[31mred"])
-        watched.add(moment)
+        state.add(moment)
 
-    text = drawn(watched.picture(), 160, 40)
+    text = drawn(state, 160, 40)
 
     assert not any(character in text for character in "\x1b\r\x07")
 
@@ -159,17 +158,17 @@ def test_nothing_that_a_target_or_a_test_said_moves_the_cursor() -> None:
 def test_a_long_run_keeps_few_slices_and_loses_nothing() -> None:
     of = header("browse", duration_s=None)
     one = next(iter(moments(of, seconds=0.1, a_second=100)))
-    watched = Watched(of)
+    state = LiveState(of)
     for number in range(2000):
         window = Window(bucket=STARTED_MS // 100 + 10 * number, width=10, steps=one.window.steps)
-        watched.add(Moment(window=window, elapsed_s=number + 1.0, phase="running", trust=Trust()))
+        state.add(Moment(window=window, elapsed_s=number + 1.0, phase="running", trust=Trust()))
 
-    slices = watched.picture().slices
+    slices = state.slices()
 
     assert 300 <= len(slices) <= 600
     assert (slices[0].at_s, slices[-1].at_s + slices[-1].width_s) == (0.0, 2000.0)
     assert all(before.at_s + before.width_s == after.at_s for before, after in itertools.pairwise(slices))
-    assert sum(stretch.values.count for stretch in watched._stretches) == 2000 * 10
+    assert sum(stretch.values.count for stretch in state._stretches) == 2000 * 10
 
 
 def test_slow_is_drawn_above_fast_on_a_scale_of_round_numbers() -> None:
@@ -250,7 +249,7 @@ VIEW = """
 import asyncio, sys
 from rich.console import Console
 from mainstay.load.cli.live import LiveView
-from tests.cli.loading import header, moments
+from tests.load.cli.moments import header, moments
 
 async def main():
     of = header("login", "browse", "buy")
@@ -277,7 +276,7 @@ class Screen:
         self._main, far = pty.openpty()
         self.resize(*size)
         env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-        env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2])}
+        env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[3])}
         self.process = subprocess.Popen(
             [sys.executable, "-c", VIEW, *words], stdin=far, stdout=far, stderr=far, env=env
         )
@@ -354,9 +353,9 @@ def test_the_terminal_is_given_back_before_a_traceback_is_shown(screens: list[Sc
 def test_a_header_of_several_workflows_names_both_parts_of_a_step() -> None:
     of = header("browse")
     of.workflows.append({"name": "Other", "model": "1 user", "steps": []})
-    watched = Watched(of)
+    state = LiveState(of)
     for moment in moments(of, seconds=0.2):
-        watched.add(moment)
+        state.add(moment)
 
-    assert [row.name for row in watched.picture().steps] == ["Shop.browse"]
-    assert isinstance(watched.header, Header)
+    assert [row.name for row in state.steps()] == ["Shop.browse"]
+    assert isinstance(state.header, Header)

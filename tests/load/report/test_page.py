@@ -15,7 +15,7 @@ from mainstay.load.report.compare_page import comparison_html
 from mainstay.load.report.limits import limits_of, marks_for
 from mainstay.load.report.page import load_html
 from mainstay.load.stats.model import Summary, ThresholdOutcome, Trust
-from tests.report.load.runs import (
+from tests.load.report.runs import (
     a_header,
     a_step,
     a_summary,
@@ -208,7 +208,7 @@ def test_an_open_model_is_drawn_by_its_response_time_first() -> None:
         "Response time over time",
         "Service time over time",
         "Requests a second",
-        "Users at work",
+        "Active users",
         "Failed requests over time",
         "Distribution of the response time",
         "Distribution of the service time",

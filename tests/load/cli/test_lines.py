@@ -9,7 +9,7 @@ from rich.console import Console
 
 from mainstay.load.cli.lines import Lines
 from mainstay.load.stats.model import Header, Summary, ThresholdOutcome
-from tests.cli.loading import header, moments
+from tests.load.cli.moments import header, moments
 
 
 async def told(of: Header, *, seconds: float, **how: object) -> list[str]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from mainstay.load.report.page import load_html
 from mainstay.load.report.text import show_summary
 from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome, Trust
-from tests.report.load.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
+from tests.load.report.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
 def shown(summary: Summary, width: int = 120) -> str:
@@ -101,11 +101,11 @@ def test_where_many_failed_the_times_of_the_successful_ones_are_shown_as_well() 
     alone = [row for row in rows if row[:1] == ["ok"] and row[1:2] != ["time"]]
     assert [row[1:3] for row in alone] == [["50", "ms"], ["–", "–"], ["50", "ms"]]
     assert "ok time   p50 50 ms, p95 50 ms, p99 50 ms, max 50 ms" in text
-    assert "of the successful requests alone" in text
+    assert "successful requests only" in text
     assert page.count("&nbsp;&nbsp;ok</span>") == 3
     assert "<dt>Successful p95</dt><dd>50 ms<small>" in page
     for one in (shown(a_summary(steps=[few])), load_html(a_summary(steps=[few]))):
-        assert "of the successful requests alone" not in one
+        assert "successful requests only" not in one
 
 
 def test_an_open_model_shows_both_times_and_says_which_is_which() -> None:
@@ -114,7 +114,7 @@ def test_an_open_model_shows_both_times_and_says_which_is_which() -> None:
     assert "  response" in text
     assert "from the moment a request was due" in text
     assert "4,040 due, 40 dropped" in text
-    assert "aborted   2 calls under way, not waited for" in text
+    assert "aborted   2 calls in progress at the end" in text
     assert "from the moment a request was due" not in shown(a_summary())
 
 
@@ -122,7 +122,7 @@ def test_what_went_wrong_is_told_with_an_example_each() -> None:
     text = shown(a_summary())
 
     assert "66  status 500" in text
-    assert "for instance: POST http://127.0.0.1:8080/login answered 500" in text
+    assert "for example: POST http://127.0.0.1:8080/login answered 500" in text
     assert "3 × empty" in text
 
 
@@ -135,8 +135,8 @@ def test_each_step_that_had_an_error_has_an_example_of_its_own() -> None:
 
     lines = [line.strip() for line in shown(summary).splitlines()]
 
-    assert "in talk (3), for instance: ws://b closed it" in lines
-    assert "in ask (2), for instance: ws://a closed it" in lines
+    assert "in talk (3), for example: ws://b closed it" in lines
+    assert "in ask (2), for example: ws://a closed it" in lines
     assert "ws://b closed it" in load_html(summary)
 
 
@@ -192,7 +192,7 @@ def test_a_step_that_never_came_to_a_request_has_no_times() -> None:
 
 
 def test_a_run_that_failed_already_is_not_advised_how_to_fail() -> None:
-    advised = "no threshold looks at it"
+    advised = "no threshold limits that"
 
     assert advised in shown(a_summary(thresholds=[], header=a_header(thresholds=[])))
     assert advised not in shown(a_summary(thresholds=[], header=a_header(thresholds=[]), ended="failed: Shop"))
@@ -201,9 +201,9 @@ def test_a_run_that_failed_already_is_not_advised_how_to_fail() -> None:
 def test_arrivals_are_told_with_why_they_were_dropped() -> None:
     for dropped, unbegun, told in (
         (0, 0, "100 due, none dropped"),
-        (50, 0, "100 due, 50 dropped: too many were under way"),
+        (50, 0, "100 due, 50 dropped: too many were in flight"),
         (50, 50, "100 due, 50 dropped: no user could begin"),
-        (50, 40, "100 due, 40 dropped: no user could begin, 10 dropped: too many were under way"),
+        (50, 40, "100 due, 40 dropped: no user could begin, 10 dropped: too many were in flight"),
     ):
         assert told in shown(an_open_summary(arrivals=100, dropped=dropped, unbegun=unbegun))
 
@@ -250,8 +250,8 @@ def test_calls_that_were_sent_again_and_unexpected_messages_are_told() -> None:
     summary = a_summary(resent_calls=7, unexpected=1)
 
     for text in (shown(summary), load_html(summary)):
-        assert "7 calls, which the server had closed or refused without an answer" in text
-        assert "1 message when no call waited for one, discarded" in text
+        assert "7 calls that the server had closed or refused without a response" in text
+        assert "1 message that no call was waiting for, discarded" in text
     assert "sent again" not in shown(a_summary())
     assert "unexpected" not in shown(a_summary())
 
@@ -268,7 +268,7 @@ def test_numbers_by_tag_are_shown_if_steps_have_tags(width: int) -> None:
     assert first[-6:] == ["100", "ms"] * 3
     assert max(cell_len(line) for line in lines if "mainstay load" not in line) <= width
     assert "<h2>Tags</h2>" in page
-    assert "<code>{a:&#x27;&lt;i&gt;&#x27;}</code>" in page
+    assert "<code>{a:&#39;&lt;i&gt;&#39;}</code>" in page
     assert "login, browse" in page
     assert "by tag" not in shown(a_summary(), width)
     assert "<h2>Tags</h2>" not in load_html(a_summary())

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mainstay.load.report.changes import Change, percentile_range
+from mainstay.load.report.changes import MetricChange, percentile_range
 from mainstay.load.report.compare import Comparison, Run, compare
 from mainstay.load.report.compare_page import comparison_html
 from mainstay.load.report.compare_text import conclusion, show_comparison
 from mainstay.load.stats.model import Summary
-from tests.report.load.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary, binned, latency
+from tests.load.report.runs import a_header, a_step, a_summary, an_empty_summary, an_open_summary, binned, latency
 
 
 def a_run(values: list[float], *, failed: int = 0, elapsed: float = 60.0, **given: Any) -> Summary:
@@ -38,7 +38,7 @@ def ramp(start: float, *, count: int = 2000) -> list[float]:
     return [start * (1 + place / count) for place in range(count)]
 
 
-def of_all(found: Comparison) -> dict[str, Change]:
+def of_all(found: Comparison) -> dict[str, MetricChange]:
     return {one.metric: one for one in found.steps[0].changes}
 
 
@@ -188,10 +188,10 @@ def test_runs_that_were_loaded_otherwise_or_cannot_be_trusted_are_not_comparable
     assert not found.comparable
     assert found.reasons == [
         "A is not trustworthy: process 1 used 97 % of its core for 12 s: add --processes or machines",
-        "B did not run to its end: cancelled by ops",
+        "B did not finish: cancelled by ops",
         "Shop ran under different load: 2,000/s in A, 50 users in B",
         "only A has the workflow Checkout",
-        "A took 1m, and B 10s",
+        "A took 1m and B 10s",
     ]
 
 
@@ -205,7 +205,7 @@ def test_numbers_of_runs_that_are_not_comparable_are_shown_and_not_judged() -> N
     assert (found.comparable, found.better, found.worse, found.exit_code) == (False, 0, 0, 97)
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
-    assert shown.startswith("Cannot tell: the runs are not comparable\n  A took 1m, and B 1m40s")
+    assert shown.startswith("Cannot tell: the runs are not comparable\n  A took 1m and B 1m40s")
     assert "? cannot tell, runs not comparable" in shown
     page = comparison_html(found, before, longer)
     assert "! Cannot tell: the runs are not comparable" in page

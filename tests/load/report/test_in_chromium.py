@@ -96,7 +96,7 @@ def test_a_report_is_whole_on_every_screen(browser: Browser, reports: dict[str, 
     page.goto(reports[kind].as_uri())
 
     charts = page.evaluate(CHARTS)
-    wanted = {"Service time over time", "Requests a second", "Users at work", "Distribution of the service time"}
+    wanted = {"Service time over time", "Requests a second", "Active users", "Distribution of the service time"}
     if kind == "open":
         wanted |= {"Response time over time", "Distribution of the response time"}
         assert charts[0]["title"] == "Response time over time"

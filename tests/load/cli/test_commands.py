@@ -311,7 +311,7 @@ def test_one_call_of_every_protocol(shell: Shell, target: TargetServer) -> None:
         (("htp://127.0.0.1/",), "htp"),
         (("http://127.0.0.1:1/", "--timeout", "3x"), "timeout: is not a duration"),
         (("http://127.0.0.1:1/", "-H", "nonsense"), "header: 'nonsense' is not a header"),
-        (("udp://127.0.0.1:1",), "data: a datagram has to have something in it"),
+        (("udp://127.0.0.1:1",), "data: a datagram needs content"),
         (("tcp://127.0.0.1:1", "--http2"), "is not for HTTP"),
         (("http://127.0.0.1:1/", "-d", "@no-such-file"), "no-such-file cannot be read"),
     ],

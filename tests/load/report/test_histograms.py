@@ -20,7 +20,7 @@ from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, StepStats, Summary, Trust, Window
 from mainstay.load.stats.tally import RunTally
 from mainstay.load.stream import StreamOutput
-from tests.report.load.runs import a_header, a_summary, drawn
+from tests.load.report.runs import a_header, a_summary, drawn
 
 HEADER = a_header(thresholds=[], tags={"team": "north"})
 PERCENTS = (1, 50, 90, 99, 99.9, 100)

@@ -16,7 +16,7 @@ from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, Sketch, StepStats, Summary, Trust, Window
 from mainstay.load.stats.tally import RunTally
 from mainstay.load.stream import StreamOutput
-from tests.report.load.runs import a_header, a_summary, drawn
+from tests.load.report.runs import a_header, a_summary, drawn
 
 HEADER = a_header(thresholds=["p95 of browse < 200ms"])
 

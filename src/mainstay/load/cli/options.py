@@ -1,0 +1,134 @@
+"""Options that several load commands have, and those of one command that belong together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from ...cli.options import Options, panel
+
+_request = panel("Request")
+_load = panel("Load")
+_connection = panel("Connection")
+_report = panel("Reports")
+
+
+class AmountOptions(Options, frozen=True, kw_only=True):
+    """How much load a run makes. The fields are those of `LoadOptions`."""
+
+    vus: Annotated[int | None, _load("--vus", "-u", min=1, help="Number of virtual users (closed model).")] = None
+    duration: Annotated[str | None, _load("--duration", "-d", metavar="TIME", help="Length of the test.")] = None
+    rate: Annotated[
+        str | None, _load("--rate", "-r", metavar="2000/s", help="Iterations started a second (open model).")
+    ] = None
+    stages: Annotated[
+        str | None,
+        _load("--stages", metavar="30s:100,...", help="Ramp users or rate: time:target, separated by commas."),
+    ] = None
+    iterations: Annotated[
+        int | None, _load("--iterations", "-n", min=1, help="Stop after this many iterations in all.")
+    ] = None
+    arrivals: Annotated[
+        str | None,
+        _load("--arrivals", metavar="constant|poisson", help="With a rate: start iterations evenly, or at random."),
+    ] = None
+    max_in_flight: Annotated[
+        int | None, _load("--max-in-flight", min=1, help="With a rate: iterations in flight, at most.")
+    ] = None
+    catch_up: Annotated[
+        bool | None,
+        _load(
+            "--catch-up/--no-catch-up", help="With a rate: iterations that cannot start in time wait, or are dropped."
+        ),
+    ] = None
+    think: Annotated[str | None, _load("--think", metavar="1s-3s", help="Pause after each iteration.")] = None
+    pacing: Annotated[
+        str | None,
+        _load("--pacing", metavar="TIME", help="Time from the start of one iteration to the start of the next."),
+    ] = None
+    processes: Annotated[
+        int | None,
+        _load("--processes", "-p", min=1, help="Number of generator processes.", show_default="one per core"),
+    ] = None
+    drain: Annotated[
+        str | None, _load("--drain", metavar="TIME", help="Time that iterations in flight have to finish at the end.")
+    ] = None
+    seed: Annotated[int, _load("--seed", help="Seed for every random choice.")] = 0
+
+
+class ConnectionOptions(Options, frozen=True, kw_only=True):
+    """How clients connect to a server."""
+
+    insecure: Annotated[bool, _connection("--insecure", "-k", help="Do not verify the server's certificate.")] = False
+    ca: Annotated[
+        str | None, _connection("--ca", metavar="FILE", help="CA certificates to trust (PEM), instead of the system's.")
+    ] = None
+    cert: Annotated[str | None, _connection("--cert", metavar="FILE", help="Client certificate (PEM).")] = None
+    key: Annotated[str | None, _connection("--key", metavar="FILE", help="Private key of the client certificate.")] = (
+        None
+    )
+    proxy: Annotated[
+        str | None, _connection("--proxy", metavar="URL", help="Proxy to connect through: http://host:port.")
+    ] = None
+
+
+class ComparisonPaths(Options, frozen=True, kw_only=True):
+    """The files that a comparison is written to."""
+
+    html: Annotated[str | None, _report("--html", metavar="PATH", help="Write an HTML page; - for stdout.")] = None
+    json: Annotated[str | None, _report("--json", metavar="PATH", help="Write JSON; - for stdout.")] = None
+
+    def given(self) -> dict[str, str]:
+        """The paths by kind of report."""
+        paths: dict[str, Any] = msgspec.structs.asdict(self)
+        return {kind: path for kind, path in paths.items() if path is not None}
+
+
+class ReportPaths(ComparisonPaths, frozen=True, kw_only=True):
+    """The files that reports of a run are written to."""
+
+    csv: Annotated[
+        str | None,
+        _report("--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."),
+    ] = None
+    junit: Annotated[
+        str | None, _report("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
+    ] = None
+    hdr: Annotated[str | None, _report("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")] = (
+        None
+    )
+    otlp: Annotated[str | None, _report("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")] = None
+
+
+class RunPaths(ReportPaths, frozen=True, kw_only=True):
+    """The files that a run writes."""
+
+    ndjson: Annotated[
+        str | None,
+        _report("--ndjson", metavar="PATH", help="Record the stream of windows; .zst compresses, - for stdout."),
+    ] = None
+
+
+class PingOptions(Options, frozen=True, kw_only=True):
+    """The request of a ping."""
+
+    method: Annotated[
+        str | None, _request("--method", "-X", help="HTTP method.", show_default="GET; POST with --data")
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        _request("--header", "-H", metavar="NAME:VALUE", help="Header to send; may be repeated."),
+    ] = None
+    data: Annotated[
+        str | None,
+        _request("--data", "-d", metavar="TEXT", help="Data to send; @FILE reads a file, @- reads stdin."),
+    ] = None
+    http2: Annotated[bool, _connection("--http2", help="Use HTTP/2 only.")] = False
+    redirects: Annotated[int, _connection("--redirects", min=0, help="Redirects to follow, at most.")] = 10
+    timeout: Annotated[str, _connection("--timeout", "-t", metavar="TIME", help="Time limit of the whole call.")] = (
+        "30s"
+    )
+
+
+__all__ = ["AmountOptions", "ComparisonPaths", "ConnectionOptions", "PingOptions", "ReportPaths", "RunPaths"]

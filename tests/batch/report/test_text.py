@@ -13,7 +13,7 @@ from mainstay.batch import Lacking, grid
 from mainstay.batch.cli.report_view import show_report
 from mainstay.batch.report.model import BatchReport, Found, Outcome, Trouble
 from mainstay.cli.target import Where
-from tests.report.reports import JOB, a_report, outcomes
+from tests.batch.report.reports import JOB, a_report, outcomes
 
 
 def shown(report: BatchReport, width: int = 80, **where: Any) -> list[str]:

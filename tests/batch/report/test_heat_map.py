@@ -7,7 +7,7 @@ import random
 from mainstay.batch import grid
 from mainstay.batch.report.heat_map import Cell, HeatMap, heat_map, params_text
 from mainstay.batch.report.model import Outcome
-from tests.report.reports import outcomes
+from tests.batch.report.reports import outcomes
 
 
 def shares(found: HeatMap, facet: int = 0) -> list[list[float | None]]:

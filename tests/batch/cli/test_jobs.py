@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.studying import EXPECTED, GRID, STUDY, Lab
+from tests.batch.cli.lab import EXPECTED, GRID, STUDY, Lab
 
 pytestmark = pytest.mark.slow
 

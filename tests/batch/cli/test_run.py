@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.studying import EXPECTED, GRID, Lab
+from tests.batch.cli.lab import EXPECTED, GRID, Lab
 from tests.cli.terminal import Terminal
 from tests.stores.sqlite.process import until
 from tests.worker.crews import alive

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from mainstay.batch import Lacking, Tallied, grid
 from mainstay.batch.report.html import batch_html
 from mainstay.batch.report.model import Found, Looked, Outcome, Trouble, advice_for
-from tests.report.reports import JOB, a_report, outcomes
+from tests.batch.report.reports import JOB, a_report, outcomes
 
 _VOID = {"meta", "br"}
 

@@ -149,13 +149,13 @@ async def test_a_batch_whose_manifest_is_gone_is_failed_and_says_so(app: App, bo
 async def test_a_driver_that_cannot_go_on_gives_up_in_the_end_and_takes_its_batch_along(
     app: App, box: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Something that nobody foresaw, each time: a batch never stands still for ever without a word."""
+    """An unforeseen error in every run: a batch never stops without a word."""
     ran = declared(app)
 
-    async def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("nobody foresaw this")
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("an unforeseen error")
 
-    monkeypatch.setattr(driver.Drive, "_plan", broken)
+    monkeypatch.setattr(driver, "wanted_in", broken)
     run = await app.submit_batch(app.batches["study"], params=grid(n=[1]))
     await box.drain()
 

@@ -33,6 +33,7 @@ from ..worker.context import LetGo
 from . import validation
 from .locations import Places
 from .outside_job import Errand, Outsides, kept
+from .runners import LOCAL
 from .spec import DRIVER, KIND, Spec, State, UnitCall, call_of, row_name, spec_of, tallied
 from .unit_plan import Wanted, request_of, wanted_in
 from .validation_result import Validation
@@ -55,8 +56,34 @@ _FAILED = ("failed", "timed_out")
 _RETRIES = RetryPolicy(retries=8, base_s=1.0, cap_s=60.0, crash_budget=10)
 
 
-def driver_request(job: Job, spec: Spec) -> JobRequest:
-    """The driver of a batch that is claimed. Before all units in its queue: see `Driving.put_off`."""
+async def plan_at_start(
+    job: Job, spec: Spec, places: Places, sealer: Sealer, now_ms: int
+) -> tuple[State | None, list[JobRequest]]:
+    """Plan a small batch in the run that starts it. Its units are created by the write that hands the batch over, which
+    saves a run of the driver. None: the driver has to plan. It can wait for storage, it withdraws the units of earlier
+    rounds, and it starts outside jobs."""
+    if job.token > 1 or spec.units > _CHUNK or spec.runner != LOCAL:
+        return None, []
+    units = []
+    try:
+        store = await places.get(spec.outputs)
+        manifest = await places.manifest(spec.outputs, job.id)
+        fresh = spec.resumed_from is not None
+        async for wanted in wanted_in(store, manifest, spec, 0, force=spec.force, fresh=fresh):
+            if wanted.unreadable is not None:
+                return None, []
+            if wanted.run:
+                units.append(request_of(spec, job.id, 0, wanted, sealer))
+    except Exception as error:  # noqa: BLE001 - the driver has retries and reports it; a failure here would end the batch
+        log.info("not planned at start job_id=%s: %s", job.id, error)
+        return None, []
+    state = State(began_ms=now_ms, planned=True, force=spec.force, made=len(units), there=spec.units - len(units))
+    return state, units
+
+
+def driver_request(job: Job, spec: Spec, state: State | None, sealer: Sealer) -> JobRequest:
+    """The driver of a claimed batch, before all units in its queue (see `Drivers.put_off`). `state` is a plan made at
+    the start: if it has units, the driver waits for them first."""
     options = msgspec.structs.replace(
         spec.plan.options, retry=_RETRIES, run_timeout_s=None, stall_timeout_s=None, tags=(), metadata={}
     )
@@ -67,8 +94,11 @@ def driver_request(job: Job, spec: Spec) -> JobRequest:
         priority=min(100, max(0, job.priority, spec.plan.priority) + 1),
         parent=job.id,
         unit=f"{DRIVER} {job.token}",
+        delay_ms=round(_SHORTEST_S * 1000) if state is not None and state.made else 0,
+        ranked_at_submit=True,
     )
-    return JobRequest(row_name(spec.study, DRIVER), None, plan, id=driver_id(job))
+    payload = None if state is None else msgspec.Raw(sealer.seal(msgspec.msgpack.encode(state)))
+    return JobRequest(row_name(spec.study, DRIVER), payload, plan, id=driver_id(job))
 
 
 def _n_open(counts: Mapping[str, int]) -> int:

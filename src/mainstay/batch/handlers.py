@@ -7,18 +7,16 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
-import msgspec
-
 from ..control import Decide
 from ..errors import SchemaTooNew, StaleClaim, StoreError
 from ..task.current_client import begin
 from ..worker import Mode, Work, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
-from .driver import Drive, driver_request
+from .driver import Drive, driver_request, plan_at_start
 from .locations import Places
 from .outside_job import Outsides
-from .spec import DRIVER, UNIT, State, row_name, spec_of
+from .spec import DRIVER, UNIT, State, row_name, spec_of, state_of
 from .study import Batch
 from .unit_handler import UnitWork
 
@@ -31,7 +29,7 @@ _UPGRADE = "1m"
 def works_of(study: Batch, places: Places, outsides: Outsides) -> dict[str, Work]:
     """By the names that the rows of a batch have."""
     works: dict[str, Work] = {
-        study.name: _StartWork(study),
+        study.name: _StartWork(study, places),
         row_name(study.name, DRIVER): _DriverWork(study, places, outsides),
         row_name(study.name, UNIT): UnitWork(study, places),
     }
@@ -58,7 +56,11 @@ class _LoopWork:
 
 
 class _StartWork(_LoopWork):
-    """A batch was claimed: it is handed over to its driver."""
+    """Starts a batch: plans it, if it is small, and hands it over to its driver."""
+
+    def __init__(self, study: Batch, places: Places) -> None:
+        super().__init__(study)
+        self._places = places
 
     async def call(self, _: bytes) -> None:
         client = self._study.client
@@ -69,8 +71,10 @@ class _StartWork(_LoopWork):
         except SchemaTooNew as error:
             _wait_for_upgrade(error)
         control = await _answered(client.open)
-        driver = driver_request(job, spec)
-        await _answered(lambda: control.drivers.hand_over(job, driver, reason="left to its units"))
+        state, units = await plan_at_start(job, spec, self._places, client.sealer, control.store.clock.now_ms())
+        driver = driver_request(job, spec, state, client.sealer)
+        reason = "left to its units" + (f"; {len(units)} of {spec.units} are to run" if state else "")
+        await _answered(lambda: control.drivers.hand_over(job, driver, units, reason=reason))
         raise LetGo
 
 
@@ -85,8 +89,7 @@ class _DriverWork(_LoopWork):
     async def call(self, _: bytes) -> None:
         client, here = self._study.client, context()
         begin(client)
-        found = here.checkpoint
-        state = State() if found is None else msgspec.convert(found, State)
+        state = state_of(here.job, client.sealer) or State()
         control = await _answered(client.open)
         await _answered(Drive(control, self._places, self._outsides, client.sealer, here, state).run)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ..control import Control, JobRequest, Plan, Submitted, decoded
+from ..control import Control, JobRequest, Plan, Submitted
 from ..control.drivers import driver_id
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
@@ -22,7 +22,7 @@ from ..task.codec import Sealer
 from . import validation as validating
 from .locations import Places
 from .outside_job import kept
-from .spec import KIND, UNREACHED, Begun, Spec, State, Tallied, spec_of, tallied
+from .spec import KIND, UNREACHED, Begun, Spec, Tallied, spec_of, state_of, tallied
 from .study import Batch
 from .unit_plan import wanted_in
 from .validation_result import Lacking, Validation
@@ -138,12 +138,12 @@ class Desk:
         validation = validating.validation_of(job, self._sealer)
         driver = await self._driver_row(job)
         counts = {} if driver is None else await self.control.jobs.unit_counts(job.id)
-        if driver is None or driver.checkpoint is None:
+        state = None if driver is None else state_of(driver, self._sealer)
+        if driver is None or state is None:
             return Status(job=job, spec=spec, validation=validation)
-        state = msgspec.convert(decoded(self._sealer.open(driver.checkpoint, field="checkpoint")), State)
         groups = [*state.past, tallied(state, counts)][: 1 + len(spec.aggregations)]
         names = [one.name for one in spec.aggregations]
-        waits = (driver.reason or "") if driver.status == "pending" else ""
+        waits = (driver.reason or "") if driver.status == "pending" and driver.token else ""
         trouble = waits if _CANNOT_LOOK in waits else await self._unreached(job)
         return Status(
             job=job,

@@ -19,6 +19,7 @@ KIND = "batch"
 DRIVER, UNIT = "driver", "unit"
 #: how a unit says that it has to wait for the storage of its outputs
 UNREACHED = "the outputs cannot be reached"
+_NO_PAYLOAD = msgspec.msgpack.encode(None)
 
 
 class Aggregated(msgspec.Struct, frozen=True):
@@ -164,6 +165,15 @@ class State(msgspec.Struct, kw_only=True):
     """why it was stopped early"""
     outside: Begun | None = None
     """the job that a runner outside was given"""
+
+
+def state_of(driver: Job, sealer: Sealer) -> State | None:
+    """The state of a driver: its checkpoint, or before the first one the state it was created with. None: neither."""
+    if driver.checkpoint is not None:
+        return msgspec.msgpack.decode(sealer.open(driver.checkpoint, field="checkpoint"), type=State)
+    if driver.payload != _NO_PAYLOAD:
+        return msgspec.msgpack.decode(sealer.open(driver.payload, field="payload"), type=State)
+    return None
 
 
 def tallied(state: State, counts: Mapping[str, int]) -> Tallied:

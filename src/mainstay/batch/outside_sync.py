@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from ..control.explain import is_alive
 from ..errors import MainstayError
 from ..lifecycle import JOB
 from ..model import Job
@@ -88,7 +87,7 @@ async def _sync(desk: Desk, runners: Runners, job: Job, actor: str) -> Synced | 
         await tell(desk.control, stands.job, text, actor=actor)
         await desk.control.drivers.nudge(stands.job)
     made = msgspec.structs.replace(made, state=seen.state, exit_code=seen.exit_code, told=text, new=new)
-    if not seen.over or await _has_workers(desk):
+    if not seen.over or await desk.has_workers():
         return made
     found = await desk.conclude(job.id, actor=actor)
     after = await desk.control.jobs.get(job.id)
@@ -97,10 +96,3 @@ async def _sync(desk: Desk, runners: Runners, job: Job, actor: str) -> Synced | 
     if JOB.states[after.status].settled:
         return msgspec.structs.replace(made, status=after.status)
     return msgspec.structs.replace(made, told=f"{text}; no worker is there to go on with the batch: start one")
-
-
-async def _has_workers(desk: Desk) -> bool:
-    """Whether a worker is alive that may run the driver of a batch."""
-    store = desk.control.store
-    lease_ms = store.clock.lease_ms()
-    return any(is_alive(session, lease_ms) for session in await store.sessions())

@@ -11,6 +11,7 @@ import msgspec
 
 from ..control import Control, JobRequest, Plan, Submitted
 from ..control.drivers import driver_id
+from ..control.explain import is_alive
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
@@ -222,6 +223,12 @@ class Desk:
             return await validating.history(await self.store(job_id), job_id)
         except StoreError:
             return []
+
+    async def has_workers(self) -> bool:
+        """Whether a worker is alive that may run the driver of a batch."""
+        store = self.control.store
+        lease_ms = store.clock.lease_ms()
+        return any(is_alive(session, lease_ms) for session in await store.sessions())
 
     # validate ---------------------------------------------------------------------------------------
 

@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 
 from mainstay.batch import Lacking, grid
-from mainstay.batch.cli.report_view import show_report
 from mainstay.batch.report.model import BatchReport, Found, Outcome, Trouble
+from mainstay.batch.report.text import show_report
 from mainstay.cli.target import Where
 from tests.batch.report.reports import JOB, a_report, outcomes
 
 
 def shown(report: BatchReport, width: int = 80, **where: Any) -> list[str]:
     out = io.StringIO()
-    show_report(report, Where(**where), Console(file=out, width=width, highlight=False))
+    show_report(report, Console(file=out, width=width, highlight=False), again=Where(**where).again)
     return out.getvalue().splitlines()
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from .model import Outcome
+from .model import Level, Outcome, level_of
 
-Level = Literal["all", "most", "half", "few", "none"]
 _LONGEST = 40
 
 
@@ -31,7 +30,6 @@ class Cell(msgspec.Struct):
 
     @property
     def level(self) -> Level:
-        """In words, for symbols and colours. Only what is whole is "all", and only nothing is "none"."""
         return level_of(self.intact, self.units)
 
 
@@ -63,18 +61,17 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
     averaged: tuple[str, ...] = ()
     """parameters that vary, and are neither an axis nor a facet: a cell is over all their values"""
 
-
-def level_of(intact: int, units: int) -> Level:
-    """
-    >>> level_of(10, 10), level_of(9, 10), level_of(5, 10), level_of(1, 10), level_of(0, 10)
-    ('all', 'most', 'half', 'few', 'none')
-    """
-    if intact == units:
-        return "all"
-    if not intact:
-        return "none"
-    share = intact / units
-    return "most" if share >= 2 / 3 else "half" if share >= 1 / 3 else "few"
+    @property
+    def notes(self) -> list[str]:
+        """What the axes do not show, in words."""
+        notes = []
+        if self.fixed:
+            notes.append("the same in all sets: " + ", ".join(f"{name}={value}" for name, value in self.fixed.items()))
+        if self.averaged:
+            notes.append(f"a cell is over all values of {', '.join(self.averaged)}")
+        if binned := [axis.name for axis in (self.x, self.y) if axis.binned]:
+            notes.append(f"ranges of values: {' and '.join(binned)}")
+        return notes
 
 
 def heat_map(outcomes: Sequence[Outcome], *, columns: int, rows: int, facets: int) -> HeatMap:

@@ -34,6 +34,7 @@ _NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
 _PATH = re.compile(r"\S+/\S+")
 
 Source = Literal["validation", "storage", "unknown"]
+Level = Literal["all", "most", "half", "few", "none"]
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,24 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """units all of whose outputs are there"""
     units: int
 
+    @property
+    def level(self) -> Level:
+        return level_of(self.intact, self.units)
+
+
+def level_of(intact: int, units: int) -> Level:
+    """A share in words, for symbols and colours. Only a whole set is "all", and only 0 units are "none".
+
+    >>> level_of(10, 10), level_of(9, 10), level_of(5, 10), level_of(1, 10), level_of(0, 10)
+    ('all', 'most', 'half', 'few', 'none')
+    """
+    if intact == units:
+        return "all"
+    if not intact:
+        return "none"
+    share = intact / units
+    return "most" if share >= 2 / 3 else "half" if share >= 1 / 3 else "few"
+
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Expected outputs by what is there of them."""
@@ -92,7 +111,17 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int = 0
     unreadable: int = 0
     why: str = ""
-    """of what is unknown"""
+    """the reason, if the source is unknown"""
+
+    @property
+    def lacking(self) -> int:
+        return self.expected - self.present
+
+    @property
+    def gaps(self) -> list[str]:
+        """What is wrong with outputs, each with its count."""
+        counts = ((self.missing, "missing"), (self.corrupt, "corrupt"), (self.unreadable, "unreadable"))
+        return [f"{n:,} {state}" for n, state in counts if n]
 
 
 class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +164,12 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     mixed: str = ""
     """that units were made by other code than it was submitted with, in words; by its last validation"""
     runner: str = "local"
+
+    @property
+    def broken_sets(self) -> list[Outcome]:
+        """Sets that lack outputs, the worst first."""
+        broken = [one for one in self.outcomes if one.intact < one.units]
+        return sorted(broken, key=lambda one: one.intact / one.units)
 
 
 def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:

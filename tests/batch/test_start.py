@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay import App, Outputs
-from mainstay.batch import Tallied
+from mainstay.batch import UnitCounts
 from mainstay.control.drivers import driver_id
 from mainstay.stores import Query
 from mainstay.testing import Harness
@@ -23,7 +23,7 @@ async def test_a_small_batch_takes_a_run_of_its_driver_less_for_it_is_planned_by
     (driver,) = await box.store.get([driver_id(job)])
     assert driver is not None
     assert (job.status, job.token, driver.token) == ("succeeded", 1, 1)
-    assert (await run.status()).units == Tallied(made=3, succeeded=3)
+    assert (await run.status()).units == UnitCounts(made=3, succeeded=3)
     reasons = [event.reason for event in await app.control.jobs.events(run.id)]
     assert "left to its units; 3 of 3 are to run" in reasons
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mainstay.batch import Spec, Status, Tallied
+from mainstay.batch import BatchStatus, Spec, UnitCounts
 from mainstay.batch.cli.follow import exit_code_of
-from mainstay.batch.cli.progress import BatchStatusView, UnitRate
+from mainstay.batch.cli.progress import BatchProgress, UnitRate
 from mainstay.batch.cli.view import progress_line, status_data
 from mainstay.cli.target import Where
 from mainstay.control import Plan
@@ -17,14 +17,16 @@ from mainstay.testing import a_job
 NOON_MS = 1_699_963_200_000
 
 
-def seen(*, rate: float | None, left_s: float | None) -> BatchStatusView:
+def seen(*, rate: float | None, left_s: float | None) -> BatchProgress:
     spec = Spec(
         study="lab.sir", code="1", outputs="memory:", files={"r": "r"}, sets=10, units=1000, expected=1000,
         manifest="", plan=Plan(options=Options()),
     )  # fmt: skip
     job = a_job("running", kind="batch", token=1)
-    status = Status(job=job, spec=spec, planned=True, units=Tallied(made=1000, succeeded=250, running=4, failed=1))
-    return BatchStatusView(now_ms=NOON_MS, status=status, rate=rate, left_s=left_s)
+    status = BatchStatus(
+        job=job, spec=spec, planned=True, units=UnitCounts(made=1000, succeeded=250, running=4, failed=1)
+    )
+    return BatchProgress(now_ms=NOON_MS, status=status, rate=rate, left_s=left_s)
 
 
 def test_the_rate_is_that_of_the_last_seconds_and_not_of_the_whole_run() -> None:

@@ -14,9 +14,9 @@ from ...cli.target import Where
 from ...cli.watching import Pace
 from ...clock import seconds
 from ...model import Job
-from .. import Desk
+from .. import BatchService
 from . import view
-from .progress import BatchStatusView, watched
+from .progress import BatchProgress, watched
 
 ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
 
@@ -35,7 +35,7 @@ def progress_console(*, quiet: bool = False) -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
 
-async def follow(service: Desk, job_id: str, pace: Pace, console: Console) -> Job:
+async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
     """Draw the progress of a batch; without a terminal, print a line now and then. Returns the settled job."""
     if not console.is_terminal:
         return await _log(service, job_id, pace, console)
@@ -45,7 +45,7 @@ async def follow(service: Desk, job_id: str, pace: Pace, console: Console) -> Jo
     return progress.status.job
 
 
-async def follow_as_data(service: Desk, job_id: str, pace: Pace, where: Where) -> BatchStatusView:
+async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: Where) -> BatchProgress:
     """Print a line of JSON for each change."""
     before: dict[str, Any] | None = None
     async for progress in watched(service, job_id, pace):
@@ -56,7 +56,7 @@ async def follow_as_data(service: Desk, job_id: str, pace: Pace, where: Where) -
     return progress
 
 
-async def _log(service: Desk, job_id: str, pace: Pace, console: Console) -> Job:
+async def _log(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
     status, logged_ms = "", 0
     async for progress in watched(service, job_id, pace):
         job = progress.status.job

@@ -19,13 +19,13 @@ from ...cli.ids import IdArgument
 from ...cli.target import Where
 from ...cli.watching import Pace
 from ...errors import InvalidInput
-from .. import Batch, Desk, Output, Resumed, Status, ToRun, Validation
+from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
 from ..report.model import BatchReport, advice_for, batch_report
 from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
 from .follow import ForOption, exit_code_of, follow, follow_as_data, pace_of, progress_console
-from .progress import BatchStatusView, look
+from .progress import BatchProgress, look
 from .report import print_report
 from .session import busy, study_of, with_service, with_studies
 
@@ -62,7 +62,7 @@ def status(
     if for_ is not None and not watch:
         raise InvalidInput("for", "needs --watch")
 
-    async def work(service: Desk, full: str) -> int:
+    async def work(service: BatchService, full: str) -> int:
         job = await service.control.jobs.get(full)
         if job.kind != KIND or job.parent is not None:
             return await _plain_status(service, full, pace, watch_it=watch, as_json=as_json)
@@ -80,7 +80,7 @@ def status(
     _leave(with_service(where, job_id, work))
 
 
-async def _plain_status(service: Desk, job_id: str, pace: Pace, *, watch_it: bool, as_json: bool) -> int:
+async def _plain_status(service: BatchService, job_id: str, pace: Pace, *, watch_it: bool, as_json: bool) -> int:
     """The status of a job of another kind."""
     store, console = service.control.store, screen()
     if watch_it:
@@ -95,7 +95,7 @@ async def _plain_status(service: Desk, job_id: str, pace: Pace, *, watch_it: boo
     return DONE
 
 
-def _show_status(seen: BatchStatusView, where: Where, *, as_json: bool) -> None:
+def _show_status(seen: BatchProgress, where: Where, *, as_json: bool) -> None:
     if as_json:
         print_json(view.status_data(seen, where))
         return
@@ -132,7 +132,7 @@ def validate(
       mainstay jobs validate 4de452e6b59d --force --json | jq .missing
     """
 
-    async def work(service: Desk, full: str) -> tuple[Validation, Status, Status]:
+    async def work(service: BatchService, full: str) -> tuple[Validation, BatchStatus, BatchStatus]:
         before = await service.status(full)
         found = await service.validate(full, force=force, actor=myself())
         return found, before, await service.status(full)
@@ -147,7 +147,7 @@ def validate(
     _leave(FAILED if found.verdict == "unknown" else exit_code_of(found.verdict))
 
 
-def _show_validation(found: Validation, before: Status, now: Status, where: Where) -> None:
+def _show_validation(found: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
     console = screen()
     style = {"succeeded": "green", "unknown": "yellow"}.get(found.verdict, "red")
     console.print(Text(found.told, style=style))
@@ -214,7 +214,7 @@ def resume(
         return
     pace = pace_of(for_)
 
-    async def work(service: Desk, full: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
+    async def work(service: BatchService, full: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
         by = await study_of(service, full, studies) if with_this_code else None
         done = await service.resume(full, actor=myself(), reason=reason, by=by)
         waits = (wait or for_ is not None) and done.how != "nothing"
@@ -237,13 +237,13 @@ class _Planned(msgspec.Struct, frozen=True):
     """What a resume would run."""
 
     id: str
-    units: list[ToRun]
+    units: list[UnitToRun]
     names: list[str]
     code: str
     """by which code, in words, if that is not the code it was submitted for"""
 
 
-async def _to_run(service: Desk, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
+async def _to_run(service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
     spec = await service.spec(job_id)
     names = ["units", *(one.name for one in spec.aggregations)]
     code = ""
@@ -253,13 +253,13 @@ async def _to_run(service: Desk, job_id: str, studies: Mapping[str, Batch] | Non
     return _Planned(job_id, [one async for one in service.to_run(job_id)], names, code)
 
 
-async def _validate_if_partial(service: Desk, job_id: str) -> None:
+async def _validate_if_partial(service: BatchService, job_id: str) -> None:
     """Validate a partial batch again: the linked job may have completed it."""
     if (await service.control.jobs.get(job_id)).status == "partial":
         await service.validate(job_id, actor=myself())
 
 
-def _print_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:
+def _print_resumed(done: ResumeOutcome, where: Where, *, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(done))
     elif done.how == "nothing":
@@ -296,9 +296,9 @@ def outputs(
     """
     wanted = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
 
-    async def work(service: Desk, full: str) -> tuple[str, str, Counter[str], list[Output]]:
+    async def work(service: BatchService, full: str) -> tuple[str, str, Counter[str], list[OutputStatus]]:
         counts: Counter[str] = Counter()
-        kept: list[Output] = []
+        kept: list[OutputStatus] = []
         start: int | None = 0
         while start is not None:
             some, start = await service.outputs(full, start=start)

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...cli.common import printable
-from .. import Output, ToRun, Validation
+from .. import OutputStatus, UnitToRun, Validation
 from ..report.text import list_table
 
 _STATES = ("present", "missing", "corrupt", "unreadable")
@@ -23,7 +23,7 @@ _OWN = re.compile(r"[0-9a-f]{12}…|\d[\d,]*")
 
 
 def show_outputs(
-    kept: Sequence[Output], counts: Mapping[str, int], matching: int, place: str, console: Console
+    kept: Sequence[OutputStatus], counts: Mapping[str, int], matching: int, place: str, console: Console
 ) -> None:
     """Print outputs with their states and paths."""
     totals = [f"{counts[state]:,} {state}" for state in _STATES if counts.get(state)]
@@ -51,7 +51,7 @@ def show_lacking(found: Validation, console: Console) -> None:
         console.print(Text(f"{rest:,} more; mainstay jobs outputs lists them", style="dim"))
 
 
-def show_to_run(units: Sequence[ToRun], names: Sequence[str], limit: int, console: Console) -> None:
+def show_to_run(units: Sequence[UnitToRun], names: Sequence[str], limit: int, console: Console) -> None:
     """Print the units that a resume would run, grouped by kind and reason."""
     if not units:
         console.print("nothing to do: all outputs are present and intact", style="green")
@@ -78,15 +78,15 @@ def show_to_run(units: Sequence[ToRun], names: Sequence[str], limit: int, consol
             console.print(Text(f"  {line}; made when they are complete"))
 
 
-def to_run_data(job_id: str, units: Sequence[ToRun], names: Sequence[str]) -> dict[str, Any]:
+def to_run_data(job_id: str, units: Sequence[UnitToRun], names: Sequence[str]) -> dict[str, Any]:
     """The same for programs."""
     data = [{**msgspec.to_builtins(one), "of": names[one.group]} for one in units]
     return {"id": job_id, "run": [one for one in data if one["run"]], "left": [one for one in data if not one["run"]]}
 
 
-def _grouped(units: Sequence[ToRun]) -> dict[tuple[int, str], list[ToRun]]:
+def _grouped(units: Sequence[UnitToRun]) -> dict[tuple[int, str], list[UnitToRun]]:
     """Units by group of the manifest and reason, apart from sizes and digests."""
-    made: dict[tuple[int, str], list[ToRun]] = {}
+    made: dict[tuple[int, str], list[UnitToRun]] = {}
     for one in units:
         made.setdefault((one.group, _OWN.sub("#", one.why)), []).append(one)
     return made

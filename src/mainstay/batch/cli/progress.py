@@ -12,7 +12,7 @@ from ...cli.watching import Pace, is_settled
 from ...clock import duration_text
 from ...errors import WaitTimeout
 from ...stores import Query
-from .. import Desk, Status
+from .. import BatchService, BatchStatus
 from ..spec import DRIVER, row_name
 
 #: the rate is measured over this time
@@ -21,11 +21,11 @@ _WINDOW_S = 30.0
 _NAMED = 5
 
 
-class BatchStatusView(msgspec.Struct, frozen=True, kw_only=True):
+class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a batch at one moment."""
 
     now_ms: int
-    status: Status
+    status: BatchStatus
     at_work: tuple[str, ...] = ()
     """names of some running units"""
     rate: float | None = None
@@ -61,7 +61,7 @@ class UnitRate:
         return (count - first) / (now_s - first_s) if now_s > first_s and count > first else None
 
 
-async def watched(service: Desk, job_id: str, pace: Pace) -> AsyncIterator[BatchStatusView]:
+async def watched(service: BatchService, job_id: str, pace: Pace) -> AsyncIterator[BatchProgress]:
     """The progress of a batch until it is settled. Its end is noticed at once, other changes at the next look."""
     store, loop = service.control.store, asyncio.get_running_loop()
     ends = None if pace.for_s is None else loop.time() + pace.for_s
@@ -79,10 +79,10 @@ async def watched(service: Desk, job_id: str, pace: Pace) -> AsyncIterator[Batch
             await wake.wait(left)
 
 
-async def look(service: Desk, job_id: str, rate: UnitRate | None = None) -> BatchStatusView:
+async def look(service: BatchService, job_id: str, rate: UnitRate | None = None) -> BatchProgress:
     """The progress of a batch now. Without a `rate` that has seen earlier counts, its rate is not known."""
     status = await service.status(job_id)
-    progress = BatchStatusView(now_ms=service.control.store.clock.now_ms(), status=status)
+    progress = BatchProgress(now_ms=service.control.store.clock.now_ms(), status=status)
     if progress.settled:
         return progress
     units = status.units if status.group == "units" else status.aggregations.get(status.group, status.units)
@@ -96,7 +96,7 @@ async def look(service: Desk, job_id: str, rate: UnitRate | None = None) -> Batc
     )
 
 
-async def _at_work(service: Desk, status: Status) -> tuple[str, ...]:
+async def _at_work(service: BatchService, status: BatchStatus) -> tuple[str, ...]:
     driver = row_name(status.spec.study, DRIVER)
     query = Query(parent=status.job.id, status=("running",), oldest_first=True)
     page = await service.control.store.find(query, limit=_NAMED + 1)

@@ -18,7 +18,7 @@ from ...cli.termination import cancelled_by_signals
 from ...cli.watching import Pace
 from ...errors import InvalidInput, WaitTimeout
 from ...model import Job
-from .. import Batch, BatchRun, Desk
+from .. import Batch, BatchRun, BatchService
 from ..report.model import BatchReport, batch_report
 from .follow import ForOption, exit_code_of, follow, pace_of, progress_console
 from .inputs import budget_given, seeds_given, sets_given, typed
@@ -166,7 +166,7 @@ def _print_submitted(batch: BatchRun, *, as_json: bool) -> None:
 
 
 async def _wait(
-    service: Desk,
+    service: BatchService,
     batch: BatchRun,
     found: StudyTarget,
     pace: Pace,
@@ -188,7 +188,7 @@ async def _wait(
         raise
 
 
-async def _until_settled(service: Desk, job_id: str, pace: Pace, console: Console, worker: LocalWorker) -> Job:
+async def _until_settled(service: BatchService, job_id: str, pace: Pace, console: Console, worker: LocalWorker) -> Job:
     """Follow the batch; fail if our own worker ends."""
     following = asyncio.ensure_future(follow(service, job_id, pace, console))
     ended = asyncio.ensure_future(worker.ended())
@@ -201,7 +201,7 @@ async def _until_settled(service: Desk, job_id: str, pace: Pace, console: Consol
         await asyncio.gather(following, ended, return_exceptions=True)
 
 
-async def _warn_without_workers(service: Desk, found: StudyTarget, console: Console) -> None:
+async def _warn_without_workers(service: BatchService, found: StudyTarget, console: Console) -> None:
     if not await service.has_workers():
         console.print("no worker is alive; the batch waits for one:", style="yellow")
         console.print(f"  {found.worker_command}", style="cyan", markup=False)

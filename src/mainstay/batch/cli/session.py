@@ -13,27 +13,29 @@ from ...cli.ids import full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...errors import InvalidInput
-from .. import Batch, Desk
+from .. import Batch, BatchService
 
 T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
-async def service_of(to: Connected) -> AsyncIterator[Desk]:
+async def service_of(to: Connected) -> AsyncIterator[BatchService]:
     """The batch service of an open store. With an app, it reads payloads that the codec of the app has sealed."""
-    service = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
+    service = BatchService(to.control, sealer=None if to.app is None else to.app.client.sealer)
     try:
         yield service
     finally:
         await service.close()
 
 
-def with_service(where: Where, job_id: str, work: Callable[[Desk, str], Awaitable[T]]) -> T:
+def with_service(where: Where, job_id: str, work: Callable[[BatchService, str], Awaitable[T]]) -> T:
     """Open the store, find the job by its full or short id, and work on it."""
     return with_studies(where, job_id, lambda service, full, _: work(service, full))
 
 
-def with_studies(where: Where, job_id: str, work: Callable[[Desk, str, Mapping[str, Batch] | None], Awaitable[T]]) -> T:
+def with_studies(
+    where: Where, job_id: str, work: Callable[[BatchService, str, Mapping[str, Batch] | None], Awaitable[T]]
+) -> T:
     """The same, with the studies of the app; None without --app."""
 
     async def run(to: Connected) -> T:
@@ -44,7 +46,7 @@ def with_studies(where: Where, job_id: str, work: Callable[[Desk, str, Mapping[s
     return connecting(where, run)
 
 
-async def study_of(service: Desk, job_id: str, studies: Mapping[str, Batch] | None) -> Batch:
+async def study_of(service: BatchService, job_id: str, studies: Mapping[str, Batch] | None) -> Batch:
     """The study of a batch, as the app declares it now."""
     name = (await service.spec(job_id)).study
     if studies is None:

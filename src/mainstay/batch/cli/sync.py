@@ -18,7 +18,7 @@ from ...cli.ids import IdsArgument, full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...worker.outbox import OutboxResult, kept, write_kept
-from ..outside_sync import Synced, sync_outside
+from ..outside_sync import SyncResult, sync_outside
 from ..report.text import list_table
 from ..runners import Runners
 from .session import service_of
@@ -61,7 +61,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
       mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
     """
 
-    async def work(to: Connected) -> tuple[list[OutboxResult], list[Synced]]:
+    async def work(to: Connected) -> tuple[list[OutboxResult], list[SyncResult]]:
         written = [] if job_ids else await _write_kept(to)
         runners = Runners() if to.app is None else to.app.runners
         ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
@@ -92,11 +92,11 @@ def _show_kept(written: list[OutboxResult], console: Console) -> None:
         console.print(Text(printable(line + now), style=style), soft_wrap=True)
 
 
-def _data(results: Sequence[OutboxResult | Synced]) -> list[dict[str, Any]]:
+def _data(results: Sequence[OutboxResult | SyncResult]) -> list[dict[str, Any]]:
     return [{**msgspec.to_builtins(one), "fine": one.fine} for one in results]
 
 
-def _show_outside(outside: list[Synced], console: Console) -> None:
+def _show_outside(outside: list[SyncResult], console: Console) -> None:
     if not outside:
         console.print("no batch has an outside job")
         return
@@ -115,7 +115,7 @@ def _show_outside(outside: list[Synced], console: Console) -> None:
             console.print(Text(f"{one.job}: {printable(one.told)}", style="yellow"), soft_wrap=True)
 
 
-def _state(one: Synced) -> str:
+def _state(one: SyncResult) -> str:
     if not one.state:
         return "not known" if one.name else "not started"
     return one.state if one.exit_code is None else f"{one.state} ({one.exit_code})"

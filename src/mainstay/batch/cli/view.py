@@ -15,11 +15,11 @@ from ...cli.target import Where
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
-from .. import Status, Tallied
+from .. import BatchStatus, UnitCounts
 from ..report.model import advice_for
 from ..report.text import made_text
-from ..spec import Begun
-from .progress import BatchStatusView
+from ..spec import OutsideRecord
+from .progress import BatchProgress
 
 _BAR = 24
 _NARROW = 80
@@ -27,7 +27,7 @@ _NARROW = 80
 _LONG_S = 600
 
 
-def frame(progress: BatchStatusView, width: int) -> RenderableType:
+def frame(progress: BatchProgress, width: int) -> RenderableType:
     """The current picture."""
     status = progress.status
     job, spec, units = status.job, status.spec, status.units
@@ -53,7 +53,7 @@ def frame(progress: BatchStatusView, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def counts(status: Status) -> Text:
+def counts(status: BatchStatus) -> Text:
     """The units by state, in one line; another line for each aggregation."""
     units = status.units
     if not status.planned and not units.done:
@@ -69,7 +69,7 @@ def counts(status: Status) -> Text:
     return line
 
 
-def _now(progress: BatchStatusView) -> str:
+def _now(progress: BatchProgress) -> str:
     status = progress.status
     if progress.settled:
         return status.job.reason or ""
@@ -90,7 +90,7 @@ def _count(done: int, total: int) -> str:
     return f"{done:,} of {total:,}, {share}%"
 
 
-def _speed(progress: BatchStatusView) -> str:
+def _speed(progress: BatchProgress) -> str:
     if progress.rate is None:
         return ""
     if not progress.left_s:
@@ -101,11 +101,11 @@ def _speed(progress: BatchStatusView) -> str:
     return f"{left}, until {time_text(_ends_ms(progress) or 0)[11:16]}Z"
 
 
-def _ends_ms(progress: BatchStatusView) -> int | None:
+def _ends_ms(progress: BatchProgress) -> int | None:
     return None if progress.left_s is None else progress.now_ms + round(progress.left_s * 1000)
 
 
-def progress_line(progress: BatchStatusView) -> str:
+def progress_line(progress: BatchProgress) -> str:
     """The same in one line, for a log."""
     units, spec = progress.status.units, progress.status.spec
     speed = f", {_speed(progress)}" if progress.rate else ""
@@ -114,7 +114,7 @@ def progress_line(progress: BatchStatusView) -> str:
     return f"{progress.status.job.status}: {done}, {units.failed:,} failed{speed}{trouble}"
 
 
-def status_data(progress: BatchStatusView, where: Where) -> dict[str, Any]:
+def status_data(progress: BatchProgress, where: Where) -> dict[str, Any]:
     """The progress of a batch, for programs."""
     status = progress.status
     job, validation = status.job, status.validation
@@ -144,13 +144,13 @@ def status_data(progress: BatchStatusView, where: Where) -> dict[str, Any]:
     }
 
 
-def _outside_data(begun: Begun | None) -> dict[str, Any] | None:
+def _outside_data(begun: OutsideRecord | None) -> dict[str, Any] | None:
     if begun is None:
         return None
     return {"name": begun.name, "handle": begun.handle, "state": begun.state, "exit_code": begun.exit_code}
 
 
-def tally_data(units: Tallied) -> dict[str, Any]:
+def tally_data(units: UnitCounts) -> dict[str, Any]:
     """Counts of units, for programs."""
     return {**msgspec.structs.asdict(units), "done": units.done}
 
@@ -161,7 +161,7 @@ def unchanged(before: dict[str, Any] | None, now: dict[str, Any]) -> bool:
     return before is not None and all(before[name] == now[name] for name in now if name not in passing)
 
 
-def advice(progress: BatchStatusView) -> list[Advice]:
+def advice(progress: BatchProgress) -> list[Advice]:
     """What the operator can do now."""
     status = progress.status
     lacking = 0 if status.validation is None else status.spec.expected - status.validation.present

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .model import Level, Outcome, level_of
+from .model import Level, SetOutcome, level_of
 
 _LONGEST = 40
 
@@ -33,7 +33,7 @@ class Cell(msgspec.Struct):
         return level_of(self.intact, self.units)
 
 
-class Axis(msgspec.Struct, frozen=True):
+class MapAxis(msgspec.Struct, frozen=True):
     """A parameter, and the values it takes, in order; or ranges of them."""
 
     name: str
@@ -52,8 +52,8 @@ class Facet(msgspec.Struct, frozen=True):
 class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
     """The sets of a batch by outcome."""
 
-    x: Axis
-    y: Axis
+    x: MapAxis
+    y: MapAxis
     """without a name if only one parameter varies"""
     facets: list[Facet]
     fixed: dict[str, str]
@@ -74,15 +74,17 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
         return notes
 
 
-def heat_map(outcomes: Sequence[Outcome], *, columns: int, rows: int, facets: int) -> HeatMap:
+def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets: int) -> HeatMap:
     """At most so many columns, rows and facets.
 
     >>> from mainstay.batch import grid
     >>> sets = grid(a=[1], b=[1, 2, 3], c=["x", "y"])
-    >>> outcomes = [Outcome(params=one, intact=2 * (one["b"] < 3), units=2) for one in sets]
+    >>> outcomes = [SetOutcome(params=one, intact=2 * (one["b"] < 3), units=2) for one in sets]
     >>> found = heat_map(outcomes, columns=10, rows=10, facets=4)
-    >>> found.x, found.y, found.fixed
-    (Axis(name='b', labels=['1', '2', '3'], binned=False), Axis(name='c', labels=['x', 'y'], binned=False), {'a': '1'})
+    >>> found.x, found.fixed
+    (MapAxis(name='b', labels=['1', '2', '3'], binned=False), {'a': '1'})
+    >>> found.y
+    MapAxis(name='c', labels=['x', 'y'], binned=False)
     >>> [[cell.level for cell in row] for row in found.facets[0].rows]
     [['all', 'all', 'none'], ['all', 'all', 'none']]
     """
@@ -138,7 +140,7 @@ def _key(value: Any) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-def _values(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+def _values(outcomes: Sequence[SetOutcome]) -> dict[str, list[Any]]:
     """The values of each parameter: numbers in order, others as they come."""
     found: dict[str, dict[bytes, Any]] = {}
     for name in dict.fromkeys(name for one in outcomes for name in one.params):
@@ -151,17 +153,17 @@ def _sorted(values: list[Any]) -> list[Any]:
     return sorted(values) if numbers else values
 
 
-def _axis(name: str, values: Sequence[Any], most: int) -> tuple[Axis, dict[bytes, int]]:
+def _axis(name: str, values: Sequence[Any], most: int) -> tuple[MapAxis, dict[bytes, int]]:
     """The axis, and where each value is on it. Neighbours share a place if there are too many."""
     if not name:
-        return Axis("", [""]), {}
+        return MapAxis("", [""]), {}
     n = min(len(values), max(1, most))
     places = {_key(value): place * n // len(values) for place, value in enumerate(values)}
     bins: list[list[Any]] = [[] for _ in range(n)]
     for place, value in enumerate(values):
         bins[place * n // len(values)].append(value)
     labels = [shown(some[0]) if len(some) == 1 else f"{_shortly(some[0])}…{_shortly(some[-1])}" for some in bins]
-    return Axis(name, labels, binned=n < len(values)), places
+    return MapAxis(name, labels, binned=n < len(values)), places
 
 
 def _shortly(value: Any) -> str:

@@ -14,9 +14,9 @@ from ...cli.common import coloured, print_command, printable
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
-from ..spec import Tallied
-from .heat_map import Axis, Cell, Facet, HeatMap, heat_map, params_text
-from .model import BatchReport, Found, Level, advice_for, left_out
+from ..spec import UnitCounts
+from .heat_map import Cell, Facet, HeatMap, MapAxis, heat_map, params_text
+from .model import BatchReport, Level, OutputSummary, advice_for, left_out
 
 #: limits of a map
 _ROWS, _FACETS = 24, 6
@@ -55,13 +55,13 @@ def show_advice(advice: Sequence[Advice], console: Console, *, again: Callable[[
         print_command(again(one.command), console, indent=4)
 
 
-def made_text(one: Tallied) -> str:
+def made_text(one: UnitCounts) -> str:
     """How many of an aggregation were made, apart from those whose outputs existed."""
     before = one.there + one.skipped
     return f"{one.succeeded:,} made" + (f", {before:,} there before" if before else "")
 
 
-def _outputs_text(found: Found) -> str:
+def _outputs_text(found: OutputSummary) -> str:
     """The outputs by state, in one line."""
     if found.source == "unknown":
         return f"{found.expected:,} expected; they could not be looked at: {found.why}"
@@ -152,7 +152,7 @@ def _map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
     return lines
 
 
-def _heads(x: Axis, y: Axis, margin: int, step: int, *, whole: bool) -> list[str]:
+def _heads(x: MapAxis, y: MapAxis, margin: int, step: int, *, whole: bool) -> list[str]:
     if not x.name:
         return []
     if whole:

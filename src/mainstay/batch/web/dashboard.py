@@ -18,7 +18,7 @@ from ..report.html import map_html
 from ..report.model import advice_for
 from ..spec import KIND
 from .masks import shown_report
-from .services import desk_at
+from .services import service_at
 
 #: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
 _POLL_S, _SHARE = 3, 20
@@ -36,9 +36,9 @@ async def batches(view: PageView) -> Response:
 async def batch(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
-    status = await desk_at(view.place).status(job_id)
+    status = await service_at(view.place).status(job_id)
     job = await shown_job(view.place.store, status.job, view.masker)
-    report = await shown_report(desk_at(view.place), job_id, view.masker)
+    report = await shown_report(service_at(view.place), job_id, view.masker)
     return view.page(
         "batch/batch.html",
         title=job.name,

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from mainstay import Aggregate, App, Outputs, grid
-from mainstay.batch import Made
+from mainstay.batch import UnitResult
 
 HERE = Path("sir-study")
 PEOPLE = 1000
@@ -69,7 +69,7 @@ def epidemic(params: Params, chance: random.Random) -> Iterator[tuple[int, int, 
         yield susceptible, infectious, PEOPLE - susceptible - infectious
 
 
-def spread(params: Params, runs: list[Made]) -> dict[str, float]:
+def spread(params: Params, runs: list[UnitResult]) -> dict[str, float]:
     """How many fell ill and when it was worst, over the seeds of one set of parameters."""
     attack_rates, peak_days = [], []
     for run in runs:
@@ -88,7 +88,7 @@ def spread(params: Params, runs: list[Made]) -> dict[str, float]:
     }
 
 
-def table(sets: list[Made], out: Outputs) -> None:
+def table(sets: list[UnitResult], out: Outputs) -> None:
     """All sets of parameters, a row each."""
     rows = [one.json() for one in sets]
     with out["table"].open("w", newline="") as file:

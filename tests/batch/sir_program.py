@@ -12,7 +12,7 @@ from pathlib import Path
 
 from examples import sir
 from mainstay import Aggregate, App, Batch, Outputs
-from mainstay.batch import Made
+from mainstay.batch import UnitResult
 
 FOLDER = Path(os.environ.get("CHAOS_FOLDER", "."))
 #: the table is made when this is there
@@ -27,7 +27,7 @@ def trace(what: str) -> None:
         os.close(handle)
 
 
-def table(sets: list[Made], out: Outputs) -> None:
+def table(sets: list[UnitResult], out: Outputs) -> None:
     trace("table")
     while not (FOLDER / GATE).exists():
         time.sleep(0.01)

@@ -62,10 +62,10 @@ async def path(control: Control, job_id: str) -> list[str]:
 
 async def lacking(run: BatchRun) -> list[tuple[str, str]]:
     """What its last validation listed: where, and in which state it is."""
-    desk = run._desk()
+    service = run._service()
     found: list[tuple[str, str]] = []
     page = 0
-    while some := await desk.lacking(run.id, page=page):
+    while some := await service.lacking(run.id, page=page):
         found += [(one.path, one.state) for one in some]
         page += 1
     return sorted(found)
@@ -133,7 +133,7 @@ class Meddled:
 async def outputs_of(app: App, run: BatchRun) -> OutputStore:
     """The store that the workers of this app use: the same object."""
     await app.open()
-    return await run._desk().store(run.id)
+    return await run._service().store(run.id)
 
 
 @asynccontextmanager

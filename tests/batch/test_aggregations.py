@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import Aggregate, App, Outputs, grid
-from mainstay.batch import Made
+from mainstay.batch import UnitResult
 from mainstay.errors import StoreUnavailable
 from mainstay.outputs import OutputStore, Unit
 from mainstay.testing import Harness
@@ -33,7 +33,7 @@ class Summed:
             run(f"sum {params['n']}")
             return {"sum": sum(int(one.read("result")) for one in runs)}
 
-        def total(sets: list[Made], out: Outputs) -> None:
+        def total(sets: list[UnitResult], out: Outputs) -> None:
             run("total")
             out.save("total", str(sum(one.json()["sum"] for one in sets)).encode())
 
@@ -227,7 +227,7 @@ def writes_two(params: dict, seed: int, out: Outputs) -> None:
 async def test_only_what_an_aggregation_asks_for_is_fetched(app: App, box: Harness, fetches: Fetches) -> None:
     paths: list[Path] = []
 
-    def total(sets: list[Made]) -> int:
+    def total(sets: list[UnitResult]) -> int:
         paths.extend(one["small"] for one in sets)
         assert all(path.is_file() for path in paths)
         assert "big" in sets[0].files
@@ -244,7 +244,7 @@ async def test_only_what_an_aggregation_asks_for_is_fetched(app: App, box: Harne
 
 
 async def test_for_an_async_aggregation_everything_is_there(app: App, box: Harness, fetches: Fetches) -> None:
-    async def total(sets: list[Made]) -> int:
+    async def total(sets: list[UnitResult]) -> int:
         return sum(len(one.read("big")) for one in sets)
 
     study = app.batch(name="study", outputs=TWO, overall=total, retries=0)(writes_two)
@@ -258,7 +258,7 @@ async def test_for_an_async_aggregation_everything_is_there(app: App, box: Harne
 async def test_storage_that_is_away_when_an_input_is_asked_for_is_no_failure(
     app: App, box: Harness, fetches: Fetches
 ) -> None:
-    def total(sets: list[Made]) -> int:
+    def total(sets: list[UnitResult]) -> int:
         return len([one.read("small") for one in sets])
 
     study = app.batch(name="study", outputs=TWO, overall=total, retries=0)(writes_two)
@@ -272,7 +272,7 @@ async def test_storage_that_is_away_when_an_input_is_asked_for_is_no_failure(
 
 
 async def test_what_is_not_json_is_named_with_its_unit(app: App, box: Harness) -> None:
-    def total(sets: list[Made]) -> float:
+    def total(sets: list[UnitResult]) -> float:
         return sum(one.json("result") for one in sets)
 
     @app.batch(name="study", outputs={"result": "result.json"}, overall=total, retries=0)

@@ -453,6 +453,7 @@ async def test_two_jobs_that_overlap_share_what_they_made_and_the_later_skips_it
     with Harness(app, concurrency=1) as box:
         first = await study.submit(seeds=3)
         second = await study.submit(seeds=4)
+        box.advance("1ms")  # both are older than the units of the first, so both are planned before a unit runs
         await box.drain()
 
         assert {(await run.wait()).status for run in (first, second)} == {"succeeded"}

@@ -35,8 +35,10 @@ async def test_a_driver_that_ends_the_units_of_a_batch_leaves_those_of_the_next_
             resumed.append((await run.resume()).how)
             await box.store.open_session(Session(id="another", host="elsewhere"))
             (job,) = await app.control.claims.claim(["default"], "another", 1)
-            spec = await run._desk().spec(run.id)
-            await app.control.drivers.hand_over(job, driver_request(job, spec), reason="left to its units")
+            spec = await run._service().spec(run.id)
+            await app.control.drivers.hand_over(
+                job, driver_request(job, spec, None, app.client.sealer), reason="left to its units"
+            )
         return await find(query, **kwargs)
 
     monkeypatch.setattr(box.store, "find", resumed_before)

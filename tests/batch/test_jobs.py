@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, Outputs, grid
-from mainstay.batch import Desk, driver
+from mainstay.batch import BatchService, driver
 from mainstay.batch import validation as validating
 from mainstay.errors import InvalidInput
 from mainstay.outputs.layout import manifest_path
@@ -87,18 +87,18 @@ async def test_outputs_are_read_a_page_at_a_time_in_the_order_of_the_manifest(ap
     declared(app, aggregate=sum_up)
     run = await app.submit_batch(app.batches["study"], params=grid(n=list(range(7))))
     await box.drain(until="0s")
-    desk = Desk(app.control)
+    service = BatchService(app.control)
 
     pages, start = [], 0
     while start is not None:
-        page, start = await desk.outputs(run.id, start=start, limit=4)
+        page, start = await service.outputs(run.id, start=start, limit=4)
         pages.append([one.unit for one in page])
 
     whole = [one.unit for one in await run.outputs()]
     assert [len(page) for page in pages] == [4, 4, 4, 2]
     assert [unit for page in pages for unit in page] == whole
     assert whole == [f"n={n}" for n in range(7)] * 2
-    await desk.close()
+    await service.close()
 
 
 def sum_up(params: dict, runs: list) -> int:
@@ -112,15 +112,15 @@ async def test_a_batch_is_looked_after_without_the_program_that_made_it(app: App
     await box.drain()
     [file, _] = sorted(root.glob("v1/study/**/result.txt"))
     file.unlink()
-    desk = Desk(app.control)
+    service = BatchService(app.control)
 
-    found = await desk.validate(run.id, force=True)
-    resumed = await desk.resume(run.id)
+    found = await service.validate(run.id, force=True)
+    resumed = await service.resume(run.id)
 
     assert (found.verdict, found.missing, resumed.how) == ("partial", 1, "linked")
     await box.drain()
-    assert (await desk.status(resumed.id)).job.status == "succeeded"
-    await desk.close()
+    assert (await service.status(resumed.id)).job.status == "succeeded"
+    await service.close()
 
 
 async def test_what_is_asked_of_a_batch_is_refused_for_another_job(app: App, box: Harness) -> None:
@@ -149,13 +149,13 @@ async def test_a_batch_whose_manifest_is_gone_is_failed_and_says_so(app: App, bo
 async def test_a_driver_that_cannot_go_on_gives_up_in_the_end_and_takes_its_batch_along(
     app: App, box: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Something that nobody foresaw, each time: a batch never stands still for ever without a word."""
+    """An unforeseen error in every run: a batch never stops without a word."""
     ran = declared(app)
 
-    async def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("nobody foresaw this")
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("an unforeseen error")
 
-    monkeypatch.setattr(driver.Drive, "_plan", broken)
+    monkeypatch.setattr(driver, "wanted_in", broken)
     run = await app.submit_batch(app.batches["study"], params=grid(n=[1]))
     await box.drain()
 
@@ -182,8 +182,8 @@ async def test_a_long_list_of_what_lacks_is_kept_in_pages(
     run = await app.submit_batch(study, seeds=36)
     await box.drain()
 
-    desk = run._desk()
-    pages = [len(await desk.lacking(run.id, page=page)) for page in range(5)]
+    service = run._service()
+    pages = [len(await service.lacking(run.id, page=page)) for page in range(5)]
     assert (pages, len(await lacking(run))) == ([10, 10, 10, 5, 0], 35)
     validation = (await run.status()).validation
     assert validation is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.batch.locations import Places, outputs_url
+from mainstay.batch.locations import OutputStores, outputs_url
 from mainstay.errors import InvalidInput
 from mainstay.outputs import Manifest, ManifestGroup, Unit, save_manifest
 
@@ -50,7 +50,7 @@ def test_a_url_is_stored_without_its_secrets_and_opened_with_them(
 ) -> None:
     if said_by == "the environment":
         monkeypatch.setenv("MAINSTAY_OUTPUTS", SECRET)
-    places = Places(own=SECRET if said_by == "the app" else None)
+    places = OutputStores(own=SECRET if said_by == "the app" else None)
 
     assert places.stored(SECRET) == BARE
     assert places._with_secrets(BARE) == SECRET
@@ -58,17 +58,17 @@ def test_a_url_is_stored_without_its_secrets_and_opened_with_them(
 
 def test_a_secret_that_workers_would_not_have_is_refused_and_not_told() -> None:
     with pytest.raises(InvalidInput, match="comes with a secret, which is not stored with jobs") as refused:
-        Places().stored(SECRET)
+        OutputStores().stored(SECRET)
     assert "hush" not in str(refused.value)
 
 
 def test_a_url_without_secrets_is_stored_as_it_is() -> None:
-    assert Places().stored("file:///srv/runs?sync=off") == "file:///srv/runs?sync=off"
-    assert Places().stored("memory:") == "memory:"
+    assert OutputStores().stored("file:///srv/runs?sync=off") == "file:///srv/runs?sync=off"
+    assert OutputStores().stored("memory:") == "memory:"
 
 
 async def test_a_manifest_that_many_ask_for_at_once_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = Places()
+    places = OutputStores()
     store = await places.get("memory:", create=True)
     group = ManifestGroup.of([Unit("study", "1", {}, seed) for seed in range(3)], ["a"])
     await save_manifest(store, Manifest(job="job", groups=[group]))

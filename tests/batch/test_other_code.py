@@ -83,7 +83,7 @@ async def test_a_resume_by_mended_code_runs_what_is_missing_and_keeps_the_rest(l
         found = await run.validate()
         assert (found.verdict, found.other_code) == ("succeeded", 2), "the unit and the aggregation"
         assert found.mixed == "2 units were made by other code than the batch was submitted with"
-        report = await batch_report(run._desk(), run.id)
+        report = await batch_report(run._service(), run.id)
         assert report.mixed == found.mixed
         assert (await run.resume(by=mended)).how == "nothing"
 

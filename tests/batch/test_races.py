@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, BatchRun, Outputs, grid
-from mainstay.batch import Resumed
+from mainstay.batch import ResumeOutcome
 from mainstay.control import Control
 from mainstay.errors import InvalidTransition
 from mainstay.testing import Harness
@@ -53,7 +53,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path, root: Path) -> Progr
     return Program(adapter.at(tmp_path), root)
 
 
-async def both(run: BatchRun) -> list[Resumed | BaseException]:
+async def both(run: BatchRun) -> list[ResumeOutcome | BaseException]:
     return await asyncio.gather(run.resume(), run.resume(), return_exceptions=True)
 
 
@@ -69,7 +69,7 @@ async def test_of_two_resumes_at_once_one_wins_and_a_linked_repair_is_made_once(
         found = await both(run)
         job = await run.wait("60s")
 
-        assert Counter(type(one) for one in found) == {InvalidTransition: 1, Resumed: 1}, found
+        assert Counter(type(one) for one in found) == {InvalidTransition: 1, ResumeOutcome: 1}, found
         assert (job.status, sorted(program.ran)) == ("succeeded", [3, 7])
 
         files = sorted(root.glob("v1/study/**/result.txt"))
@@ -78,10 +78,10 @@ async def test_of_two_resumes_at_once_one_wins_and_a_linked_repair_is_made_once(
         program.ran.clear()
 
         found = await both(run)
-        repairs = {one.id for one in found if isinstance(one, Resumed)}
+        repairs = {one.id for one in found if isinstance(one, ResumeOutcome)}
         [repair] = [program.app.batch_run(one) for one in repairs]
 
-        assert [one.how for one in found if isinstance(one, Resumed)] == ["linked", "linked"]
+        assert [one.how for one in found if isinstance(one, ResumeOutcome)] == ["linked", "linked"]
         assert (await repair.wait("60s")).status == "succeeded"
         assert len(program.ran) == 2
         counts = await places_made(program.app.control, repair.id)
@@ -111,8 +111,8 @@ async def test_of_two_validators_at_once_one_moves_the_batch_and_both_tell_the_s
             assert (await run.wait("60s")).status == "partial"
         control = program.app.control
         [unit] = [row for row in await unit_rows(control, run.id) if row.status == "failed"]
-        desk = run._desk()
-        store, manifest = await desk.store(run.id), await desk.manifest(run.id)
+        service = run._service()
+        store, manifest = await service.store(run.id), await service.manifest(run.id)
         for group in manifest.groups:
             for one in group.units():
                 await store.publish(one, dict.fromkeys(group.outputs.values(), b"by hand"))
@@ -151,7 +151,7 @@ async def test_a_batch_that_is_resumed_while_somebody_looks_at_it_goes_on(app: A
     run = await app.submit_batch(study, seeds=3)
     await box.drain(until="0s")
     store = await outputs_of(app, run)
-    for unit in (await run._desk().manifest(run.id)).groups[0].units():
+    for unit in (await run._service().manifest(run.id)).groups[0].units():
         if unit.seed:
             await store.remove(unit)
     await box.drain()

@@ -8,7 +8,7 @@ import pytest
 
 from mainstay import App, BatchRun, Outputs, grid
 from mainstay.batch.recheck import Rechecker
-from mainstay.batch.service import Desk
+from mainstay.batch.service import BatchService
 from mainstay.outputs import Unit
 from mainstay.testing import Harness
 from tests.batch.studies import outputs_of
@@ -33,7 +33,7 @@ async def run(app: App, box: Harness) -> BatchRun:
 
 
 def rechecker(app: App) -> Rechecker:
-    return Rechecker(Desk(app.control), EVERY_S)
+    return Rechecker(BatchService(app.control), EVERY_S)
 
 
 async def bring_it(app: App, run: BatchRun) -> None:

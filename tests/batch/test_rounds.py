@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import Aggregate, App, BatchRun, Outputs, grid
-from mainstay.batch import Made
+from mainstay.batch import UnitResult
 from mainstay.testing import Harness
 from tests.batch.studies import DAMAGES, lacking
 
@@ -30,7 +30,7 @@ class Study:
             self._run(f"sum {params['n']}")
             return sum(int(one.read()) for one in runs)
 
-        def total(sets: list[Made], out: Outputs) -> None:
+        def total(sets: list[UnitResult], out: Outputs) -> None:
             self._run("total")
             out.save("total.txt", str(sum(one.json() for one in sets)).encode())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, Outputs
-from mainstay.batch import Desk
+from mainstay.batch import BatchService
 from mainstay.errors import InvalidInput
 from mainstay.testing import Harness
 from tests.batch.studies import all_rows, delete
@@ -44,4 +44,4 @@ async def test_a_sealed_batch_runs_is_validated_and_resumed_and_shows_nothing_to
         stored = [part for row in rows for part in (row.payload, row.result, row.checkpoint) if part is not None]
         assert not [part for part in stored if b"Ann" in part or b"succeeded" in part]
         with pytest.raises(InvalidInput, match="is sealed by a codec"):
-            await Desk(app.control).status(run.id)
+            await BatchService(app.control).status(run.id)

@@ -18,11 +18,11 @@ async def test_a_batch_of_a_newer_version_waits_for_a_newer_worker(app: App, box
         out.save("result", b"done")
 
     run = await app.submit_batch(study, seeds=2)
-    desk = run._desk()
+    service = run._service()
     job = await app.control.jobs.get(run.id)
     await run.cancel()
     newer = msgspec.structs.replace(spec_of(job, UNSEALED), schema=SCHEMA + 1)
-    made = await desk.submit(newer, (await desk.manifest(run.id)).groups, app.control.jobs.plan())
+    made = await service.submit(newer, (await service.manifest(run.id)).groups, app.control.jobs.plan())
 
     await box.drain(until="5m")
 
@@ -30,4 +30,4 @@ async def test_a_batch_of_a_newer_version_waits_for_a_newer_worker(app: App, box
     assert (stands.status, stands.failures) == ("scheduled", 0)
     assert "was submitted by a newer Mainstay" in (stands.reason or "")
     with pytest.raises(SchemaTooNew, match="upgrade this one"):
-        await desk.status(made.id)
+        await service.status(made.id)

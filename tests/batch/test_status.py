@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from mainstay import App, Outputs
-from mainstay.batch.service import Desk
+from mainstay.batch.service import BatchService
 from mainstay.control.drivers import driver_id
 from mainstay.testing import Harness
 
@@ -22,9 +22,9 @@ async def test_a_driver_that_ends_while_its_batch_is_looked_at_is_not_counted_as
 
     run = await app.submit_batch(study, seeds=3)
     await box.drain()
-    desk: Desk = run._desk()
-    driver = driver_id(await desk.control.jobs.get(run.id))
-    get, reads = desk.control.store.get, []
+    service: BatchService = run._service()
+    driver = driver_id(await service.control.jobs.get(run.id))
+    get, reads = service.control.store.get, []
 
     async def before_it_ended(ids: list[str]) -> Any:
         rows = await get(ids)
@@ -33,8 +33,8 @@ async def test_a_driver_that_ends_while_its_batch_is_looked_at_is_not_counted_as
         reads.append(driver)
         return [msgspec.structs.replace(row, status="running", version=row.version - 1) for row in rows if row]
 
-    monkeypatch.setattr(desk.control.store, "get", before_it_ended)
-    status = await desk.status(run.id)
+    monkeypatch.setattr(service.control.store, "get", before_it_ended)
+    status = await service.status(run.id)
 
     assert reads
     assert (status.units.done, status.units.succeeded, status.units.running) == (3, 3, 0)

@@ -157,7 +157,7 @@ async def test_a_set_among_parameters_has_one_order_in_every_process(app: App) -
     names = {f"city {n}" for n in range(50)}
     for study in (typed, untyped):
         run = await app.submit_batch(study, params=[{"names": names}])
-        (one,) = (await run._desk().manifest(run.id)).groups[0].params
+        (one,) = (await run._service().manifest(run.id)).groups[0].params
         assert one["names"] == sorted(names)
     with pytest.raises(InvalidInput, match=r"params\[0\]: cannot be stored as data"):
         await app.submit_batch(untyped, params=[{"names": {1, "a"}}])

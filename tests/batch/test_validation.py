@@ -31,7 +31,7 @@ async def test_the_list_of_one_look_has_nothing_of_another(
     run: BatchRun, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validation, "PAGE", 2)
-    store = await run._desk().store(run.id)
+    store = await run._service().store(run.id)
     files = sorted(root.glob("v1/study/**/result.txt"))
     for file in files:
         file.rename(file.with_suffix(".aside"))
@@ -78,7 +78,7 @@ async def test_every_validation_leaves_a_record_also_when_it_finds_what_the_last
     app: App, box: Harness, run: BatchRun, root: Path
 ) -> None:
     """A batch that has succeeded is final, and its audit trail takes no more notes."""
-    desk = run._desk()
+    service = run._service()
     for _ in range(2):
         box.clock.advance(1)
         await run.validate()
@@ -86,7 +86,7 @@ async def test_every_validation_leaves_a_record_also_when_it_finds_what_the_last
     box.clock.advance(1)
     await run.validate()
 
-    kept = [(one.attempt, one.verdict, one.missing) for one in (await batch_report(desk, run.id)).validations]
+    kept = [(one.attempt, one.verdict, one.missing) for one in (await batch_report(service, run.id)).validations]
     assert kept == [(1, "succeeded", 0), (2, "succeeded", 0), (3, "succeeded", 0), (4, "partial", 1)]
     assert (await run.status()).job.status == "succeeded"
 

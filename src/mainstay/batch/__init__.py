@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .app_methods import BatchMethods
     from .handle import BatchRun
     from .parameter_grid import grid
-    from .service import Desk, Output, Resumed, Status, ToRun
-    from .spec import Spec, Tallied
+    from .service import BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun
+    from .spec import Spec, UnitCounts
     from .study import Aggregate, Batch, BatchOptions
-    from .unit_results import Made
-    from .validation_result import Lacking, Validation
+    from .unit_results import UnitResult
+    from .validation_result import OutputDefect, Validation
 
 __all__ = [
     "Aggregate",
@@ -27,15 +27,15 @@ __all__ = [
     "BatchMethods",
     "BatchOptions",
     "BatchRun",
-    "Desk",
-    "Lacking",
-    "Made",
-    "Output",
-    "Resumed",
+    "BatchService",
+    "BatchStatus",
+    "OutputDefect",
+    "OutputStatus",
+    "ResumeOutcome",
     "Spec",
-    "Status",
-    "Tallied",
-    "ToRun",
+    "UnitCounts",
+    "UnitResult",
+    "UnitToRun",
     "Validation",
     "grid",
 ]
@@ -44,12 +44,12 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         ".app_methods": ("BatchMethods",),
-        ".service": ("Desk", "Output", "Resumed", "Status", "ToRun"),
-        ".validation_result": ("Lacking", "Validation"),
+        ".service": ("BatchService", "OutputStatus", "ResumeOutcome", "BatchStatus", "UnitToRun"),
+        ".validation_result": ("OutputDefect", "Validation"),
         ".handle": ("BatchRun",),
-        ".unit_results": ("Made",),
+        ".unit_results": ("UnitResult",),
         ".parameter_grid": ("grid",),
-        ".spec": ("Spec", "Tallied"),
+        ".spec": ("Spec", "UnitCounts"),
         ".study": ("Aggregate", "Batch", "BatchOptions"),
     },
 )

@@ -11,11 +11,11 @@ from ..task.task_name import place_of
 from ..worker import Declarations, Host
 from .handle import BatchRun
 from .handlers import works_of
-from .locations import Places
-from .outside_job import Outsides
+from .locations import OutputStores
+from .outside_job import OutsideLauncher
 from .recheck import recheck_duty
 from .runners import Runners
-from .service import Desk
+from .service import BatchService
 from .study import Batch
 from .submission import submit_batch
 
@@ -29,8 +29,8 @@ class Batches(Declarations):
         outputs: str | None = host.options.get("outputs")
         self._client = client
         self._outputs = outputs
-        self.places = Places(client.clock, own=outputs)
-        self.outsides = Outsides(Runners(host.options.get("runners")), client.url, host.target)
+        self.output_stores = OutputStores(client.clock, own=outputs)
+        self.outsides = OutsideLauncher(Runners(host.options.get("runners")), client.url, host.target)
         self.studies: dict[str, Batch] = {}
 
     def declare(self, function: Any, options: Any) -> Batch:
@@ -44,7 +44,7 @@ class Batches(Declarations):
                 '@app.batch(name="...")',
             )
         self.studies[made.name] = made
-        self.handlers.update(works_of(made, self.places, self.outsides))
+        self.handlers.update(works_of(made, self.output_stores, self.outsides))
         return made
 
     @property
@@ -56,29 +56,29 @@ class Batches(Declarations):
 
     async def close(self) -> None:
         """Let go of the stores of outputs."""
-        await self.places.close()
+        await self.output_stores.close()
 
-    def desk(self, control: Control) -> Desk:
+    def service(self, control: Control) -> BatchService:
         """What people do to batches, on an open store."""
-        return Desk(control, sealer=self._client.sealer, places=self.places)
+        return BatchService(control, sealer=self._client.sealer, output_stores=self.output_stores)
 
     def duties(self, control: Control) -> list[Duty]:
         every_s = self._client.settings.recheck_s
-        return [] if every_s is None else [recheck_duty(self.desk(control), every_s)]
+        return [] if every_s is None else [recheck_duty(self.service(control), every_s)]
 
     def run(self, job_id: str) -> BatchRun:
         """One that was submitted, by its id."""
-        return BatchRun(self._client, job_id, desk=self._opened)
+        return BatchRun(self._client, job_id, service=self._opened)
 
     async def submit(self, study: Batch, *, outputs: str | None, runner: str, **given: Any) -> BatchRun:
         if not isinstance(study, Batch) or self.studies.get(study.name) is not study:
             raise InvalidInput("study", f"{study!r} is not a batch of this app; declare it with @app.batch")
         self.outsides.runners.check(runner)
-        desk = self.desk(await self._client.open())
-        made = await submit_batch(study, desk, outputs=outputs or self._outputs, runner=runner, **given)
-        return BatchRun(self._client, made.id, created=made.created, desk=self._opened)
+        service = self.service(await self._client.open())
+        made = await submit_batch(study, service, outputs=outputs or self._outputs, runner=runner, **given)
+        return BatchRun(self._client, made.id, created=made.created, service=self._opened)
 
-    def _opened(self) -> Desk:
+    def _opened(self) -> BatchService:
         control = self._client.connection.control
         assert control is not None, "its callers open the store first"
-        return self.desk(control)
+        return self.service(control)

@@ -31,10 +31,11 @@ from ..task.codec import Sealer
 from ..worker import Context
 from ..worker.context import LetGo
 from . import validation
-from .locations import Places
-from .outside_job import Errand, Outsides, kept
-from .spec import DRIVER, KIND, Spec, State, UnitCall, call_of, row_name, spec_of, tallied
-from .unit_plan import Wanted, request_of, wanted_in
+from .locations import OutputStores
+from .outside_job import OutsideJob, OutsideLauncher, kept
+from .runners import LOCAL
+from .spec import DRIVER, KIND, DriverState, Spec, UnitCall, call_of, row_name, spec_of, unit_counts_of
+from .unit_plan import PlannedUnit, planned_units, request_of
 from .validation_result import Validation
 
 log = logging.getLogger("mainstay.batch")
@@ -55,8 +56,34 @@ _FAILED = ("failed", "timed_out")
 _RETRIES = RetryPolicy(retries=8, base_s=1.0, cap_s=60.0, crash_budget=10)
 
 
-def driver_request(job: Job, spec: Spec) -> JobRequest:
-    """The driver of a batch that is claimed. Before all units in its queue: see `Driving.put_off`."""
+async def plan_at_start(
+    job: Job, spec: Spec, output_stores: OutputStores, sealer: Sealer, now_ms: int
+) -> tuple[DriverState | None, list[JobRequest]]:
+    """Plan a small batch in the run that starts it. Its units are created by the write that hands the batch over, which
+    saves a run of the driver. None: the driver has to plan. It can wait for storage, it withdraws the units of earlier
+    rounds, and it starts outside jobs."""
+    if job.token > 1 or spec.units > _CHUNK or spec.runner != LOCAL:
+        return None, []
+    units = []
+    try:
+        store = await output_stores.get(spec.outputs)
+        manifest = await output_stores.manifest(spec.outputs, job.id)
+        fresh = spec.resumed_from is not None
+        async for wanted in planned_units(store, manifest, spec, 0, force=spec.force, fresh=fresh):
+            if wanted.unreadable is not None:
+                return None, []
+            if wanted.run:
+                units.append(request_of(spec, job.id, 0, wanted, sealer))
+    except Exception as error:  # noqa: BLE001 - the driver has retries and reports it; a failure here would end the batch
+        log.info("not planned at start job_id=%s: %s", job.id, error)
+        return None, []
+    state = DriverState(began_ms=now_ms, planned=True, force=spec.force, made=len(units), there=spec.units - len(units))
+    return state, units
+
+
+def driver_request(job: Job, spec: Spec, state: DriverState | None, sealer: Sealer) -> JobRequest:
+    """The driver of a claimed batch, before all units in its queue (see `Drivers.put_off`). `state` is a plan made at
+    the start: if it has units, the driver waits for them first."""
     options = msgspec.structs.replace(
         spec.plan.options, retry=_RETRIES, run_timeout_s=None, stall_timeout_s=None, tags=(), metadata={}
     )
@@ -67,8 +94,11 @@ def driver_request(job: Job, spec: Spec) -> JobRequest:
         priority=min(100, max(0, job.priority, spec.plan.priority) + 1),
         parent=job.id,
         unit=f"{DRIVER} {job.token}",
+        delay_ms=round(_SHORTEST_S * 1000) if state is not None and state.made else 0,
+        ranked_at_submit=True,
     )
-    return JobRequest(row_name(spec.study, DRIVER), None, plan, id=driver_id(job))
+    payload = None if state is None else msgspec.Raw(sealer.seal(msgspec.msgpack.encode(state)))
+    return JobRequest(row_name(spec.study, DRIVER), payload, plan, id=driver_id(job))
 
 
 def _n_open(counts: Mapping[str, int]) -> int:
@@ -91,20 +121,20 @@ def _reaching_outputs() -> Iterator[None]:
         raise OutputsAway(error) from error
 
 
-class Drive:
+class DriverRun:
     """One claim of a driver."""
 
     def __init__(
         self,
         control: Control,
-        places: Places,
-        outsides: Outsides,
+        output_stores: OutputStores,
+        outsides: OutsideLauncher,
         sealer: Sealer,
         context: Context,
-        state: State,
+        state: DriverState,
     ) -> None:
         self._control = control
-        self._places = places
+        self._output_stores = output_stores
         self._outsides = outsides
         self._sealer = sealer
         self._context = context
@@ -113,7 +143,7 @@ class Drive:
         self._state = state
         self._parent: Job
         self._spec: Spec
-        self._errand: Errand
+        self._errand: OutsideJob
         self._store: OutputStore
         self._manifest: Manifest
 
@@ -123,7 +153,7 @@ class Drive:
         if driver_id(self._parent) != self._job.id:
             self._context.skip("another driver goes on with the batch")
         self._spec = spec_of(self._parent, self._sealer)
-        self._errand = Errand(
+        self._errand = OutsideJob(
             self._outsides, self._control, self._spec, self._parent, actor=self._job.session or DRIVER
         )
         stands = table_of(None).get(self._parent.status)
@@ -138,8 +168,8 @@ class Drive:
                 await self._cancel()
                 return
             with _reaching_outputs():
-                self._store = await self._places.get(self._spec.outputs)
-                self._manifest = await self._places.manifest(self._spec.outputs, self._parent.id)
+                self._store = await self._output_stores.get(self._spec.outputs)
+                self._manifest = await self._output_stores.manifest(self._spec.outputs, self._parent.id)
             await self._go_on()
         except (OutputMissing, OutputCorrupt) as error:
             await self._fail(f"what the batch is to make cannot be read: {error}", code=error.code)
@@ -169,11 +199,11 @@ class Drive:
         await self._wind_up_outside()
         await self._validate()
 
-    async def _next_state(self) -> State:
+    async def _next_state(self) -> DriverState:
         """The group at work is done: what it came to is remembered."""
         state, counts = self._state, await self._counts()
-        past = [*state.past, tallied(state, counts)]
-        return State(group=state.group + 1, force=state.force, before=counts, past=past, outside=state.outside)
+        past = [*state.past, unit_counts_of(state, counts)]
+        return DriverState(group=state.group + 1, force=state.force, before=counts, past=past, outside=state.outside)
 
     # units ------------------------------------------------------------------------------------------
 
@@ -274,11 +304,11 @@ class Drive:
         await self._save()
         return set()
 
-    async def _wanted(self) -> AsyncIterator[Wanted]:
+    async def _wanted(self) -> AsyncIterator[PlannedUnit]:
         state = self._state
         resumed = self._parent.token > 1 or self._spec.resumed_from is not None
         with _reaching_outputs():
-            async for wanted in wanted_in(
+            async for wanted in planned_units(
                 self._store, self._manifest, self._spec, state.group, force=state.force, fresh=resumed
             ):
                 yield wanted
@@ -363,7 +393,7 @@ class Drive:
 
     async def _has_failures(self) -> bool:
         """Whether a unit ended badly since the batch was started or resumed."""
-        over = [*self._state.past, tallied(self._state, await self._counts())]
+        over = [*self._state.past, unit_counts_of(self._state, await self._counts())]
         return any(group.failed or group.cancelled for group in over)
 
     async def _tell(self, found: Validation) -> None:

@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
 from ..task.client import Client
-from .service import Desk, Output, Resumed, Status, ToRun
+from .service import BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun
 from .study import Batch
 from .validation_result import Validation
 
@@ -23,14 +23,16 @@ class BatchRun:
     Each method has a `_sync` form for code without an event loop.
     """
 
-    __slots__ = ("_client", "_desk", "created", "id")
+    __slots__ = ("_client", "_service", "created", "id")
 
-    def __init__(self, client: Client, job_id: str, *, desk: Callable[[], Desk], created: bool = False) -> None:
+    def __init__(
+        self, client: Client, job_id: str, *, service: Callable[[], BatchService], created: bool = False
+    ) -> None:
         self.id = job_id
         self.created = created
         """whether this submit made it; False when the same work was submitted before and is not settled yet"""
         self._client = client
-        self._desk = desk
+        self._service = service
 
     async def wait(self, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
         """The row once it is settled, however it settled; raises `WaitTimeout`."""
@@ -39,57 +41,57 @@ class BatchRun:
     def wait_sync(self, timeout: str | timedelta | None = None) -> Job:
         return self._client.run(lambda: self.wait(timeout), what="wait_sync")
 
-    async def status(self) -> Status:
+    async def status(self) -> BatchStatus:
         """How it stands: the row, how many of its units are done, and what the last validation found."""
         await self._client.open()
-        return await self._desk().status(self.id)
+        return await self._service().status(self.id)
 
-    def status_sync(self) -> Status:
+    def status_sync(self) -> BatchStatus:
         return self._client.run(self.status, what="status_sync")
 
     async def validate(self, *, force: bool = False) -> Validation:
         """Look at all its outputs now."""
         await self._client.open()
-        return await self._desk().validate(self.id, force=force)
+        return await self._service().validate(self.id, force=force)
 
     def validate_sync(self, *, force: bool = False) -> Validation:
         return self._client.run(lambda: self.validate(force=force), what="validate_sync")
 
-    async def to_run(self) -> list[ToRun]:
+    async def to_run(self) -> list[UnitToRun]:
         """What a resume would run, and why."""
         await self._client.open()
-        return [one async for one in self._desk().to_run(self.id)]
+        return [one async for one in self._service().to_run(self.id)]
 
-    def to_run_sync(self) -> list[ToRun]:
+    def to_run_sync(self) -> list[UnitToRun]:
         return self._client.run(self.to_run, what="to_run_sync")
 
-    async def resume(self, *, reason: str = "resumed on request", by: Batch | None = None) -> Resumed:
+    async def resume(self, *, reason: str = "resumed on request", by: Batch | None = None) -> ResumeOutcome:
         """Run the units again whose outputs are missing or corrupt. `by` is the study whose code, as it is now, makes
         them, though the batch was submitted for other code: in a job of its own, which is linked to this one."""
         await self._client.open()
-        return await self._desk().resume(self.id, reason=reason, by=by)
+        return await self._service().resume(self.id, reason=reason, by=by)
 
-    def resume_sync(self, *, reason: str = "resumed on request", by: Batch | None = None) -> Resumed:
+    def resume_sync(self, *, reason: str = "resumed on request", by: Batch | None = None) -> ResumeOutcome:
         return self._client.run(lambda: self.resume(reason=reason, by=by), what="resume_sync")
 
-    async def outputs(self) -> list[Output]:
+    async def outputs(self) -> list[OutputStatus]:
         """Every expected output, and what is there of it."""
         await self._client.open()
-        found: list[Output] = []
+        found: list[OutputStatus] = []
         start: int | None = 0
         while start is not None:
-            some, start = await self._desk().outputs(self.id, start=start)
+            some, start = await self._service().outputs(self.id, start=start)
             found += some
         return found
 
-    def outputs_sync(self) -> list[Output]:
+    def outputs_sync(self) -> list[OutputStatus]:
         return self._client.run(self.outputs, what="outputs_sync")
 
     async def read(self, output: str, params: Any = None, seed: int | None = None) -> bytes:
         """An output, verified: of a unit, or of an aggregation, by the output's name."""
         await self._client.open()
-        desk = self._desk()
-        store, manifest = await desk.store(self.id), await desk.manifest(self.id)
+        service = self._service()
+        store, manifest = await service.store(self.id), await service.manifest(self.id)
         groups = [group for group in manifest.groups if output in group.outputs]
         if not groups:
             known = ", ".join(name for group in manifest.groups for name in group.outputs)

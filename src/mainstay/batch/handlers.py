@@ -7,18 +7,16 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
-import msgspec
-
 from ..control import Decide
 from ..errors import SchemaTooNew, StaleClaim, StoreError
 from ..task.current_client import begin
 from ..worker import Mode, Work, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
-from .driver import Drive, driver_request
-from .locations import Places
-from .outside_job import Outsides
-from .spec import DRIVER, UNIT, State, row_name, spec_of
+from .driver import DriverRun, driver_request, plan_at_start
+from .locations import OutputStores
+from .outside_job import OutsideLauncher
+from .spec import DRIVER, UNIT, DriverState, row_name, spec_of, state_of
 from .study import Batch
 from .unit_handler import UnitWork
 
@@ -28,15 +26,15 @@ T = TypeVar("T")
 _UPGRADE = "1m"
 
 
-def works_of(study: Batch, places: Places, outsides: Outsides) -> dict[str, Work]:
+def works_of(study: Batch, output_stores: OutputStores, outsides: OutsideLauncher) -> dict[str, Work]:
     """By the names that the rows of a batch have."""
     works: dict[str, Work] = {
-        study.name: _StartWork(study),
-        row_name(study.name, DRIVER): _DriverWork(study, places, outsides),
-        row_name(study.name, UNIT): UnitWork(study, places),
+        study.name: _StartWork(study, output_stores),
+        row_name(study.name, DRIVER): _DriverWork(study, output_stores, outsides),
+        row_name(study.name, UNIT): UnitWork(study, output_stores),
     }
     for aggregation in study.aggregations:
-        works[row_name(study.name, aggregation.name)] = UnitWork(study, places, aggregation)
+        works[row_name(study.name, aggregation.name)] = UnitWork(study, output_stores, aggregation)
     return works
 
 
@@ -58,7 +56,11 @@ class _LoopWork:
 
 
 class _StartWork(_LoopWork):
-    """A batch was claimed: it is handed over to its driver."""
+    """Starts a batch: plans it, if it is small, and hands it over to its driver."""
+
+    def __init__(self, study: Batch, output_stores: OutputStores) -> None:
+        super().__init__(study)
+        self._output_stores = output_stores
 
     async def call(self, _: bytes) -> None:
         client = self._study.client
@@ -69,26 +71,27 @@ class _StartWork(_LoopWork):
         except SchemaTooNew as error:
             _wait_for_upgrade(error)
         control = await _answered(client.open)
-        driver = driver_request(job, spec)
-        await _answered(lambda: control.drivers.hand_over(job, driver, reason="left to its units"))
+        state, units = await plan_at_start(job, spec, self._output_stores, client.sealer, control.store.clock.now_ms())
+        driver = driver_request(job, spec, state, client.sealer)
+        reason = "left to its units" + (f"; {len(units)} of {spec.units} are to run" if state else "")
+        await _answered(lambda: control.drivers.hand_over(job, driver, units, reason=reason))
         raise LetGo
 
 
 class _DriverWork(_LoopWork):
     """See `driver`."""
 
-    def __init__(self, study: Batch, places: Places, outsides: Outsides) -> None:
+    def __init__(self, study: Batch, output_stores: OutputStores, outsides: OutsideLauncher) -> None:
         super().__init__(study)
-        self._places = places
+        self._output_stores = output_stores
         self._outsides = outsides
 
     async def call(self, _: bytes) -> None:
         client, here = self._study.client, context()
         begin(client)
-        found = here.checkpoint
-        state = State() if found is None else msgspec.convert(found, State)
+        state = state_of(here.job, client.sealer) or DriverState()
         control = await _answered(client.open)
-        await _answered(Drive(control, self._places, self._outsides, client.sealer, here, state).run)
+        await _answered(DriverRun(control, self._output_stores, self._outsides, client.sealer, here, state).run)
 
 
 async def _answered(step: Callable[[], Awaitable[T]]) -> T:

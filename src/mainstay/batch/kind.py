@@ -14,7 +14,7 @@ KIND = Kind(
             help="Run studies: many units, done when their outputs exist.",
         ),
     ),
-    job_commands=("mainstay.batch.cli.jobs", "mainstay.batch.cli.sync"),
+    job_commands=("mainstay.batch.cli.jobs", "mainstay.batch.cli.report", "mainstay.batch.cli.sync"),
     operations="mainstay.batch.web.api:OPERATIONS",
     masked_value="mainstay.batch.web.masks:masked_value",
     pages="mainstay.batch.web.dashboard:PAGES",

@@ -18,7 +18,7 @@ _MANIFESTS = 4
 DEFAULT_FOLDER = "mainstay-outputs"
 
 
-class Places:
+class OutputStores:
     """Open stores by URL, and the manifests that were read from them.
 
     URLs are stored with jobs, without their secrets. Whoever opens one adds those of `own`, or of MAINSTAY_OUTPUTS, if

@@ -17,7 +17,7 @@ from ..errors import InvalidInput, RunnerFailed
 from ..lifecycle import Move, table_of
 from ..model import Job
 from .runners import LOCAL, Outside, Runner, Runners, shown_runner
-from .spec import Begun, Spec, State
+from .spec import DriverState, OutsideRecord, Spec
 
 #: so often it is tried to start one; the waits between are these
 _START_WAITS_S = (2.0, 8.0, 30.0, 120.0)
@@ -35,7 +35,7 @@ _TAIL = re.compile(r"outside job \S+ \([^()]*\)")
 Save = Callable[[], Awaitable[None]]
 
 
-class Tended(msgspec.Struct, frozen=True, kw_only=True):
+class WaitDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver is to do about units that are open."""
 
     over: str = ""
@@ -45,7 +45,7 @@ class Tended(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-class Outsides:
+class OutsideLauncher:
     """How this program has batches run outside."""
 
     def __init__(self, runners: Runners, url: str, target: Callable[[], str]) -> None:
@@ -107,10 +107,10 @@ async def tell(control: Control, job: Job, text: str, *, actor: str) -> None:
     await control.drivers.act(job.id, decide, actor=actor)
 
 
-class Errand:
+class OutsideJob:
     """The outside job of one batch, in the hands of its driver. Does nothing for a batch that runs on workers."""
 
-    def __init__(self, outsides: Outsides, control: Control, spec: Spec, parent: Job, *, actor: str) -> None:
+    def __init__(self, outsides: OutsideLauncher, control: Control, spec: Spec, parent: Job, *, actor: str) -> None:
         self._outsides = outsides
         self._control = control
         self._clock = control.store.clock
@@ -121,22 +121,22 @@ class Errand:
 
     # while units are open ---------------------------------------------------------------------------
 
-    async def tend(self, state: State, save: Save) -> Tended:
+    async def tend(self, state: DriverState, save: Save) -> WaitDecision:
         """See to it that there is an outside job for the group at work; and look at it, if it is time."""
         if self.queue is None:
-            return Tended()
+            return WaitDecision()
         begun = state.outside
         if begun is None or (begun.over and begun.group < state.group):
             # what is about to be started is written down before: whoever comes next looks for it
             name, now_ms = name_of(self._parent, state.group), self._clock.now_ms()
-            begun = state.outside = Begun(name=name, group=state.group, looked_ms=now_ms)
+            begun = state.outside = OutsideRecord(name=name, group=state.group, looked_ms=now_ms)
             await save()
         elif not begun.handle and not begun.tries and (wait_s := self._until_settled(begun)) > 0:
-            return Tended(
+            return WaitDecision(
                 wait_s=wait_s, why="another was about to start the outside job; it is seen first whether it did"
             )
         if begun.state == "refused":
-            return Tended(over=f"the outside job could not be started: {begun.trouble}")
+            return WaitDecision(over=f"the outside job could not be started: {begun.trouble}")
         if not begun.handle:
             return await self._start(begun, save)
         if begun.state != "exited":
@@ -144,9 +144,9 @@ class Errand:
         if begun.state == "exited":
             how = _seen(begun).told
             if await self._is_served():
-                return Tended(why=f"{begun} {how}, and another `batch exec` is at work")
-            return Tended(over=f"{begun} {how} before it was done")
-        return Tended(why=f"{begun} is gone" if begun.state == "gone" else begun.trouble)
+                return WaitDecision(why=f"{begun} {how}, and another `batch exec` is at work")
+            return WaitDecision(over=f"{begun} {how} before it was done")
+        return WaitDecision(why=f"{begun} is gone" if begun.state == "gone" else begun.trouble)
 
     async def _is_served(self) -> bool:
         """Whether somebody is at work on the units. One that was killed counts until that is known."""
@@ -154,10 +154,10 @@ class Errand:
         sessions = await self._control.store.sessions()
         return any(session.worker.startswith(name) and is_alive(session, lease_ms) for session in sessions)
 
-    def _until_settled(self, begun: Begun) -> float:
+    def _until_settled(self, begun: OutsideRecord) -> float:
         return _UNDER_WAY_S - (self._clock.now_ms() - begun.looked_ms) / 1000
 
-    async def _start(self, begun: Begun, save: Save) -> Tended:
+    async def _start(self, begun: OutsideRecord, save: Save) -> WaitDecision:
         try:
             handle = await self._runner().start(begun.name, self._outsides.command(self._parent.id), self._outsides.env)
         except RunnerFailed as error:
@@ -169,14 +169,14 @@ class Errand:
             await save()
             await self._tell(f"{begun} could not be started ({begun.tries}): {begun.trouble}")
             why = f"the outside job could not be started: {begun.trouble}"
-            return Tended(over=why) if last else Tended(wait_s=_START_WAITS_S[begun.tries - 1], why=why)
+            return WaitDecision(over=why) if last else WaitDecision(wait_s=_START_WAITS_S[begun.tries - 1], why=why)
         begun.handle, begun.state, begun.trouble, begun.tries = handle, "waiting", "", 0
         begun.looked_ms = self._clock.now_ms()
         await save()
         await self._tell(f"{begun} was started by {shown_runner(self._spec.runner)}")
-        return Tended()
+        return WaitDecision()
 
-    async def _look(self, begun: Begun, save: Save, *, now: bool = False) -> bool:
+    async def _look(self, begun: OutsideRecord, save: Save, *, now: bool = False) -> bool:
         """Ask its runner, unless that was done a moment ago; tell what is new. Whether it is over."""
         before = (begun.state, begun.exit_code, begun.trouble)
         at_ms = self._clock.now_ms()
@@ -203,7 +203,7 @@ class Errand:
 
     # at the end -------------------------------------------------------------------------------------
 
-    async def wind_up(self, state: State, save: Save) -> float | None:
+    async def wind_up(self, state: DriverState, save: Save) -> float | None:
         """The units are done: how long to wait until it is seen how the outside job ended; None: no longer. One that
         does not end, or has not begun, is stopped."""
         begun = state.outside
@@ -225,7 +225,7 @@ class Errand:
         await save()
         return None
 
-    async def stop(self, state: State, save: Save) -> float | None:
+    async def stop(self, state: DriverState, save: Save) -> float | None:
         """Stop it: how long to wait until it is looked at again; None: it is over."""
         begun = state.outside
         if begun is None or begun.over:
@@ -265,7 +265,7 @@ class Errand:
         await tell(self._control, self._parent, text, actor=self._actor)
 
 
-def told(begun: Begun, seen: Outside, job_id: str) -> str:
+def told(begun: OutsideRecord, seen: Outside, job_id: str) -> str:
     """How it stands, in words, and what to do about one that vanished."""
     text = f"{begun} {seen.told}"
     if seen.state == "gone":
@@ -273,5 +273,5 @@ def told(begun: Begun, seen: Outside, job_id: str) -> str:
     return text
 
 
-def _seen(begun: Begun) -> Outside:
+def _seen(begun: OutsideRecord) -> Outside:
     return Outside(state="exited", exit_code=begun.exit_code)

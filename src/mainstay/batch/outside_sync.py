@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from ..control.explain import is_alive
 from ..errors import MainstayError
 from ..lifecycle import JOB
 from ..model import Job
 from ..stores import Query
 from .outside_job import tell, told
 from .runners import LOCAL, Runners, shown_runner
-from .service import Desk
+from .service import BatchService
 from .spec import KIND
 
 _PAGE = 500
@@ -21,7 +20,7 @@ _PAGE = 500
 _DRIVEN = tuple(name for name, state in JOB.states.items() if state.holds)
 
 
-class Synced(msgspec.Struct, frozen=True, kw_only=True):
+class SyncResult(msgspec.Struct, frozen=True, kw_only=True):
     """The outside job of one batch."""
 
     job: str
@@ -45,30 +44,30 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def sync_outside(
-    desk: Desk, runners: Runners, ids: Sequence[str] | None = None, *, actor: str
-) -> AsyncIterator[Synced]:
+    service: BatchService, runners: Runners, ids: Sequence[str] | None = None, *, actor: str
+) -> AsyncIterator[SyncResult]:
     """Look at the outside jobs of these batches, or of all that are not settled."""
     if ids is not None:
         for job_id in ids:
-            if (one := await _sync(desk, runners, await desk.control.jobs.get(job_id), actor)) is not None:
+            if (one := await _sync(service, runners, await service.control.jobs.get(job_id), actor)) is not None:
                 yield one
         return
     cursor: str | None = None
     while True:
-        page = await desk.control.store.find(Query(status=_DRIVEN), cursor=cursor, limit=_PAGE)
+        page = await service.control.store.find(Query(status=_DRIVEN), cursor=cursor, limit=_PAGE)
         for job in page.jobs:
-            if job.kind == KIND and (one := await _sync(desk, runners, job, actor)) is not None:
+            if job.kind == KIND and (one := await _sync(service, runners, job, actor)) is not None:
                 yield one
         cursor = page.cursor
         if cursor is None:
             return
 
 
-async def _sync(desk: Desk, runners: Runners, job: Job, actor: str) -> Synced | None:
+async def _sync(service: BatchService, runners: Runners, job: Job, actor: str) -> SyncResult | None:
     """None: it runs on workers."""
-    made = Synced(job=job.id, study=job.name, status=job.status)
+    made = SyncResult(job=job.id, study=job.name, status=job.status)
     try:
-        stands = await desk.status(job.id)
+        stands = await service.status(job.id)
     except MainstayError as error:
         return msgspec.structs.replace(made, name="?", told=f"{error}; an --app may be able to read it")
     if stands.spec.runner == LOCAL:
@@ -85,22 +84,15 @@ async def _sync(desk: Desk, runners: Runners, job: Job, actor: str) -> Synced | 
     text = told(begun, seen, job.id)
     new = (seen.state, seen.exit_code) != (begun.state, begun.exit_code)
     if new:
-        await tell(desk.control, stands.job, text, actor=actor)
-        await desk.control.drivers.nudge(stands.job)
+        await tell(service.control, stands.job, text, actor=actor)
+        await service.control.drivers.nudge(stands.job)
     made = msgspec.structs.replace(made, state=seen.state, exit_code=seen.exit_code, told=text, new=new)
-    if not seen.over or await _has_workers(desk):
+    if not seen.over or await service.has_workers():
         return made
-    found = await desk.conclude(job.id, actor=actor)
-    after = await desk.control.jobs.get(job.id)
+    found = await service.conclude(job.id, actor=actor)
+    after = await service.control.jobs.get(job.id)
     if found is not None:
         return msgspec.structs.replace(made, status=after.status, told=f"{text}; {found.told}")
     if JOB.states[after.status].settled:
         return msgspec.structs.replace(made, status=after.status)
     return msgspec.structs.replace(made, told=f"{text}; no worker is there to go on with the batch: start one")
-
-
-async def _has_workers(desk: Desk) -> bool:
-    """Whether a worker is alive that may run the driver of a batch."""
-    store = desk.control.store
-    lease_ms = store.clock.lease_ms()
-    return any(is_alive(session, lease_ms) for session in await store.sessions())

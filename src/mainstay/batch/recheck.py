@@ -12,9 +12,9 @@ from ..errors import MainstayError
 from ..model import Job, Leadership
 from ..outputs import Manifest, OutputStore
 from ..stores import Query
-from .service import Desk
+from .service import BatchService
 from .spec import KIND
-from .validation_result import Lacking
+from .validation_result import OutputDefect
 
 log = logging.getLogger("mainstay.batch")
 
@@ -28,14 +28,14 @@ _PART = 0.1
 class Rechecker:
     """Looks at what was lacking, and at everything only when that has come."""
 
-    def __init__(self, desk: Desk, every_s: float) -> None:
-        self._desk = desk
+    def __init__(self, service: BatchService, every_s: float) -> None:
+        self._service = service
         self._every_ms = round(every_s * 1000)
         self._looked: dict[str, int] = {}
 
     async def look(self) -> list[str]:
         """The ids of those that are whole now."""
-        control = self._desk.control
+        control = self._service.control
         rows = (await control.store.find(Query(status=("partial",)), limit=_MOST)).jobs
         rows = [row for row in rows if row.kind == KIND]
         self._looked = {row.id: self._looked.get(row.id, row.settled_ms or 0) for row in rows}
@@ -48,7 +48,7 @@ class Rechecker:
             self._looked[row.id] = now_ms
             try:
                 if await self._has_come(row):
-                    validation = await self._desk.validate(row.id, actor=_ACTOR)
+                    validation = await self._service.validate(row.id, actor=_ACTOR)
                     log.info("looked again job_id=%s: %s", row.id, validation.told)
                     if validation.verdict == "succeeded":
                         found.append(row.id)
@@ -58,16 +58,16 @@ class Rechecker:
         return found
 
     async def _has_come(self, row: Job) -> bool:
-        store, manifest = await self._desk.store(row.id), await self._desk.manifest(row.id)
+        store, manifest = await self._service.store(row.id), await self._service.manifest(row.id)
         page = 0
-        while lacking := await self._desk.lacking(row.id, page=page):
+        while lacking := await self._service.lacking(row.id, page=page):
             if not await _all_there(store, manifest, lacking):
                 return False
             page += 1
         return True
 
 
-async def _all_there(store: OutputStore, manifest: Manifest, lacking: Iterable[Lacking]) -> bool:
+async def _all_there(store: OutputStore, manifest: Manifest, lacking: Iterable[OutputDefect]) -> bool:
     """By the sizes alone: whoever asks looks closer if so."""
     groups: dict[int, dict[int, None]] = {}
     for one in lacking:
@@ -80,9 +80,9 @@ async def _all_there(store: OutputStore, manifest: Manifest, lacking: Iterable[L
     return True
 
 
-def recheck_duty(desk: Desk, every_s: float) -> Duty:
+def recheck_duty(service: BatchService, every_s: float) -> Duty:
     """For the leader of a worker fleet."""
-    rechecker = Rechecker(desk, every_s)
+    rechecker = Rechecker(service, every_s)
 
     async def look(_: Leadership) -> object:
         return await rechecker.look()

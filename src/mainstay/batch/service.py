@@ -9,23 +9,24 @@ from typing import Literal
 
 import msgspec
 
-from ..control import Control, JobRequest, Plan, Submitted, decoded
+from ..control import Control, JobRequest, Plan, Submitted
 from ..control.drivers import driver_id
+from ..control.explain import is_alive
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
 from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, output_path, save_manifest
 from ..outputs.layout import manifest_path
-from ..outputs.lookup import State as Found
+from ..outputs.lookup import State as OutputState
 from ..stores import Query
 from ..task.codec import Sealer
 from . import validation as validating
-from .locations import Places
+from .locations import OutputStores
 from .outside_job import kept
-from .spec import KIND, UNREACHED, Begun, Spec, State, Tallied, spec_of, tallied
+from .spec import KIND, UNREACHED, OutsideRecord, Spec, UnitCounts, spec_of, state_of, unit_counts_of
 from .study import Batch
-from .unit_plan import wanted_in
-from .validation_result import Lacking, Validation
+from .unit_plan import planned_units
+from .validation_result import OutputDefect, Validation
 
 #: units of a batch that are asked what they wait for
 _ASKED = 20
@@ -35,7 +36,7 @@ _CANNOT_LOOK = "cannot be looked at"
 RESUMABLE = ("partial", "failed", "timed_out", "quarantined")
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a batch stands."""
 
     job: Job
@@ -44,16 +45,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """what is at work: the units, or an aggregation by its name"""
     planned: bool = False
     """it is known which units are to run"""
-    units: Tallied = Tallied()
+    units: UnitCounts = UnitCounts()
     """the units of the study"""
-    aggregations: dict[str, Tallied] = {}
+    aggregations: dict[str, UnitCounts] = {}
     validation: Validation | None = None
     """the last one"""
     waits: str = ""
     """what holds it up, in words: the storage of its outputs, or what its driver waits for"""
     trouble: str = ""
     """the part of that which does not pass by itself: a full disk, permissions, a storage that is away"""
-    outside: Begun | None = None
+    outside: OutsideRecord | None = None
     """the job that a runner outside was given, as it was last seen"""
 
     @property
@@ -70,7 +71,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.spec.expected, self.units.done * len(self.spec.files) + made)
 
 
-class ToRun(msgspec.Struct, frozen=True, kw_only=True):
+class UnitToRun(msgspec.Struct, frozen=True, kw_only=True):
     """One unit that a resume would run, or would leave alone, and why."""
 
     group: int
@@ -80,7 +81,7 @@ class ToRun(msgspec.Struct, frozen=True, kw_only=True):
     run: bool = True
 
 
-class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+class ResumeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a wish to resume."""
 
     id: str
@@ -92,7 +93,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     """of a linked job: units that lack something"""
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One expected output, and what is there of it."""
 
     group: int
@@ -100,22 +101,24 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     output: str
     path: str
-    state: Found
+    state: OutputState
     detail: str = ""
 
 
-class Desk:
+class BatchService:
     """The operator's side of batch jobs."""
 
-    def __init__(self, control: Control, *, sealer: Sealer | None = None, places: Places | None = None) -> None:
+    def __init__(
+        self, control: Control, *, sealer: Sealer | None = None, output_stores: OutputStores | None = None
+    ) -> None:
         self.control = control
         self._sealer = sealer or Sealer(None)
-        self.places = places or Places(control.store.clock)
+        self.output_stores = output_stores or OutputStores(control.store.clock)
         self._ids = IdSource(random.Random())
 
     async def close(self) -> None:
         """Let go of the stores of outputs."""
-        await self.places.close()
+        await self.output_stores.close()
 
     # look -------------------------------------------------------------------------------------------
 
@@ -125,27 +128,27 @@ class Desk:
 
     async def manifest(self, job_id: str) -> Manifest:
         """Every unit and every output that a batch is to make."""
-        return await self.places.manifest((await self.spec(job_id)).outputs, job_id)
+        return await self.output_stores.manifest((await self.spec(job_id)).outputs, job_id)
 
     async def store(self, job_id: str) -> OutputStore:
         """Where its outputs are."""
-        return await self.places.get((await self.spec(job_id)).outputs)
+        return await self.output_stores.get((await self.spec(job_id)).outputs)
 
-    async def status(self, job_id: str) -> Status:
+    async def status(self, job_id: str) -> BatchStatus:
         """How a batch stands, from the store of jobs alone."""
         job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
         driver = await self._driver_row(job)
         counts = {} if driver is None else await self.control.jobs.unit_counts(job.id)
-        if driver is None or driver.checkpoint is None:
-            return Status(job=job, spec=spec, validation=validation)
-        state = msgspec.convert(decoded(self._sealer.open(driver.checkpoint, field="checkpoint")), State)
-        groups = [*state.past, tallied(state, counts)][: 1 + len(spec.aggregations)]
+        state = None if driver is None else state_of(driver, self._sealer)
+        if driver is None or state is None:
+            return BatchStatus(job=job, spec=spec, validation=validation)
+        groups = [*state.past, unit_counts_of(state, counts)][: 1 + len(spec.aggregations)]
         names = [one.name for one in spec.aggregations]
-        waits = (driver.reason or "") if driver.status == "pending" else ""
+        waits = (driver.reason or "") if driver.status == "pending" and driver.token else ""
         trouble = waits if _CANNOT_LOOK in waits else await self._unreached(job)
-        return Status(
+        return BatchStatus(
             job=job,
             spec=spec,
             group="units" if state.group == 0 else names[min(state.group, len(names)) - 1] if names else "units",
@@ -176,12 +179,12 @@ class Desk:
 
     async def outputs(
         self, job_id: str, *, start: int = 0, limit: int = 1000, fresh: bool = False
-    ) -> tuple[list[Output], int | None]:
+    ) -> tuple[list[OutputStatus], int | None]:
         """What is there of some units' outputs, in the order of the manifest; and where to go on, None at the end."""
         spec = await self.spec(job_id)
-        store = await self.places.get(spec.outputs)
-        manifest = await self.places.manifest(spec.outputs, job_id)
-        found: list[Output] = []
+        store = await self.output_stores.get(spec.outputs)
+        manifest = await self.output_stores.manifest(spec.outputs, job_id)
+        found: list[OutputStatus] = []
         first = 0
         for number, group in enumerate(manifest.groups):
             here = group.pairs[max(0, start - first) : max(0, start + limit - first)]
@@ -191,7 +194,7 @@ class Desk:
                 await store.look(units, group.outputs, verify=spec.verify, fresh=fresh), index
             ):
                 found += (
-                    Output(
+                    OutputStatus(
                         group=number,
                         index=place,
                         unit=seen.unit.label,
@@ -205,7 +208,7 @@ class Desk:
             first += len(group.pairs)
         return found, start + limit if start + limit < first else None
 
-    async def lacking(self, job_id: str, *, page: int = 0) -> list[Lacking]:
+    async def lacking(self, job_id: str, *, page: int = 0) -> list[OutputDefect]:
         """What the last validation found lacking, a page of it; empty after the last."""
         job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
@@ -213,7 +216,7 @@ class Desk:
         return (
             []
             if validation is None
-            else await validating.listed(await self.places.get(spec.outputs), validation, page=page)
+            else await validating.listed(await self.output_stores.get(spec.outputs), validation, page=page)
         )
 
     async def validations(self, job_id: str) -> list[Validation]:
@@ -222,6 +225,12 @@ class Desk:
             return await validating.history(await self.store(job_id), job_id)
         except StoreError:
             return []
+
+    async def has_workers(self) -> bool:
+        """Whether a worker is alive that may run the driver of a batch."""
+        store = self.control.store
+        lease_ms = store.clock.lease_ms()
+        return any(is_alive(session, lease_ms) for session in await store.sessions())
 
     # validate ---------------------------------------------------------------------------------------
 
@@ -239,11 +248,11 @@ class Desk:
                 job.id, job.status, "validating", allowed=state.next, why="it is not done yet; wait for its units"
             )
         last = validating.validation_of(job, self._sealer)
-        store = await self.places.get(spec.outputs)
+        store = await self.output_stores.get(spec.outputs)
         attempts = [one.attempt for one in await self.validations(job_id)] + [last.attempt if last else 0]
         found = await validating.look(
             store,
-            await self.places.manifest(spec.outputs, job_id),
+            await self.output_stores.manifest(spec.outputs, job_id),
             spec,
             at_ms=self.control.store.clock.now_ms(),
             attempt=1 + max(attempts),
@@ -284,16 +293,16 @@ class Desk:
 
     # resume -----------------------------------------------------------------------------------------
 
-    async def to_run(self, job_id: str, *, version: int | None = None) -> AsyncIterator[ToRun]:
+    async def to_run(self, job_id: str, *, version: int | None = None) -> AsyncIterator[UnitToRun]:
         """What a resume would run, and why; and what it would not, for its inputs are incomplete."""
         spec = spec_of(await self._get(job_id, version), self._sealer)
-        store = await self.places.get(spec.outputs)
-        manifest = await self.places.manifest(spec.outputs, job_id)
+        store = await self.output_stores.get(spec.outputs)
+        manifest = await self.output_stores.manifest(spec.outputs, job_id)
         for group in range(len(manifest.groups)):
-            async for wanted in wanted_in(store, manifest, spec, group, fresh=True):
+            async for wanted in planned_units(store, manifest, spec, group, fresh=True):
                 if wanted.why:
                     unit: Unit = wanted.unit
-                    yield ToRun(group=group, index=wanted.index, unit=unit.label, why=wanted.why, run=wanted.run)
+                    yield UnitToRun(group=group, index=wanted.index, unit=unit.label, why=wanted.why, run=wanted.run)
 
     async def resume(
         self,
@@ -303,7 +312,7 @@ class Desk:
         reason: str = "resumed on request",
         version: int | None = None,
         by: Batch | None = None,
-    ) -> Resumed:
+    ) -> ResumeOutcome:
         """Run the units again whose outputs are missing or corrupt: in the same job, or, if that had succeeded, in a
         new one that is linked to it. Of two who ask at the same time one is refused, or gets the other's job.
 
@@ -345,7 +354,7 @@ class Desk:
             raise InvalidTransition(
                 job_id, moved.status, "pending", allowed=(), why="another resumed it in the same moment"
             )
-        return Resumed(id=job_id, how="resumed")
+        return ResumeOutcome(id=job_id, how="resumed")
 
     async def _get(self, job_id: str, version: int | None) -> Job:
         job = await self.control.jobs.get(job_id)
@@ -353,13 +362,13 @@ class Desk:
             raise VersionChanged(job_id, version, now=job.version)
         return job
 
-    async def _repair(self, job: Job, spec: Spec, *, run_by: str = "") -> Resumed:
+    async def _repair(self, job: Job, spec: Spec, *, run_by: str = "") -> ResumeOutcome:
         units = 0
         async for one in self.to_run(job.id):
             units += one.run
         if not units:
-            return Resumed(id=job.id, how="nothing")
-        manifest = await self.places.manifest(spec.outputs, job.id)
+            return ResumeOutcome(id=job.id, how="nothing")
+        manifest = await self.output_stores.manifest(spec.outputs, job.id)
         made = await self.submit(
             msgspec.structs.replace(spec, resumed_from=job.id, force=False, run_by=run_by or spec.run_by),
             manifest.groups,
@@ -372,14 +381,14 @@ class Desk:
                 unique=f"repair {job.id} {run_by}".strip(),
             ),
         )
-        return Resumed(id=made.id, how="linked", units=units)
+        return ResumeOutcome(id=made.id, how="linked", units=units)
 
     # submit -----------------------------------------------------------------------------------------
 
     async def submit(self, spec: Spec, groups: list[ManifestGroup], plan: Plan) -> Submitted:
         """Keep what is to be made with the outputs, then the job. If the outputs cannot be reached, there is no job."""
         (job_id,) = self._ids.take(self.control.store.clock.now_ms(), 1)
-        store = await self.places.get(spec.outputs, create=True)
+        store = await self.output_stores.get(spec.outputs, create=True)
         await save_manifest(store, Manifest(job=job_id, groups=groups))
         payload = msgspec.msgpack.encode(spec)
         request = JobRequest(

@@ -19,9 +19,10 @@ KIND = "batch"
 DRIVER, UNIT = "driver", "unit"
 #: how a unit says that it has to wait for the storage of its outputs
 UNREACHED = "the outputs cannot be reached"
+_NO_PAYLOAD = msgspec.msgpack.encode(None)
 
 
-class Aggregated(msgspec.Struct, frozen=True):
+class AggregationSpec(msgspec.Struct, frozen=True):
     """An aggregation, by name, over the units of each set or over all there is."""
 
     name: str
@@ -44,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """outputs, those of the aggregations included"""
     manifest: str
     """the digest of its groups: what is to be made, whoever makes it"""
-    aggregations: tuple[Aggregated, ...] = ()
+    aggregations: tuple[AggregationSpec, ...] = ()
     """in the order of the manifest's groups after the first"""
     plan: Plan
     """the options of each unit"""
@@ -79,7 +80,7 @@ class UnitCall(msgspec.Struct, frozen=True, array_like=True):
     """as in `Spec`"""
 
 
-class Tallied(msgspec.Struct, frozen=True, kw_only=True):
+class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How the units of one group stand, since the batch was last started or resumed."""
 
     there: int = 0
@@ -102,7 +103,7 @@ class Tallied(msgspec.Struct, frozen=True, kw_only=True):
         return self.there + self.succeeded + self.skipped
 
 
-class Begun(msgspec.Struct, kw_only=True):
+class OutsideRecord(msgspec.Struct, kw_only=True):
     """What a driver remembers of the job that it started outside."""
 
     name: str
@@ -133,7 +134,7 @@ class Begun(msgspec.Struct, kw_only=True):
         return f"outside job {self.name}" + (f" ({self.handle})" if self.handle else "")
 
 
-class State(msgspec.Struct, kw_only=True):
+class DriverState(msgspec.Struct, kw_only=True):
     """What a driver remembers: its checkpoint."""
 
     group: int = 0
@@ -155,24 +156,33 @@ class State(msgspec.Struct, kw_only=True):
     """units of the job by status, when the planning of this group began"""
     force: bool = False
     """make everything anew"""
-    past: list[Tallied] = []
+    past: list[UnitCounts] = []
     """what the groups before this one came to"""
     outages: int = 0
     """how often in a row the outputs could not be looked at"""
     rechecks: int = 0
     stopped: str = ""
     """why it was stopped early"""
-    outside: Begun | None = None
+    outside: OutsideRecord | None = None
     """the job that a runner outside was given"""
 
 
-def tallied(state: State, counts: Mapping[str, int]) -> Tallied:
+def state_of(driver: Job, sealer: Sealer) -> DriverState | None:
+    """The state of a driver: its checkpoint, or before the first one the state it was created with. None: neither."""
+    if driver.checkpoint is not None:
+        return msgspec.msgpack.decode(sealer.open(driver.checkpoint, field="checkpoint"), type=DriverState)
+    if driver.payload != _NO_PAYLOAD:
+        return msgspec.msgpack.decode(sealer.open(driver.payload, field="payload"), type=DriverState)
+    return None
+
+
+def unit_counts_of(state: DriverState, counts: Mapping[str, int]) -> UnitCounts:
     """How the group at work stands, from the units of the job by status (without its driver)."""
 
     def now(*names: str) -> int:
         return max(0, sum(counts.get(name, 0) - state.before.get(name, 0) for name in names))
 
-    return Tallied(
+    return UnitCounts(
         there=state.there,
         made=state.made,
         idle=state.idle,

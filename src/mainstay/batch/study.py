@@ -94,7 +94,7 @@ class Batch:
         self.outputs = files_of(given["outputs"])
         check_name(row_name(self.name, DRIVER))
         self.code, self.source = code_of(function, given.get("version"), name=self.name)
-        self.failure_budget = check_budget(given.get("failure_budget"))
+        self.failure_budget = check_failure_budget(given.get("failure_budget"))
         self.verify: Verify = given.get("verify") or "content"
         if self.verify not in ("size", "content"):
             raise InvalidInput("verify", f"{self.verify!r} is neither 'size' nor 'content'")
@@ -143,7 +143,7 @@ class Batch:
         return f"<batch {self.name}>"
 
 
-def check_budget(budget: float | None) -> float | None:
+def check_failure_budget(budget: float | None) -> float | None:
     """A part of the units: 0.1 is one in ten."""
     if budget is None:
         return None

@@ -13,9 +13,9 @@ from ..task.options import merged
 from .locations import outputs_url
 from .manifests import digest_of, groups_of
 from .parameter_grid import seeds_of, sets_of
-from .service import Desk, count_of
-from .spec import Aggregated, Spec
-from .study import Batch, check_budget
+from .service import BatchService, count_of
+from .spec import AggregationSpec, Spec
+from .study import Batch, check_failure_budget
 
 #: of a submit's options, those that are the units' as well
 _SHARED = ("queue", "priority")
@@ -31,7 +31,7 @@ _OF_UNITS = frozenset(
 
 async def submit_batch(
     study: Batch,
-    desk: Desk,
+    service: BatchService,
     *,
     params: Any,
     seeds: Any,
@@ -68,15 +68,15 @@ async def submit_batch(
     spec = Spec(
         study=study.name,
         code=study.code,
-        outputs=desk.places.stored(outputs_url(outputs, client.url)),
+        outputs=service.output_stores.stored(outputs_url(outputs, client.url)),
         files=study.outputs,
         sets=len(groups[0].params),
         units=len(groups[0].pairs),
         expected=count_of(groups),
         manifest=digest,
-        aggregations=tuple(Aggregated(one.name, one.over) for one in study.aggregations),
+        aggregations=tuple(AggregationSpec(one.name, one.over) for one in study.aggregations),
         plan=client.reader.read({**study.options, **shared}),
-        failure_budget=study.failure_budget if failure_budget is None else check_budget(failure_budget),
+        failure_budget=study.failure_budget if failure_budget is None else check_failure_budget(failure_budget),
         verify=study.verify,
         force=force,
         runner=runner,
@@ -87,4 +87,4 @@ async def submit_batch(
     same = {} if "key" in given or "unique" in given else {"unique": f"{digest} {place}"}
     limits = {"retries": 0, "timeout": "off" if deadline is None else deadline, "stall_timeout": "off"}
     plan = client.reader.read({**limits, **same, **given})
-    return await desk.submit(spec, groups, plan)
+    return await service.submit(spec, groups, plan)

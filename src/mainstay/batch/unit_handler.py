@@ -24,12 +24,12 @@ from ..outputs.scratch import Scratch
 from ..task.current_client import begin
 from ..worker import Mode, context
 from .functions import Function
-from .locations import Places
+from .locations import OutputStores
 from .manifests import code_of_aggregation, digest_of_inputs, inputs_of, seeds_of
 from .spec import UNREACHED, UnitCall, call_of
 from .study import Aggregation, Batch
 from .unit_plan import MADE_OF
-from .unit_results import Inputs, Made
+from .unit_results import Inputs, UnitResult
 
 T = TypeVar("T")
 
@@ -45,9 +45,9 @@ _FIRST_PUT_OFF_S, _LONGEST_PUT_OFF_S = 10.0, 300.0
 class UnitWork:
     """What a worker runs for the units of a study, or for one of its aggregations (`mainstay.worker.Work`)."""
 
-    def __init__(self, study: Batch, places: Places, aggregation: Aggregation | None = None) -> None:
+    def __init__(self, study: Batch, output_stores: OutputStores, aggregation: Aggregation | None = None) -> None:
         self._study = study
-        self._places = places
+        self._output_stores = output_stores
         self._aggregation = aggregation
         self._function: Function = study.unit if aggregation is None else aggregation.function
         self._files = study.outputs if aggregation is None else aggregation.outputs
@@ -66,39 +66,39 @@ class UnitWork:
 
     def call(self, call: UnitCall) -> Any:
         begin(self._study.client)
-        staged = _Staged(self._study, self._places, self._function, self._files, self._aggregation, call)
-        return self._awaited(staged) if self.is_async else self._plainly(staged)
+        unit_run = _UnitRun(self._study, self._output_stores, self._function, self._files, self._aggregation, call)
+        return self._awaited(unit_run) if self.is_async else self._plainly(unit_run)
 
     def pack(self, result: Any) -> None:
         """What it makes is in its outputs."""
 
-    async def _awaited(self, staged: _Staged) -> None:
-        async with staged as offered:
-            staged.returned = await self._function(offered)
+    async def _awaited(self, unit_run: _UnitRun) -> None:
+        async with unit_run as offered:
+            unit_run.returned = await self._function(offered)
 
-    def _plainly(self, staged: _Staged) -> None:
+    def _plainly(self, unit_run: _UnitRun) -> None:
         loop = context().link.loop
 
         def run(coroutine: Coroutine[Any, Any, T]) -> T:
             return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
-        offered = run(staged.__aenter__())
+        offered = run(unit_run.__aenter__())
         try:
-            staged.returned = self._function(offered)
+            unit_run.returned = self._function(offered)
         except BaseException:
-            run(staged.__aexit__(*sys.exc_info()))
-            staged.put_off_if_away()
+            run(unit_run.__aexit__(*sys.exc_info()))
+            unit_run.put_off_if_away()
             raise
-        run(staged.__aexit__(None, None, None))
+        run(unit_run.__aexit__(None, None, None))
 
 
-class _Staged:
+class _UnitRun:
     """The way in and out of one unit's function."""
 
     def __init__(
         self,
         study: Batch,
-        places: Places,
+        output_stores: OutputStores,
         function: Function,
         files: dict[str, str],
         aggregation: Aggregation | None,
@@ -107,7 +107,7 @@ class _Staged:
         self.returned: Any = None
         self._context = context()
         self._study = study
-        self._places = places
+        self._output_stores = output_stores
         self._function = function
         self._files = files
         self._aggregation = aggregation
@@ -124,7 +124,7 @@ class _Staged:
     async def __aenter__(self) -> dict[str, Any]:
         self._began_s = asyncio.get_running_loop().time()
         try:
-            self._store = await self._places.get(self._call.outputs)
+            self._store = await self._output_stores.get(self._call.outputs)
             wanted = None if self._aggregation is None else await self._wanted(self._aggregation)
             await self._look()
             scratch = Scratch()
@@ -165,7 +165,7 @@ class _Staged:
 
     async def _wanted(self, aggregation: Aggregation) -> ManifestGroup:
         """What an aggregation is made of; refused if it was submitted for another version of the code."""
-        manifest = await self._places.manifest(self._call.outputs, self._context.job.parent or "")
+        manifest = await self._output_stores.manifest(self._call.outputs, self._context.job.parent or "")
         inputs = manifest.groups[self._call.group - 1]
         if not self._call.run_by:
             code = code_of_aggregation(self._study.code, aggregation, inputs, seeds_of(manifest))
@@ -181,7 +181,7 @@ class _Staged:
         self._stack.push_async_callback(inputs.close)
         if self._function.is_async:
             await inputs.all()
-        made: list[Made] = inputs.made()
+        made: list[UnitResult] = inputs.made()
         return {"runs": made, "sets": made}
 
     def put_off_if_away(self) -> None:

@@ -19,7 +19,7 @@ from .validation_result import chunks, seen_in
 MADE_OF = "made_of"
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PlannedUnit(msgspec.Struct, frozen=True):
     """A unit, and why it is to be run or left alone."""
 
     index: int
@@ -32,9 +32,9 @@ class Wanted(msgspec.Struct, frozen=True):
     """why it could not be looked at: it is not known then whether it has to run"""
 
 
-async def wanted_in(
+async def planned_units(
     store: OutputStore, manifest: Manifest, spec: Spec, group: int, *, force: bool = False, fresh: bool = False
-) -> AsyncIterator[Wanted]:
+) -> AsyncIterator[PlannedUnit]:
     """Every unit of a group. One that cannot be looked at is neither run nor taken as done; the others go on. Raises
     the `StoreError` of an aggregation's inputs that cannot be looked at."""
     ready = await _ready(store, manifest, spec, group, fresh=fresh)
@@ -42,21 +42,21 @@ async def wanted_in(
     for start, units in chunks(wanted):
         if force:
             for index, unit in enumerate(units, start):
-                yield Wanted(index, unit, ready is None or index in ready, "made again, as requested", anew=True)
+                yield PlannedUnit(index, unit, ready is None or index in ready, "made again, as requested", anew=True)
             continue
         looked = await store.look(units, wanted.outputs, verify=spec.verify, fresh=fresh)
         outdated = set() if ready is None else await _outdated(store, looked, start, ready)
         for index, seen in enumerate(looked, start):
             if (error := unreadable(seen)) is not None:
-                yield Wanted(index, seen.unit, False, f"cannot be looked at: {error}", unreadable=error)
+                yield PlannedUnit(index, seen.unit, False, f"cannot be looked at: {error}", unreadable=error)
                 continue
             why = lacks(seen)
             if why and ready is not None and index not in ready:
-                yield Wanted(index, seen.unit, False, "its inputs are incomplete")
+                yield PlannedUnit(index, seen.unit, False, "its inputs are incomplete")
             elif index in outdated:
-                yield Wanted(index, seen.unit, True, "its inputs came out otherwise since it was made", anew=True)
+                yield PlannedUnit(index, seen.unit, True, "its inputs came out otherwise since it was made", anew=True)
             else:
-                yield Wanted(index, seen.unit, bool(why), why)
+                yield PlannedUnit(index, seen.unit, bool(why), why)
 
 
 async def _ready(
@@ -114,7 +114,7 @@ def lacks(seen: UnitFindings) -> str:
 
 
 def request_of(
-    spec: Spec, parent: str, group: int, wanted: Wanted, sealer: Sealer, *, queue: str | None = None
+    spec: Spec, parent: str, group: int, wanted: PlannedUnit, sealer: Sealer, *, queue: str | None = None
 ) -> JobRequest:
     """The row of one unit."""
     unit = wanted.unit

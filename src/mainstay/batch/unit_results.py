@@ -20,7 +20,7 @@ _AT_ONCE = 8
 _AHEAD = 64
 
 
-class Made(msgspec.Struct, frozen=True):
+class UnitResult(msgspec.Struct, frozen=True):
     """The outputs of one unit, verified, as files on this machine.
 
     `made["result"]` is the path of an output. It is copied here when it is first asked for, and gone when the
@@ -69,10 +69,10 @@ class Inputs:
         self.away: StoreError | None = None
         """why an output could not be fetched, if storage was away"""
 
-    def made(self) -> list[Made]:
+    def made(self) -> list[UnitResult]:
         """Of each unit, in their order. Nothing is fetched yet."""
         return [
-            Made(dict(unit.params), unit.seed, _Files(self, place, self._outputs), str(unit))
+            UnitResult(dict(unit.params), unit.seed, _Files(self, place, self._outputs), str(unit))
             for place, unit in enumerate(self._units)
         ]
 

@@ -20,7 +20,7 @@ from ..outputs.layout import CURRENT
 from ..task.codec import Sealer
 from .outside_job import kept
 from .spec import Spec
-from .validation_result import Lacking, Tally, Validation, seen_in
+from .validation_result import OutputDefect, OutputTally, Validation, seen_in
 
 #: entries of a page of a stored list
 PAGE = 1000
@@ -35,7 +35,7 @@ async def look(
 ) -> Validation:
     """Look at everything, and keep the verdict and what is lacking beside the outputs. A storage that is away is an
     answer, not an error."""
-    found = Tally()
+    found = OutputTally()
     # two who look at the same time number their looks alike, and one may find more than the other
     name = f"{VALIDATIONS}/{manifest.job}/{attempt:04d}-{at_ms}-{os.urandom(4).hex()}"
     pages = _Pages(store, name)
@@ -83,7 +83,7 @@ class _Pages:
         self.first = first
         self.many = 0
 
-    async def add(self, lacking: Sequence[Lacking]) -> None:
+    async def add(self, lacking: Sequence[OutputDefect]) -> None:
         if lacking:
             lines = b"\n".join(msgspec.json.encode(one) for one in lacking)
             await self._store.blobs.write(_page_path(self.first, self.many), gzip.compress(lines, mtime=0))
@@ -104,7 +104,7 @@ def away(spec: Spec, error: StoreError, *, at_ms: int, attempt: int, by: str) ->
     )
 
 
-async def listed(store: OutputStore, validation: Validation, *, page: int = 0) -> list[Lacking]:
+async def listed(store: OutputStore, validation: Validation, *, page: int = 0) -> list[OutputDefect]:
     """A page of what a validation found lacking; empty after the last."""
     if not validation.listed:
         return []
@@ -114,7 +114,7 @@ async def listed(store: OutputStore, validation: Validation, *, page: int = 0) -
     if body is None:
         return []
     lines = (await asyncio.to_thread(gzip.decompress, body)).splitlines()
-    return [msgspec.json.decode(line, type=Lacking) for line in lines]
+    return [msgspec.json.decode(line, type=OutputDefect) for line in lines]
 
 
 def result_of(validation: Validation, sealer: Sealer) -> bytes:
@@ -178,7 +178,7 @@ def _short(validation: Validation) -> dict[str, Any]:
     }
 
 
-def _told(found: Tally, spec: Spec, *, at_ms: int, attempt: int, by: str, listed: str = "") -> Validation:
+def _told(found: OutputTally, spec: Spec, *, at_ms: int, attempt: int, by: str, listed: str = "") -> Validation:
     return Validation(
         at_ms=at_ms,
         attempt=attempt,

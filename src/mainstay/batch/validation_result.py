@@ -19,7 +19,7 @@ CHUNK = 10_000
 FEW = 20
 
 
-class Lacking(msgspec.Struct, frozen=True, kw_only=True):
+class OutputDefect(msgspec.Struct, frozen=True, kw_only=True):
     """One expected output that is not there, or is not what was published."""
 
     group: int
@@ -49,7 +49,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """units that lack something, aggregations included"""
     other_code: int = 0
     """units that are whole and were made by other code than the batch was submitted with, aggregations included"""
-    first: tuple[Lacking, ...] = ()
+    first: tuple[OutputDefect, ...] = ()
     """the first few of what is lacking"""
     listed: str = ""
     """where all of it is listed, in the store of the outputs: how the names of its pages begin"""
@@ -91,13 +91,13 @@ async def seen_in(
             yield place, seen
 
 
-class Tally:
+class OutputTally:
     """Counts what is there. What is not is kept for a page at a time: whoever tallies takes it from `page`."""
 
     def __init__(self) -> None:
         self.states: Counter[str] = Counter()
-        self.first: list[Lacking] = []
-        self.page: list[Lacking] = []
+        self.first: list[OutputDefect] = []
+        self.page: list[OutputDefect] = []
         self.units = 0
         self.other_code = 0
         self.why = ""
@@ -115,7 +115,7 @@ class Tally:
                 continue
             if finding.state == "unreadable":
                 self.why = self.why or finding.detail
-            lacking = Lacking(
+            lacking = OutputDefect(
                 group=group,
                 index=index,
                 unit=seen.unit.label,

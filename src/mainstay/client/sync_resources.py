@@ -9,7 +9,7 @@ from typing import Unpack
 
 from ..batch.report.heat_map import HeatMap
 from ..batch.report.model import BatchReport
-from ..batch.service import Output
+from ..batch.service import OutputStatus
 from ..batch.validation_result import Validation
 from ..batch.web.responses import BatchStatusView, ResumeResult
 from ..control.json_view import JobView
@@ -185,7 +185,7 @@ class BatchesResource:
         """Read its parameter sets as a heat map of outcomes."""
         return self._run(self._core.map(job_id))
 
-    def outputs(self, job_id: str, *, state: str | Sequence[str] | None = None) -> Iterator[Output]:
+    def outputs(self, job_id: str, *, state: str | Sequence[str] | None = None) -> Iterator[OutputStatus]:
         """Iterate over its outputs in the order of the manifest: present, missing, corrupt or unreadable."""
         start: int | None = 0
         while start is not None:

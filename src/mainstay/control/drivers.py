@@ -39,14 +39,15 @@ class Drivers:
         self._writer = writer
         self._jobs = jobs
 
-    async def hand_over(self, job: Job, driver: JobRequest, *, reason: str) -> Job:
-        """Let go of a job in the state it is in, and make its driver, in one write. Its run timeout goes on."""
+    async def hand_over(self, job: Job, driver: JobRequest, units: Iterable[JobRequest] = (), *, reason: str) -> Job:
+        """Release a job in its current state and create its driver and first units, in one write. Its run timeout
+        continues."""
 
         def decide(row: Job, now_ms: int) -> Moves:
             nobody = {"session": None, "claimed_ms": None, "started_ms": row.started_ms or now_ms, "extra_ms": 0}
             return (Move(to=row.status, reason=reason, fields=nobody, flag="note"),)
 
-        return await self._as_holder(job, decide, [driver])
+        return await self._as_holder(job, decide, [driver, *units])
 
     async def spawn(self, job: Job, units: Iterable[JobRequest], *, reason: str) -> Job:
         """Make jobs, with a note on the one that makes them; none of them if its claim was lost."""

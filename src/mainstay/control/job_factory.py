@@ -147,7 +147,7 @@ class _Template:
             status="scheduled" if scheduled else "pending",
             reason=reason,
             due_ms=due_ms,
-            rank=rank_of(due_ms, plan.priority, boost_ms) if plan.priority else due_ms,
+            rank=rank_of(now_ms if plan.ranked_at_submit else due_ms, plan.priority, boost_ms),
         )
         self._is_plain = not plan.key and plan.on_clash == "return" and not plan.after
 

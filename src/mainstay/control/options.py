@@ -61,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     after: tuple[str, ...] = ()
     """ids of the jobs it waits for"""
+    ranked_at_submit: bool = False
+    """its place in the queue counts from its submit, although it is due later"""
     durability: Durability | None = None
     """how safe it is to be when the submit returns; None: as the store's URL says"""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainstay.batch.spec import Spec
-from mainstay.batch.web.services import desk_at
+from mainstay.batch.web.services import service_at
 from mainstay.clock import SystemClock
 from mainstay.outputs import ManifestGroup
 from mainstay.stores import JobStore
@@ -43,7 +43,7 @@ async def partial_batch(server: Server, root: Path) -> str:
         manifest="",
         plan=server.control.jobs.plan(),
     )
-    made = await desk_at(server.shelf.first).submit(spec, [group], server.control.jobs.plan())
+    made = await service_at(server.shelf.first).submit(spec, [group], server.control.jobs.plan())
     await server.control.operations.force(made.id, "partial", actor="ann", reason="a test")
     return made.id
 

@@ -1,4 +1,4 @@
-"""`mainstay batch`: run a study, here or elsewhere."""
+"""`mainstay batch`: run studies, here or elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mainstay batch exec`: what an outside runner starts to run the units of one batch."""
+"""`mainstay batch exec`: the command of an outside job, which runs the units of one batch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def run_units(
 
     async def work(to: Connected) -> int:
         if to.app is None:
-            raise InvalidInput("app", "which app? pass --app module:app")
+            raise InvalidInput("app", "name the app: --app module:app")
         job = await to.control.jobs.get(await full_id(to.control.store, job_id))
         orders = Orders(
             target=app,
@@ -86,7 +86,7 @@ def run_units(
             json_logs=json_logs,
         )
 
-        # here, for a command that opens a store is quiet about it
+        # not earlier: opening the store mutes the log
         logs.configure(log_level, as_json=json_logs)
         logging.getLogger("mainstay").setLevel(logging.NOTSET)
 

@@ -1,10 +1,10 @@
-"""Looking on at a batch until it is settled: as a picture, as lines of a log, or as data."""
+"""Following a batch until it is settled: as a picture, as lines of a log, or as data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.live import Live
 
@@ -12,46 +12,60 @@ from ...cli.common import print_line
 from ...cli.exits import DONE, NO, PARTIAL
 from ...cli.target import Where
 from ...cli.watching import Pace
+from ...clock import seconds
 from ...model import Job
-from .. import Desk
+from .. import BatchService
 from . import view
-from .progress import BatchStatusView, watched
+from .progress import BatchProgress, watched
 
-#: how often a log says something while nothing but counts change
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
+
+_EVERY_S = 0.5
+#: time between two lines of a log while only counts change
 _LOG_EVERY_MS = 10_000
 
 
-async def follow(desk: Desk, job_id: str, pace: Pace, console: Console) -> Job:
-    """Draw it while it goes on; where nobody can see that, a line now and then. The row once it is settled."""
+def pace_of(for_: str | None) -> Pace:
+    """How often to look, and until when, by the option `--for`."""
+    return Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
+
+
+def progress_console(*, quiet: bool = False) -> Console:
+    """Where progress goes: stdout is for results."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+
+
+async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
+    """Draw the progress of a batch; without a terminal, print a line now and then. Returns the settled job."""
     if not console.is_terminal:
-        return await _logged(desk, job_id, pace, lambda line: console.print(line, markup=False))
+        return await _log(service, job_id, pace, console)
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        async for seen in watched(desk, job_id, pace):
-            live.update(view.frame(seen, console.width), refresh=True)
-    return seen.status.job
+        async for progress in watched(service, job_id, pace):
+            live.update(view.frame(progress, console.width), refresh=True)
+    return progress.status.job
 
 
-async def follow_as_data(desk: Desk, job_id: str, pace: Pace, where: Where) -> BatchStatusView:
-    """A line of JSON for each change."""
+async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: Where) -> BatchProgress:
+    """Print a line of JSON for each change."""
     before: dict[str, Any] | None = None
-    async for seen in watched(desk, job_id, pace):
-        now = view.status_data(seen, where)
+    async for progress in watched(service, job_id, pace):
+        now = view.status_data(progress, where)
         if not view.unchanged(before, now):
             print_line(now)
             before = now
-    return seen
+    return progress
 
 
-async def _logged(desk: Desk, job_id: str, pace: Pace, say: Callable[[str], None]) -> Job:
-    status, said_ms = "", 0
-    async for seen in watched(desk, job_id, pace):
-        job = seen.status.job
-        if job.status != status or seen.now_ms - said_ms >= _LOG_EVERY_MS:
-            say(view.progress_line(seen))
-            status, said_ms = job.status, seen.now_ms
-    return seen.status.job
+async def _log(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
+    status, logged_ms = "", 0
+    async for progress in watched(service, job_id, pace):
+        job = progress.status.job
+        if job.status != status or progress.now_ms - logged_ms >= _LOG_EVERY_MS:
+            console.print(view.progress_line(progress), markup=False)
+            status, logged_ms = job.status, progress.now_ms
+    return progress.status.job
 
 
-def code_of(status: str) -> int:
-    """How a command ends that waited for a batch, or looked at its outputs."""
+def exit_code_of(status: str) -> int:
+    """The exit code of a command that waited for a batch, or validated its outputs."""
     return {"succeeded": DONE, "partial": PARTIAL}.get(status, NO)

@@ -1,4 +1,4 @@
-"""Parameter sets and seeds as people type them, or keep them in a file."""
+"""Parameter sets and seeds from the command line or a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ...errors import InvalidInput, MainstayError
 from .. import grid
 from .values import UNDECLARED, is_text, value_of
 
-#: a range that has more values than this is a slip
+#: a range with more values is a typing error
 _MOST = 1_000_000
 _SEEDS = re.compile(r"(\d+)(?:-(\d+))?")
-#: between commas; a text in double quotes may have commas in it
+#: a value between commas; text in double quotes may contain commas
 _PIECE = re.compile(r'\s*"(?:[^"\\]|\\.)*"\s*(?=,|$)|[^,]*')
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
@@ -27,8 +27,8 @@ _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 def sets_given(
     words: Sequence[str], file: str | None, declared: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]] | None:
-    """Every combination of the values given, for each set of the file; None: no parameter was named. `declared` are the
-    types that the study declares for its parameters.
+    """Every combination of the values, for each set of the file; None if no parameter was named. `declared` are the
+    parameter types of the study.
 
     >>> sets_given(["beta=0.2,0.3", "gamma=0.1"], None)
     [{'beta': 0.2, 'gamma': 0.1}, {'beta': 0.3, 'gamma': 0.1}]
@@ -40,19 +40,19 @@ def sets_given(
         if not equals or not name.strip():
             raise InvalidInput("param", f"{word!r} is not of the form name=values, like beta=0.2,0.3")
         if name in values:
-            raise InvalidInput(f"param {name}", "is given twice; write all its values in one: name=1,2,3")
+            raise InvalidInput(f"param {name}", "is given twice; write all values together: name=1,2,3")
         values[name] = values_of(text, types.get(name, UNDECLARED), field=f"param {name}")
     if file is None:
         return grid(**values) if values else None
-    kept = read_sets(file, types)
-    for place, one in enumerate(kept):
+    sets = read_sets(file, types)
+    for place, one in enumerate(sets):
         if both := sorted(one.keys() & values.keys()):
             raise InvalidInput(f"param {both[0]}", f"is in set {place + 1} of {file!r} as well; give it once")
-    return [{**one, **more} for one in kept for more in (grid(**values) if values else [{}])]
+    return [{**one, **more} for one in sets for more in (grid(**values) if values else [{}])]
 
 
 def values_of(text: str, declared: Any = UNDECLARED, *, field: str = "param") -> list[Any]:
-    """The values of one parameter: some with commas, ranges with both ends in them, or a JSON list.
+    """The values of one parameter: separated by commas, as ranges that include both ends, or a JSON list.
 
     >>> values_of("1,2,x"), values_of("0.1:0.3:0.1"), values_of("1:3"), values_of('[[1,2],"a,b"]')
     ([1, 2, 'x'], [0.1, 0.2, 0.3], [1, 2, 3], [[1, 2], 'a,b'])
@@ -68,7 +68,7 @@ def values_of(text: str, declared: Any = UNDECLARED, *, field: str = "param") ->
     made: list[Any] = []
     for piece in _pieces(text):
         if not piece.strip():
-            raise InvalidInput(field, f"{text!r} has an empty value in it; write them as 1,2,3")
+            raise InvalidInput(field, f"{text!r} contains an empty value; write 1,2,3")
         ranges = ":" in piece and not is_text(piece.strip(), declared)
         made += _range(piece, declared, field) if ranges else [value_of(piece, declared, field=field)]
     return made
@@ -90,29 +90,29 @@ def _range(piece: str, declared: Any, field: str) -> list[Any]:
     try:
         numbers = [Decimal(part.strip()) for part in parts]
     except InvalidOperation:
-        return [value_of(piece, declared, field=field)]  # a text with a colon in it
+        return [value_of(piece, declared, field=field)]  # text with a colon
     if len(numbers) not in (2, 3) or not all(number.is_finite() for number in numbers):
         raise InvalidInput(field, f"{piece!r} is not a range; write first:last, or first:last:step")
     first, last = numbers[:2]
     step = numbers[2] if len(numbers) == 3 else Decimal(1)
     if step == 0 or (last - first) / step < 0:
-        raise InvalidInput(field, f"{piece!r} never gets from {first} to {last}; mend the step")
+        raise InvalidInput(field, f"{piece!r} never gets from {first} to {last}; change the step")
     n = int((last - first) / step) + 1
     if n > _MOST:
-        raise InvalidInput(field, f"{piece!r} has {n:,} values; {_MOST:,} is the most")
+        raise InvalidInput(field, f"{piece!r} has {n:,} values; the limit is {_MOST:,}")
     whole = all(re.fullmatch(r"[+-]?\d+", part.strip()) for part in parts)
     kind: Callable[[Decimal], Any] = int if whole else float
-    # by way of decimals: 0.1 + 0.2 is 0.3
+    # as decimals: 0.1 + 0.2 is 0.3
     return [kind(first + place * step) for place in range(n)]
 
 
 def read_sets(path: str, declared: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Parameter sets from a file: CSV with a line of names, a JSON list of objects, or an object in each line. Values
-    of a CSV are texts: they are read by the declared types, or by the rule of `batch_values`."""
+    """Parameter sets from a file: CSV with a line of names, a JSON list of objects, or one JSON object per line. The
+    texts of a CSV are converted by the declared types, or by the rule of `values`."""
     suffix = Path(path).suffix.lower()
     reader = _READERS.get(suffix)
     if reader is None:
-        raise InvalidInput("params-file", f"{path!r} is neither of {', '.join(_READERS)}")
+        raise InvalidInput("params-file", f"{path!r} has another format than {', '.join(_READERS)}")
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -123,7 +123,7 @@ def read_sets(path: str, declared: Mapping[str, Any] | None = None) -> list[dict
     except (msgspec.DecodeError, csv.Error) as error:
         raise InvalidInput("params-file", f"{path!r} cannot be read: {error}") from None
     if not found:
-        raise InvalidInput("params-file", f"{path!r} has no set of parameters in it")
+        raise InvalidInput("params-file", f"{path!r} contains no parameter set")
     return found
 
 
@@ -131,13 +131,13 @@ def _from_csv(text: str, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = csv.reader(io.StringIO(text), strict=True)
     names = [name.strip() for name in next(rows, [])]
     if len(set(names)) < len(names) or not all(names):
-        raise InvalidInput("params-file", "its first line must name each column, and no name twice")
+        raise InvalidInput("params-file", "its first line must name every column, without duplicates")
     found = []
     for row in rows:
         if not row:
             continue
         if len(row) != len(names):
-            raise InvalidInput("params-file", f"line {rows.line_num} has {len(row)} values, and {len(names)} are named")
+            raise InvalidInput("params-file", f"line {rows.line_num} has {len(row)} values for {len(names)} columns")
         found.append(
             {
                 name: value_of(value, declared.get(name, UNDECLARED), field=f"params-file line {rows.line_num}, {name}")
@@ -171,7 +171,7 @@ _READERS: dict[str, Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]] = 
 
 
 def typed(sets: Iterable[dict[str, Any]], convert: Callable[[dict[str, Any]], Any]) -> list[dict[str, Any]]:
-    """Values as the study declares them: a 1 that is typed for a float is 1.0, as in a program."""
+    """Values in the types of the study: 1 becomes 1.0 for a float."""
     made = []
     for place, one in enumerate(sets):
         try:
@@ -184,7 +184,7 @@ def typed(sets: Iterable[dict[str, Any]], convert: Callable[[dict[str, Any]], An
 
 
 def seeds_given(text: str | None) -> list[int] | None:
-    """`10`: that many, from 0; `0-9` and `1,5,7` are the seeds themselves.
+    """`10` is a number of seeds, from 0; `0-9` and `1,5,7` are the seeds themselves.
 
     >>> seeds_given("3"), seeds_given("1,5-7"), seeds_given("7-7")
     ([0, 1, 2], [1, 5, 6, 7], [7])
@@ -200,13 +200,13 @@ def seeds_given(text: str | None) -> list[int] | None:
             raise InvalidInput("seeds", f"{text!r} is neither a number of seeds nor a list; write 10, 0-9 or 1,5,7")
         first, last = int(parts[1]), int(parts[2] or parts[1])
         if last < first or last - first >= _MOST:
-            raise InvalidInput("seeds", f"{piece!r} has no seed in it, or too many")
+            raise InvalidInput("seeds", f"{piece!r} contains no seeds, or too many")
         found += range(first, last + 1)
     return found
 
 
 def budget_given(text: str | None) -> float | None:
-    """A part of the units, as `10%` or `0.1`.
+    """A share of the units, as `10%` or `0.1`.
 
     >>> budget_given("10%"), budget_given("0.25")
     (0.1, 0.25)
@@ -218,4 +218,4 @@ def budget_given(text: str | None) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise InvalidInput("failure-budget", f"{text!r} is not a part of the units; write 10% or 0.1") from None
+        raise InvalidInput("failure-budget", f"{text!r} is not a share of the units; write 10% or 0.1") from None

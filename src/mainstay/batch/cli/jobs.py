@@ -1,16 +1,13 @@
-"""`mainstay jobs status`, `validate`, `resume`, `outputs` and `report`: what people do to batches."""
+"""`mainstay jobs status`, `validate`, `resume` and `outputs`: what operators do to batches."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from ...cli import watch, watch_view, watching
@@ -21,29 +18,24 @@ from ...cli.exits import DONE, FAILED
 from ...cli.ids import IdArgument
 from ...cli.target import Where
 from ...cli.watching import Pace
-from ...clock import seconds
 from ...errors import InvalidInput
-from .. import Batch, Desk, Output, Resumed, Status, ToRun, Validation
-from ..report.html import batch_html
+from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
 from ..report.model import BatchReport, advice_for, batch_report
+from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
-from .follow import code_of, follow, follow_as_data
-from .progress import BatchStatusView, Rate, look
-from .report_view import show_report
-from .session import at_desk, study_of, with_studies
-
-_EVERY_S = 0.5
-
+from .follow import ForOption, exit_code_of, follow, follow_as_data, pace_of, progress_console
+from .progress import BatchProgress, look
+from .report import print_report
+from .session import busy, study_of, with_service, with_studies
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job is settled.")]
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-l", min=1, help="Lines to show, at most.")]
 
 
 def register(group: typer.Typer) -> None:
     """Add the commands to the group of jobs."""
-    for function in (status, validate, resume, outputs, report):
+    for function in (status, validate, resume, outputs):
         command(group, function.__name__)(function)
 
 
@@ -66,35 +58,34 @@ def status(
       mainstay jobs status 4de452e6b59d --watch && echo done
       mainstay jobs status 4de452e6b59d --watch --json | jq .units.done
     """
-    pace = Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
+    pace = pace_of(for_)
     if for_ is not None and not watch:
-        raise InvalidInput("for", "is for --watch; without it this looks once")
+        raise InvalidInput("for", "needs --watch")
 
-    async def work(desk: Desk, whole: str) -> int:
-        job = await desk.control.jobs.get(whole)
+    async def work(service: BatchService, full: str) -> int:
+        job = await service.control.jobs.get(full)
         if job.kind != KIND or job.parent is not None:
-            return await _plain_status(desk, whole, pace, watch_it=watch, as_json=as_json)
+            return await _plain_status(service, full, pace, watch_it=watch, as_json=as_json)
         if not watch:
-            seen = await look(desk, whole, Rate(), asyncio.get_running_loop().time())
-            _show_status(seen, where, as_json=as_json)
+            _show_status(await look(service, full), where, as_json=as_json)
             return DONE
         if as_json:
-            seen = await follow_as_data(desk, whole, pace, where)
+            seen = await follow_as_data(service, full, pace, where)
         else:
-            await follow(desk, whole, pace, Console(stderr=True, highlight=False, soft_wrap=True))
-            seen = await look(desk, whole, Rate(), asyncio.get_running_loop().time())
+            await follow(service, full, pace, progress_console())
+            seen = await look(service, full)
             _show_status(seen, where, as_json=False)
-        return code_of(seen.status.job.status)
+        return exit_code_of(seen.status.job.status)
 
-    _leave(at_desk(where, job_id, work))
+    _leave(with_service(where, job_id, work))
 
 
-async def _plain_status(desk: Desk, job_id: str, pace: Pace, *, watch_it: bool, as_json: bool) -> int:
-    """Of a job that is no batch."""
-    store, console = desk.control.store, screen()
+async def _plain_status(service: BatchService, job_id: str, pace: Pace, *, watch_it: bool, as_json: bool) -> int:
+    """The status of a job of another kind."""
+    store, console = service.control.store, screen()
     if watch_it:
         lines = as_json or not console.is_terminal
-        return code_of("succeeded" if await watch.follow(store, job_id, pace, console, lines=lines) else "failed")
+        return exit_code_of("succeeded" if await watch.follow(store, job_id, pace, console, lines=lines) else "failed")
     async for seen in watching.one(store, job_id, pace, told=0):
         if as_json:
             print_json(next(iter(watch_view.one_lines(seen))))
@@ -104,13 +95,13 @@ async def _plain_status(desk: Desk, job_id: str, pace: Pace, *, watch_it: bool, 
     return DONE
 
 
-def _show_status(seen: BatchStatusView, where: Where, *, as_json: bool) -> None:
+def _show_status(seen: BatchProgress, where: Where, *, as_json: bool) -> None:
     if as_json:
         print_json(view.status_data(seen, where))
         return
     console = screen()
     console.print(view.frame(seen, console.width))
-    view.show_advice(view.advice(seen, where), console)
+    show_advice(view.advice(seen), console, again=where.again)
 
 
 # validate -----------------------------------------------------------------------------------------------
@@ -141,22 +132,22 @@ def validate(
       mainstay jobs validate 4de452e6b59d --force --json | jq .missing
     """
 
-    async def work(desk: Desk, whole: str) -> tuple[Validation, Status, Status]:
-        before = await desk.status(whole)
-        found = await desk.validate(whole, force=force, actor=myself())
-        return found, before, await desk.status(whole)
+    async def work(service: BatchService, full: str) -> tuple[Validation, BatchStatus, BatchStatus]:
+        before = await service.status(full)
+        found = await service.validate(full, force=force, actor=myself())
+        return found, before, await service.status(full)
 
-    with _busy("looking at the outputs", quiet=as_json):
-        found, before, now = at_desk(where, job_id, work)
+    with busy("reading the outputs", quiet=as_json):
+        found, before, now = with_service(where, job_id, work)
     if as_json:
         data = {"id": now.job.id, "was": before.job.status, "status": now.job.status}
         print_json({**data, **msgspec.to_builtins(found)})
     else:
         _show_validation(found, before, now, where)
-    _leave(FAILED if found.verdict == "unknown" else code_of(found.verdict))
+    _leave(FAILED if found.verdict == "unknown" else exit_code_of(found.verdict))
 
 
-def _show_validation(found: Validation, before: Status, now: Status, where: Where) -> None:
+def _show_validation(found: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
     console = screen()
     style = {"succeeded": "green", "unknown": "yellow"}.get(found.verdict, "red")
     console.print(Text(found.told, style=style))
@@ -166,8 +157,8 @@ def _show_validation(found: Validation, before: Status, now: Status, where: Wher
     elif now.job.status != found.verdict:
         console.print(f"the batch stays {now.job.status}")
     if found.verdict in ("partial", "failed"):
-        told = advice_for(now.job.id, now.job.status, lacking=found.expected - found.present)
-        view.show_advice(view.here(told, where), console)
+        advice = advice_for(now.job.id, now.job.status, lacking=found.expected - found.present)
+        show_advice(advice, console, again=where.again)
 
 
 # resume -------------------------------------------------------------------------------------------------
@@ -210,9 +201,9 @@ def resume(
       mainstay jobs resume 4de452e6b59d --dry-run --json | jq -r .run[].unit
     """
     if dry_run:
-        with _busy("looking at the outputs", quiet=as_json):
+        with busy("reading the outputs", quiet=as_json):
             seen = with_studies(
-                where, job_id, lambda desk, whole, studies: _to_run(desk, whole, studies, by_app=with_this_code)
+                where, job_id, lambda service, full, studies: _to_run(service, full, studies, by_app=with_this_code)
             )
         if as_json:
             print_json({**lists.to_run_data(seen.id, seen.units, seen.names), "code": seen.code})
@@ -221,67 +212,67 @@ def resume(
             if seen.code:
                 screen().print(Text(seen.code, style="dim"))
         return
-    pace = Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
+    pace = pace_of(for_)
 
-    async def work(desk: Desk, whole: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
-        by = await study_of(desk, whole, studies) if with_this_code else None
-        done = await desk.resume(whole, actor=myself(), reason=reason, by=by)
+    async def work(service: BatchService, full: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
+        by = await study_of(service, full, studies) if with_this_code else None
+        done = await service.resume(full, actor=myself(), reason=reason, by=by)
         waits = (wait or for_ is not None) and done.how != "nothing"
         if not (as_json and waits):
-            _tell_resumed(done, where, as_json=as_json)
+            _print_resumed(done, where, as_json=as_json)
         if not waits:
             return None
-        await follow(desk, done.id, pace, Console(stderr=True, highlight=False, soft_wrap=True, quiet=as_json))
+        await follow(service, done.id, pace, progress_console(quiet=as_json))
         if by is not None:
-            await _move_on(desk, whole)
-        return await batch_report(desk, done.id)
+            await _validate_if_partial(service, full)
+        return await batch_report(service, done.id)
 
-    told = with_studies(where, job_id, work)
-    if told is not None:
-        _show_report(told, where, as_json=as_json)
-        _leave(code_of(told.status))
+    report = with_studies(where, job_id, work)
+    if report is not None:
+        print_report(report, where, as_json=as_json)
+        _leave(exit_code_of(report.status))
 
 
 class _Planned(msgspec.Struct, frozen=True):
     """What a resume would run."""
 
     id: str
-    units: list[ToRun]
+    units: list[UnitToRun]
     names: list[str]
     code: str
     """by which code, in words, if that is not the code it was submitted for"""
 
 
-async def _to_run(desk: Desk, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
-    spec = await desk.spec(job_id)
+async def _to_run(service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
+    spec = await service.spec(job_id)
     names = ["units", *(one.name for one in spec.aggregations)]
     code = ""
     if by_app:
-        by = await study_of(desk, job_id, studies)
+        by = await study_of(service, job_id, studies)
         code = f"by code {by.source or by.code}; it was submitted for {(spec.sources or (spec.code,))[0] or spec.code}"
-    return _Planned(job_id, [one async for one in desk.to_run(job_id)], names, code)
+    return _Planned(job_id, [one async for one in service.to_run(job_id)], names, code)
 
 
-async def _move_on(desk: Desk, job_id: str) -> None:
-    """The batch that was partial may be whole by now. One that is not stays as it is."""
-    if (await desk.control.jobs.get(job_id)).status == "partial":
-        await desk.validate(job_id, actor=myself())
+async def _validate_if_partial(service: BatchService, job_id: str) -> None:
+    """Validate a partial batch again: the linked job may have completed it."""
+    if (await service.control.jobs.get(job_id)).status == "partial":
+        await service.validate(job_id, actor=myself())
 
 
-def _tell_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:
+def _print_resumed(done: ResumeOutcome, where: Where, *, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(done))
     elif done.how == "nothing":
-        typer.echo("nothing to do: all its outputs are there, and intact")
+        typer.echo("nothing to do: all outputs are present and intact")
     elif done.how == "resumed":
-        typer.echo(f"{done.id} goes on: what is missing or corrupt is made again")
+        typer.echo(f"{done.id} continues: missing and corrupt outputs are made again")
         aside(where.again(f"mainstay jobs status {done.id} --watch"), style="cyan")
     else:
-        typer.echo(f"a job of its own, linked to it, makes {done.units:,} units again: {done.id}")
+        typer.echo(f"a new job, linked to this one, runs {done.units:,} units again: {done.id}")
         aside(where.again(f"mainstay jobs status {done.id} --watch"), style="cyan")
 
 
-# outputs and report -------------------------------------------------------------------------------------
+# outputs ------------------------------------------------------------------------------------------------
 
 
 def outputs(
@@ -305,67 +296,25 @@ def outputs(
     """
     wanted = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
 
-    async def work(desk: Desk, whole: str) -> tuple[str, str, Counter[str], list[Output]]:
+    async def work(service: BatchService, full: str) -> tuple[str, str, Counter[str], list[OutputStatus]]:
         counts: Counter[str] = Counter()
-        kept: list[Output] = []
+        kept: list[OutputStatus] = []
         start: int | None = 0
         while start is not None:
-            some, start = await desk.outputs(whole, start=start)
+            some, start = await service.outputs(full, start=start)
             counts.update(one.state for one in some)
             kept += (one for one in some if (not wanted or one.state in wanted) and (every or len(kept) < limit))
-        return whole, (await desk.store(whole)).place, counts, kept
+        return full, (await service.store(full)).place, counts, kept
 
-    with _busy("looking at the outputs", quiet=as_json):
-        whole, place, counts, kept = at_desk(where, job_id, work)
+    with busy("reading the outputs", quiet=as_json):
+        full, place, counts, kept = with_service(where, job_id, work)
     kept = kept if every else kept[:limit]
     matching = sum(n for state, n in counts.items() if not wanted or state in wanted)
     if as_json:
-        data: dict[str, Any] = {"id": whole, "place": place, "counts": counts, "matching": matching}
+        data: dict[str, Any] = {"id": full, "place": place, "counts": counts, "matching": matching}
         print_json({**data, "outputs": msgspec.to_builtins(kept)})
     else:
         lists.show_outputs(kept, counts, matching, place, screen())
-
-
-def report(
-    where: Where,
-    job_id: IdArgument,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML page.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Report a batch: units, outputs, errors, validations, and a map of the parameter sets by outcome.
-
-    Exit codes: 0 fine, 2 error.
-
-    [bold]Examples[/bold]
-
-      mainstay jobs report 4de452e6b59d
-      mainstay jobs report 4de452e6b59d --html sir.html
-      mainstay jobs report 4de452e6b59d --json | jq .troubles
-    """
-    with _busy("reading what happened", quiet=as_json):
-        told = at_desk(where, job_id, batch_report)
-    if html is not None:
-        try:
-            html.write_text(batch_html(told), encoding="utf-8")
-        except OSError as error:
-            raise InvalidInput("html", f"{str(html)!r} cannot be written: {error.strerror}") from None
-        if not as_json:
-            typer.echo(f"written to {html}")
-            return
-    _show_report(told, where, as_json=as_json)
-
-
-def _show_report(told: BatchReport, where: Where, *, as_json: bool) -> None:
-    if as_json:
-        print_json(msgspec.to_builtins(told))
-    else:
-        show_report(told, where, screen())
-
-
-def _busy(what: str, *, quiet: bool) -> Any:
-    return Console(stderr=True, highlight=False, quiet=quiet).status(what)
 
 
 def _leave(code: int) -> None:

@@ -1,4 +1,4 @@
-"""Lists of a batch: its outputs, what lacks, and what a resume would run."""
+"""Lists of a batch: its outputs, its missing outputs, and the units that a resume would run."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ...cli.common import printable
-from .. import Output, ToRun, Validation
+from .. import OutputStatus, UnitToRun, Validation
+from ..report.text import list_table
 
 _STATES = ("present", "missing", "corrupt", "unreadable")
 _COLOURS = {"present": "green", "missing": "red", "corrupt": "red", "unreadable": "yellow"}
-#: what differs between units that lack alike: sizes and digests
+#: what differs between units with the same defect: sizes and digests
 _OWN = re.compile(r"[0-9a-f]{12}…|\d[\d,]*")
 
 
 def show_outputs(
-    kept: Sequence[Output], counts: Mapping[str, int], matching: int, place: str, console: Console
+    kept: Sequence[OutputStatus], counts: Mapping[str, int], matching: int, place: str, console: Console
 ) -> None:
-    """Outputs with their states and paths."""
-    told = [f"{counts[state]:,} {state}" for state in _STATES if counts.get(state)]
-    console.print(Text(f"{', '.join(told) or 'no outputs'}, in {printable(place)}"), soft_wrap=True)
+    """Print outputs with their states and paths."""
+    totals = [f"{counts[state]:,} {state}" for state in _STATES if counts.get(state)]
+    console.print(Text(f"{', '.join(totals) or 'no outputs'}, in {printable(place)}"), soft_wrap=True)
     for one in kept:
         line = Text(f"{one.state:<10} ", style=_COLOURS.get(one.state, "")).append(printable(one.path), style="default")
         console.print(line.append(f"  {printable(one.detail)}" if one.detail else "", style="dim"), soft_wrap=True)
@@ -37,14 +36,12 @@ def show_outputs(
 
 
 def show_lacking(found: Validation, console: Console) -> None:
-    """The first of what a validation found lacking, and whether other code made some of it."""
+    """Print the first outputs that a validation found missing or corrupt, and whether other code made some units."""
     if found.mixed:
         console.print(Text(found.mixed, style="yellow"))
     if not found.first:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for head in ("state", "unit", "output", "what is wrong"):
-        table.add_column(head, overflow="fold")
+    table = list_table(("state", "unit", "output", "what is wrong"))
     for one in found.first:
         state = Text(one.state, style=_COLOURS.get(one.state, ""))
         table.add_row(state, *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
@@ -54,10 +51,10 @@ def show_lacking(found: Validation, console: Console) -> None:
         console.print(Text(f"{rest:,} more; mainstay jobs outputs lists them", style="dim"))
 
 
-def show_to_run(units: Sequence[ToRun], names: Sequence[str], limit: int, console: Console) -> None:
-    """What a resume would run, grouped by what it is and why."""
+def show_to_run(units: Sequence[UnitToRun], names: Sequence[str], limit: int, console: Console) -> None:
+    """Print the units that a resume would run, grouped by kind and reason."""
     if not units:
-        console.print("nothing to do: all its outputs are there, and intact", style="green")
+        console.print("nothing to do: all outputs are present and intact", style="green")
         return
     runs = [one for one in units if one.run]
     simulations = sum(one.group == 0 for one in runs)
@@ -77,26 +74,19 @@ def show_to_run(units: Sequence[ToRun], names: Sequence[str], limit: int, consol
     if later:
         console.print()
         for (group, _), some in _grouped(later).items():
-            told = f"{printable(names[group])}: {len(some):,} cannot be made now, for their inputs are incomplete"
-            console.print(Text(f"  {told}; made once these are there"))
+            line = f"{printable(names[group])}: {len(some):,} cannot be made now: their inputs are incomplete"
+            console.print(Text(f"  {line}; made when they are complete"))
 
 
-def to_run_data(job_id: str, units: Sequence[ToRun], names: Sequence[str]) -> dict[str, Any]:
+def to_run_data(job_id: str, units: Sequence[UnitToRun], names: Sequence[str]) -> dict[str, Any]:
     """The same for programs."""
-
-    def told(one: ToRun) -> dict[str, Any]:
-        return {**msgspec.to_builtins(one), "of": names[one.group]}
-
-    return {
-        "id": job_id,
-        "run": [told(one) for one in units if one.run],
-        "left": [told(one) for one in units if not one.run],
-    }
+    data = [{**msgspec.to_builtins(one), "of": names[one.group]} for one in units]
+    return {"id": job_id, "run": [one for one in data if one["run"]], "left": [one for one in data if not one["run"]]}
 
 
-def _grouped(units: Sequence[ToRun]) -> dict[tuple[int, str], list[ToRun]]:
-    """By group of the manifest and by what is wrong, whatever the sizes and digests."""
-    made: dict[tuple[int, str], list[ToRun]] = {}
+def _grouped(units: Sequence[UnitToRun]) -> dict[tuple[int, str], list[UnitToRun]]:
+    """Units by group of the manifest and reason, apart from sizes and digests."""
+    made: dict[tuple[int, str], list[UnitToRun]] = {}
     for one in units:
         made.setdefault((one.group, _OWN.sub("#", one.why)), []).append(one)
     return made

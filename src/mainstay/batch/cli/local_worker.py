@@ -1,4 +1,4 @@
-"""The workers that a command runs itself: one `mainstay worker` beside it, ended with it."""
+"""The worker that a command starts for itself: a `mainstay worker` that ends with the command."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from typing import IO, NoReturn
 
 from ...errors import MainstayError
-from .target import Meant
+from .target import StudyTarget
 
-#: lines of its log that are told when it ends too early
-_TOLD = 8
+#: last lines of its log, for the error if it ends too early
+_LOG_LINES = 8
 _GRACE = "3s"
-#: a worker that is killed with whoever started it
+#: a worker that the kernel kills when its parent dies
 _PROGRAM = """
 import sys
 from mainstay.cli import main
@@ -27,28 +27,28 @@ main()
 """
 
 
-class CrewLost(MainstayError):
-    """The workers ended before the batch did."""
+class LocalWorkerEnded(MainstayError):
+    """The worker of this command ended before the batch."""
 
     code = "workers_ended"
 
 
-class Crew:
-    """A worker that was started here."""
+class LocalWorker:
+    """The worker of this command."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: IO[bytes]) -> None:
         self._process = process
         self._log = log
 
     async def ended(self) -> NoReturn:
-        """Comes back never, or with an error: nobody but us ends them."""
+        """Wait for its unexpected end, and raise `LocalWorkerEnded`."""
         code = await self._process.wait()
         self._log.seek(0)
-        said = self._log.read().decode(errors="replace").splitlines()[-_TOLD:]
-        raise CrewLost("\n".join([f"the workers ended with {code} before the batch did; they said last:", *said]))
+        log = self._log.read().decode(errors="replace").splitlines()[-_LOG_LINES:]
+        raise LocalWorkerEnded("\n".join([f"the workers ended with {code} before the batch; their last lines:", *log]))
 
     async def stop(self) -> None:
-        """Give back what is at work, and end."""
+        """Drain and end it."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
@@ -56,18 +56,18 @@ class Crew:
 
 
 @contextlib.asynccontextmanager
-async def crew(meant: Meant, processes: int, *, queue: str | None = None) -> AsyncIterator[Crew]:
-    """Workers for an app while this is open. Ctrl-C is for the command, which ends them in good order.
+async def local_worker(found: StudyTarget, processes: int, *, queue: str | None = None) -> AsyncIterator[LocalWorker]:
+    """Run a worker for an app while the context is open. Ctrl-C goes to the command, which drains it.
 
-    `queue`: one that the app does not know of, to be served as well.
+    `queue` is served besides the queues of the app.
     """
-    queues = ",".join(dict.fromkeys([*meant.app.queues, *([queue] if queue else [])]))
-    paths = [path for path in (meant.folder, os.environ.get("PYTHONPATH", "")) if path]
+    queues = ",".join(dict.fromkeys([*found.app.queues, *([queue] if queue else [])]))
+    paths = [path for path in (found.folder, os.environ.get("PYTHONPATH", "")) if path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else None
-    # without a name, so that nothing is left of it when this process is killed
+    # a file without a name: nothing is left if this process is killed
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", meant.target),
+            *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", found.target),
             *("--processes", str(processes), "--queues", queues, "--grace", _GRACE),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
@@ -75,8 +75,8 @@ async def crew(meant: Meant, processes: int, *, queue: str | None = None) -> Asy
             env=env,
             start_new_session=True,
         )
-        made = Crew(process, log)
+        worker = LocalWorker(process, log)
         try:
-            yield made
+            yield worker
         finally:
-            await asyncio.shield(made.stop())
+            await asyncio.shield(worker.stop())

@@ -1,14 +1,13 @@
-"""`mainstay jobs sync`: bring the store up to date with the world around it."""
+"""`mainstay jobs sync`: bring the store up to date with outside jobs and kept results."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...cli.act import myself
@@ -19,17 +18,18 @@ from ...cli.ids import IdsArgument, full_id
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...worker.outbox import OutboxResult, kept, write_kept
-from .. import Desk
-from ..outside_sync import Synced, sync_outside
+from ..outside_sync import SyncResult, sync_outside
+from ..report.text import list_table
 from ..runners import Runners
+from .session import service_of
 
-#: what became of an ending that was kept
+#: outcomes of writing a kept result
 _KEPT = {
-    "applied": "and written now",
-    "already_applied": "and had been written",
-    "stale": "and refused: another worker had the job by then",
-    "conflict": "and left: the job changed in between. Look at it, and sync again",
-    "missing": "and the job is gone",
+    "applied": "written now",
+    "already_applied": "was written before",
+    "stale": "refused: another worker had the job by then",
+    "conflict": "not written: the job changed in between. Check it, and sync again",
+    "missing": "not written: the job is gone",
 }
 
 
@@ -61,29 +61,25 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
       mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
     """
 
-    async def work(to: Connected) -> tuple[list[OutboxResult], list[Synced]]:
+    async def work(to: Connected) -> tuple[list[OutboxResult], list[SyncResult]]:
         written = [] if job_ids else await _write_kept(to)
-        desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
         runners = Runners() if to.app is None else to.app.runners
-        try:
-            ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
-            return written, [one async for one in sync_outside(desk, runners, ids, actor=myself())]
-        finally:
-            await desk.close()
+        ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
+        async with service_of(to) as service:
+            return written, [one async for one in sync_outside(service, runners, ids, actor=myself())]
 
     written, outside = connecting(where, work)
     if as_json:
-        kept_data = [{**msgspec.to_builtins(one), "fine": one.fine} for one in written]
-        print_json({"kept": kept_data, "outside": [_data(one) for one in outside]})
+        print_json({"kept": _data(written), "outside": _data(outside)})
     else:
         _show_kept(written, screen())
-        _show(outside, screen())
+        _show_outside(outside, screen())
     fine = all(one.fine for one in written) and all(one.fine for one in outside)
     raise typer.Exit(DONE if fine else NO)
 
 
 async def _write_kept(to: Connected) -> list[OutboxResult]:
-    """What workers of this machine could not write when they had to stop."""
+    """Write the results that workers of this machine kept."""
     store = to.control.store
     return [one async for one in write_kept(store, kept(store.url))]
 
@@ -91,24 +87,20 @@ async def _write_kept(to: Connected) -> list[OutboxResult]:
 def _show_kept(written: list[OutboxResult], console: Console) -> None:
     for one in written:
         style = "green" if one.fine else "yellow"
-        said = f"{one.job_id} {one.name}: kept as {one.wanted}, {_KEPT[one.outcome]}"
+        line = f"{one.job_id} {one.name}: kept as {one.wanted}, {_KEPT[one.outcome]}"
         now = "" if one.status in (None, one.wanted) else f"; it is {one.status} now"
-        console.print(Text(printable(said + now), style=style), soft_wrap=True)
+        console.print(Text(printable(line + now), style=style), soft_wrap=True)
 
 
-def _data(one: Synced) -> dict[str, Any]:
-    return {**msgspec.to_builtins(one), "fine": one.fine}
+def _data(results: Sequence[OutboxResult | SyncResult]) -> list[dict[str, Any]]:
+    return [{**msgspec.to_builtins(one), "fine": one.fine} for one in results]
 
 
-def _show(outside: list[Synced], console: Console) -> None:
+def _show_outside(outside: list[SyncResult], console: Console) -> None:
     if not outside:
-        console.print("no batch has a job outside")
+        console.print("no batch has an outside job")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for column in ("job", "study", "status"):
-        table.add_column(column, overflow="fold")
-    table.add_column("outside", no_wrap=True)
-    table.add_column("handle", overflow="fold")
+    table = list_table(("job", "study", "status", "outside", "handle"))
     for one in outside:
         table.add_row(
             one.job,
@@ -123,7 +115,7 @@ def _show(outside: list[Synced], console: Console) -> None:
             console.print(Text(f"{one.job}: {printable(one.told)}", style="yellow"), soft_wrap=True)
 
 
-def _state(one: Synced) -> str:
+def _state(one: SyncResult) -> str:
     if not one.state:
         return "not known" if one.name else "not started"
     return one.state if one.exit_code is None else f"{one.state} ({one.exit_code})"

@@ -1,40 +1,51 @@
-"""Which study a command means: a module or a file, the app in it, and one of its batches."""
+"""The study that a command names: a module or a file, the app in it, and one of its batches."""
 
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from pathlib import Path
 
 import msgspec
 
 from ...app import App
-from ...cli.target import load
+from ...cli.target import Where, load
 from ...errors import InvalidInput
 from ...worker.app_import import find
 from .. import Batch
 
 
-class Meant(msgspec.Struct, frozen=True):
-    """What was meant."""
+class StudyTarget(msgspec.Struct, frozen=True):
+    """A study and its app."""
 
     app: App
     target: str
-    """as a worker is told: module:app"""
+    """the app as `module:app`"""
     study: Batch
     folder: str = ""
-    """where Python finds the module, if it was named as a file"""
+    """the import folder of the module, if a file was named"""
+
+    @property
+    def where(self) -> Where:
+        """The app as the options of a command."""
+        return Where(app=self.target, typed=frozenset({"app"}))
+
+    @property
+    def worker_command(self) -> str:
+        """The command that starts a worker for the app."""
+        return f"mainstay worker {shlex.quote(self.target)}"
 
 
-def meant(target: str, wanted: str | None) -> Meant:
-    """From `module:app` or a file, and the name of a study if there are several."""
+def study_target(target: str, wanted: str | None) -> StudyTarget:
+    """Load `module:app` or a file, and choose a study: by name, or the only one."""
     folder = ""
     if _is_file(target):
         target, folder = _from_file(target)
     app = load(target)
     if not isinstance(app, App):
         raise InvalidInput("app", f"{target} is of type {type(app).__name__}, not an App; it has no batches")
-    return Meant(app, target, _study(app, target, wanted), folder)
+    return StudyTarget(app, target, _study(app, target, wanted), folder)
 
 
 def _is_file(target: str) -> bool:
@@ -43,7 +54,7 @@ def _is_file(target: str) -> bool:
 
 
 def _from_file(given: str) -> tuple[str, str]:
-    """`module:app` and the folder that Python is to look in: its own, or that around its package."""
+    """`module:app` and its import folder: the folder of the file, or of its outermost package."""
     name, _, wanted = given.partition(":")
     path = Path(name if name.endswith(".py") else f"{name}.py").absolute()
     if not path.is_file():
@@ -61,14 +72,14 @@ def _from_file(given: str) -> tuple[str, str]:
 
 
 def _only_app(module: str) -> str:
-    """The name of the app in a module that has one."""
-    # imports it, with all that is said when that fails; what is in it is looked at afterwards
+    """The name of the only app in a module."""
+    # imports the module, with our messages if that fails
     find(f"{module}:__dict__", lambda _: True)
     found = {id(each): name for name, each in reversed(vars(sys.modules[module]).items()) if isinstance(each, App)}
     if len(found) == 1:
         return next(iter(found.values()))
-    told = f"has several apps; say which: {module}:{min(found.values())}" if found else "has no App in it"
-    raise InvalidInput("study", f"module {module} {told}")
+    problem = f"has several apps; name one: {module}:{min(found.values())}" if found else "has no App in it"
+    raise InvalidInput("study", f"module {module} {problem}")
 
 
 def _study(app: App, target: str, wanted: str | None) -> Batch:
@@ -78,13 +89,13 @@ def _study(app: App, target: str, wanted: str | None) -> Batch:
         raise InvalidInput("study", f"{target} declares no batch; write @app.batch(outputs=...) on a function")
     if wanted is None:
         if len(batches) > 1:
-            raise InvalidInput("study", f"{target} has several; say which: {names}")
+            raise InvalidInput("study", f"{target} has several batches; name one: {names}")
         return next(iter(batches.values()))
     fitting = [name for name in batches if name == wanted] or [
         name for name in batches if name.rpartition(".")[2] == wanted
     ]
     if len(fitting) != 1:
         close = difflib.get_close_matches(wanted, batches, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there is {names}"
+        hint = f"did you mean {close[0]}?" if close else f"it has {names}"
         raise InvalidInput("study", f"{target} has no batch {wanted!r}; {hint}")
     return batches[fitting[0]]

@@ -1,7 +1,7 @@
-"""How a parameter's value that was typed as text is read: by the type that the study declares for it, else by one rule.
+"""Converts the text of a parameter value: by the type that the study declares, else by one rule.
 
-The rule, for a study that declares no type: JSON is read as JSON (`0.3`, `true`, `null`, `"text"`, `[1,2]`). `True`,
-`FALSE` and the like are booleans, `.5`, `5.` and `+1` are numbers. What could be meant in two ways is refused: `None`,
+The rule for parameters without a type: JSON is read as JSON (`0.3`, `true`, `null`, `"text"`, `[1,2]`). `True`,
+`FALSE` and the like are booleans, `.5`, `5.` and `+1` are numbers. Ambiguous texts are refused: `None`,
 `NaN`, `Infinity`, `1e400`, `007`, `1_000`, an empty cell. Everything else is text, and so is a value in double quotes.
 """
 
@@ -15,19 +15,19 @@ import msgspec
 
 from ...errors import InvalidInput
 
-#: stands for the type of a parameter whose type is not declared
+#: the type of a parameter without a declared type
 UNDECLARED: Any = Any
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _LEADING_ZERO = re.compile(r"[+-]?0\d", re.ASCII)
-#: how programs write that there is no value
+#: how programs write a missing value
 _NO_VALUE = frozenset(
     {"None", "none", "NONE", "NULL", "Null", "nil", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "-nan"}
 )
 
 
 class DoubtfulValue(InvalidInput):
-    """A text that could be meant in two ways."""
+    """An ambiguous text."""
 
     code = "doubtful_value"
 
@@ -56,11 +56,11 @@ def value_of(text: str, declared: Any = UNDECLARED, *, field: str = "param") -> 
         return None
     if doubt is not None:
         raise doubt
-    return value  # refused with the name of the parameter and its type, where the whole set is read
+    return value  # the conversion of the whole set refuses it, and names the parameter and its type
 
 
 def is_text(text: str, declared: Any) -> bool:
-    """Whether the declared type takes this for a text as it is."""
+    """Whether the declared type takes this text as it is."""
     if declared is UNDECLARED:
         return False
     try:
@@ -104,7 +104,7 @@ def _by_rule(text: str, field: str) -> Any:
 
 
 def _reads_as_number(word: str) -> bool:
-    """By Python's own notations: 1_000, 0x10, 007, inf, digits of other scripts."""
+    """Whether Python reads it as a number: 1_000, 0x10, 007, inf, digits of other scripts."""
     for read in (float, lambda text: int(text, 0)):
         try:
             read(word)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from .model import Outcome
+from .model import Level, SetOutcome, level_of
 
-Level = Literal["all", "most", "half", "few", "none"]
 _LONGEST = 40
 
 
@@ -31,11 +30,10 @@ class Cell(msgspec.Struct):
 
     @property
     def level(self) -> Level:
-        """In words, for symbols and colours. Only what is whole is "all", and only nothing is "none"."""
         return level_of(self.intact, self.units)
 
 
-class Axis(msgspec.Struct, frozen=True):
+class MapAxis(msgspec.Struct, frozen=True):
     """A parameter, and the values it takes, in order; or ranges of them."""
 
     name: str
@@ -54,8 +52,8 @@ class Facet(msgspec.Struct, frozen=True):
 class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
     """The sets of a batch by outcome."""
 
-    x: Axis
-    y: Axis
+    x: MapAxis
+    y: MapAxis
     """without a name if only one parameter varies"""
     facets: list[Facet]
     fixed: dict[str, str]
@@ -63,29 +61,30 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
     averaged: tuple[str, ...] = ()
     """parameters that vary, and are neither an axis nor a facet: a cell is over all their values"""
 
+    @property
+    def notes(self) -> list[str]:
+        """What the axes do not show, in words."""
+        notes = []
+        if self.fixed:
+            notes.append("the same in all sets: " + ", ".join(f"{name}={value}" for name, value in self.fixed.items()))
+        if self.averaged:
+            notes.append(f"a cell is over all values of {', '.join(self.averaged)}")
+        if binned := [axis.name for axis in (self.x, self.y) if axis.binned]:
+            notes.append(f"ranges of values: {' and '.join(binned)}")
+        return notes
 
-def level_of(intact: int, units: int) -> Level:
-    """
-    >>> level_of(10, 10), level_of(9, 10), level_of(5, 10), level_of(1, 10), level_of(0, 10)
-    ('all', 'most', 'half', 'few', 'none')
-    """
-    if intact == units:
-        return "all"
-    if not intact:
-        return "none"
-    share = intact / units
-    return "most" if share >= 2 / 3 else "half" if share >= 1 / 3 else "few"
 
-
-def heat_map(outcomes: Sequence[Outcome], *, columns: int, rows: int, facets: int) -> HeatMap:
+def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets: int) -> HeatMap:
     """At most so many columns, rows and facets.
 
     >>> from mainstay.batch import grid
     >>> sets = grid(a=[1], b=[1, 2, 3], c=["x", "y"])
-    >>> outcomes = [Outcome(params=one, intact=2 * (one["b"] < 3), units=2) for one in sets]
+    >>> outcomes = [SetOutcome(params=one, intact=2 * (one["b"] < 3), units=2) for one in sets]
     >>> found = heat_map(outcomes, columns=10, rows=10, facets=4)
-    >>> found.x, found.y, found.fixed
-    (Axis(name='b', labels=['1', '2', '3'], binned=False), Axis(name='c', labels=['x', 'y'], binned=False), {'a': '1'})
+    >>> found.x, found.fixed
+    (MapAxis(name='b', labels=['1', '2', '3'], binned=False), {'a': '1'})
+    >>> found.y
+    MapAxis(name='c', labels=['x', 'y'], binned=False)
     >>> [[cell.level for cell in row] for row in found.facets[0].rows]
     [['all', 'all', 'none'], ['all', 'all', 'none']]
     """
@@ -141,7 +140,7 @@ def _key(value: Any) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
-def _values(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+def _values(outcomes: Sequence[SetOutcome]) -> dict[str, list[Any]]:
     """The values of each parameter: numbers in order, others as they come."""
     found: dict[str, dict[bytes, Any]] = {}
     for name in dict.fromkeys(name for one in outcomes for name in one.params):
@@ -154,17 +153,17 @@ def _sorted(values: list[Any]) -> list[Any]:
     return sorted(values) if numbers else values
 
 
-def _axis(name: str, values: Sequence[Any], most: int) -> tuple[Axis, dict[bytes, int]]:
+def _axis(name: str, values: Sequence[Any], most: int) -> tuple[MapAxis, dict[bytes, int]]:
     """The axis, and where each value is on it. Neighbours share a place if there are too many."""
     if not name:
-        return Axis("", [""]), {}
+        return MapAxis("", [""]), {}
     n = min(len(values), max(1, most))
     places = {_key(value): place * n // len(values) for place, value in enumerate(values)}
     bins: list[list[Any]] = [[] for _ in range(n)]
     for place, value in enumerate(values):
         bins[place * n // len(values)].append(value)
     labels = [shown(some[0]) if len(some) == 1 else f"{_shortly(some[0])}…{_shortly(some[-1])}" for some in bins]
-    return Axis(name, labels, binned=n < len(values)), places
+    return MapAxis(name, labels, binned=n < len(values)), places
 
 
 def _shortly(value: Any) -> str:

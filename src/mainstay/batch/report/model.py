@@ -19,7 +19,7 @@ from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
 from ...stores import Query, shown_url
-from .. import Desk, Lacking, Status, Tallied
+from .. import BatchService, BatchStatus, OutputDefect, UnitCounts
 from ..advice import batch_advice
 from ..validation_result import seen_in
 
@@ -34,6 +34,7 @@ _NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
 _PATH = re.compile(r"\S+/\S+")
 
 Source = Literal["validation", "storage", "unknown"]
+Level = Literal["all", "most", "half", "few", "none"]
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +61,7 @@ class OtherTroubles(msgspec.Struct, frozen=True, kw_only=True):
         return f"{kinds}, of {self.units:,} {'unit' if self.units == 1 else 'units'}"
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class ValidationCounts(msgspec.Struct, frozen=True, kw_only=True):
     """One look at the outputs."""
 
     at_ms: int
@@ -72,7 +73,7 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: int = 0
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class SetOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How one set of parameters came out."""
 
     params: dict[str, Any]
@@ -80,8 +81,26 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """units all of whose outputs are there"""
     units: int
 
+    @property
+    def level(self) -> Level:
+        return level_of(self.intact, self.units)
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+
+def level_of(intact: int, units: int) -> Level:
+    """A share in words, for symbols and colours. Only a whole set is "all", and only 0 units are "none".
+
+    >>> level_of(10, 10), level_of(9, 10), level_of(5, 10), level_of(1, 10), level_of(0, 10)
+    ('all', 'most', 'half', 'few', 'none')
+    """
+    if intact == units:
+        return "all"
+    if not intact:
+        return "none"
+    share = intact / units
+    return "most" if share >= 2 / 3 else "half" if share >= 1 / 3 else "few"
+
+
+class OutputSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Expected outputs by what is there of them."""
 
     source: Source
@@ -92,7 +111,17 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int = 0
     unreadable: int = 0
     why: str = ""
-    """of what is unknown"""
+    """the reason, if the source is unknown"""
+
+    @property
+    def lacking(self) -> int:
+        return self.expected - self.present
+
+    @property
+    def gaps(self) -> list[str]:
+        """What is wrong with outputs, each with its count."""
+        counts = ((self.missing, "missing"), (self.corrupt, "corrupt"), (self.unreadable, "unreadable"))
+        return [f"{n:,} {state}" for n, state in counts if n]
 
 
 class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,23 +147,29 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     sets: int
     total: int
     """units of the study"""
-    units: Tallied
+    units: UnitCounts
     """since it was last started or resumed"""
-    aggregations: dict[str, Tallied]
-    outputs: Found
-    lacking: list[Lacking]
+    aggregations: dict[str, UnitCounts]
+    outputs: OutputSummary
+    lacking: list[OutputDefect]
     """the first of them"""
     troubles: list[Trouble]
     """the most frequent errors of units"""
-    outcomes: list[Outcome]
+    outcomes: list[SetOutcome]
     """of each set of parameters; empty where nobody could look"""
-    validations: list[Looked]
+    validations: list[ValidationCounts]
     other_troubles: OtherTroubles | None = None
     """what `troubles` leaves out"""
     resumed_from: str | None = None
     mixed: str = ""
     """that units were made by other code than it was submitted with, in words; by its last validation"""
     runner: str = "local"
+
+    @property
+    def broken_sets(self) -> list[SetOutcome]:
+        """Sets that lack outputs, the worst first."""
+        broken = [one for one in self.outcomes if one.intact < one.units]
+        return sorted(broken, key=lambda one: one.intact / one.units)
 
 
 def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:
@@ -145,17 +180,17 @@ def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:
     return batch_advice(job_id, status, lacking=lacking)
 
 
-async def batch_report(desk: Desk, job_id: str, *, told: Callable[[Job], Job] | None = None) -> BatchReport:
+async def batch_report(service: BatchService, job_id: str, *, told: Callable[[Job], Job] | None = None) -> BatchReport:
     """The report of a batch, settled or not; `told` makes of a unit that failed what may be told of it."""
-    status = await desk.status(job_id)
+    status = await service.status(job_id)
     job, spec = status.job, status.spec
-    events = await _events(desk.control, job_id)
+    events = await _events(service.control, job_id)
     starts = [event.at_ms for event in events if event.to == "running" and event.source != "running"]
-    now_ms = desk.control.store.clock.now_ms()
+    now_ms = service.control.store.clock.now_ms()
     state = table_of(None).get(job.status)
     settled = state is not None and state.settled
-    found, lacking, outcomes = await _outcomes(desk, status, settled=settled)
-    failed = await _failed(desk.control, job_id, since_ms=starts[-1] if starts else None)
+    found, lacking, outcomes = await _outcomes(service, status, settled=settled)
+    failed = await _failed(service.control, job_id, since_ms=starts[-1] if starts else None)
     troubles = troubles_of(failed if told is None else [told(unit) for unit in failed])
     return BatchReport(
         id=job.id,
@@ -174,13 +209,13 @@ async def batch_report(desk: Desk, job_id: str, *, told: Callable[[Job], Job] | 
         sets=spec.sets,
         total=spec.units,
         units=status.units,
-        aggregations={one.name: status.aggregations.get(one.name, Tallied()) for one in spec.aggregations},
+        aggregations={one.name: status.aggregations.get(one.name, UnitCounts()) for one in spec.aggregations},
         outputs=found,
         lacking=lacking[:_LISTED],
         troubles=troubles[:_KINDS],
         other_troubles=left_out(troubles[_KINDS:]),
         outcomes=outcomes,
-        validations=await _validations(desk, job_id, events),
+        validations=await _validations(service, job_id, events),
         resumed_from=spec.resumed_from,
         mixed="" if status.validation is None else status.validation.mixed,
         runner=spec.runner.partition(":")[0],
@@ -247,17 +282,17 @@ async def _events(control: Control, job_id: str) -> list[Event]:
     return events
 
 
-async def _validations(desk: Desk, job_id: str, events: Sequence[Event]) -> list[Looked]:
+async def _validations(service: BatchService, job_id: str, events: Sequence[Event]) -> list[ValidationCounts]:
     """From the audit trail and from the records beside the outputs: of a batch that is final, only those go on."""
     found = [look for event in events if (look := _looked(event)) is not None]
-    found += [msgspec.convert(one, Looked, from_attributes=True) for one in await desk.validations(job_id)]
+    found += [msgspec.convert(one, ValidationCounts, from_attributes=True) for one in await service.validations(job_id)]
     return sorted({one.at_ms: one for one in found}.values(), key=lambda one: one.at_ms)
 
 
-def _looked(event: Event) -> Looked | None:
+def _looked(event: Event) -> ValidationCounts | None:
     told = event.data.get("validation")
     try:
-        return None if told is None else msgspec.convert(told, Looked)
+        return None if told is None else msgspec.convert(told, ValidationCounts)
     except msgspec.ValidationError:  # written by another version
         return None
 
@@ -276,17 +311,19 @@ async def _failed(control: Control, job_id: str, *, since_ms: int | None) -> lis
     return found
 
 
-async def _outcomes(desk: Desk, status: Status, *, settled: bool) -> tuple[Found, list[Lacking], list[Outcome]]:
+async def _outcomes(
+    service: BatchService, status: BatchStatus, *, settled: bool
+) -> tuple[OutputSummary, list[OutputDefect], list[SetOutcome]]:
     """What is there of the outputs, what is not, and how each set of parameters came out."""
     expected, validation = status.spec.expected, status.validation
     try:
-        manifest = await desk.manifest(status.job.id)
+        manifest = await service.manifest(status.job.id)
         if not settled or validation is None:
-            return await _by_looking(desk, status, manifest)
-        lacking = await _listed(desk, status.job.id)
+            return await _by_looking(service, status, manifest)
+        lacking = await _listed(service, status.job.id)
     except StoreError as error:
-        return Found(source="unknown", expected=expected, why=str(error)[:500]), [], []
-    found = Found(
+        return OutputSummary(source="unknown", expected=expected, why=str(error)[:500]), [], []
+    found = OutputSummary(
         source="validation",
         expected=expected,
         present=validation.present,
@@ -298,17 +335,19 @@ async def _outcomes(desk: Desk, status: Status, *, settled: bool) -> tuple[Found
     return found, lacking, _by_set(manifest, broken)
 
 
-async def _listed(desk: Desk, job_id: str) -> list[Lacking]:
-    found: list[Lacking] = []
+async def _listed(service: BatchService, job_id: str) -> list[OutputDefect]:
+    found: list[OutputDefect] = []
     page = 0
-    while some := await desk.lacking(job_id, page=page):
+    while some := await service.lacking(job_id, page=page):
         found += some
         page += 1
     return found
 
 
-async def _by_looking(desk: Desk, status: Status, manifest: Manifest) -> tuple[Found, list[Lacking], list[Outcome]]:
-    store = await desk.store(status.job.id)
+async def _by_looking(
+    service: BatchService, status: BatchStatus, manifest: Manifest
+) -> tuple[OutputSummary, list[OutputDefect], list[SetOutcome]]:
+    store = await service.store(status.job.id)
     states: Counter[str] = Counter()
     broken: set[int] = set()
     for number, group in enumerate(manifest.groups):
@@ -316,7 +355,7 @@ async def _by_looking(desk: Desk, status: Status, manifest: Manifest) -> tuple[F
             states.update(finding.state for finding in seen.outputs.values())
             if number == 0 and not seen.whole:
                 broken.add(index)
-    found = Found(
+    found = OutputSummary(
         source="storage",
         expected=status.spec.expected,
         present=states["present"],
@@ -327,10 +366,10 @@ async def _by_looking(desk: Desk, status: Status, manifest: Manifest) -> tuple[F
     return found, [], [] if states["unreadable"] else _by_set(manifest, broken)
 
 
-def _by_set(manifest: Manifest, broken: set[int]) -> list[Outcome]:
+def _by_set(manifest: Manifest, broken: set[int]) -> list[SetOutcome]:
     units = manifest.groups[0]
     whole, total = [0] * len(units.params), [0] * len(units.params)
     for index, (row, _) in enumerate(units.pairs):
         total[row] += 1
         whole[row] += index not in broken
-    return [Outcome(params=params, intact=whole[row], units=total[row]) for row, params in enumerate(units.params)]
+    return [SetOutcome(params=params, intact=whole[row], units=total[row]) for row, params in enumerate(units.params)]

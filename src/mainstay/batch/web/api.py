@@ -15,17 +15,17 @@ from ...web.api.text_mask import shown_job
 from ...web.api.versions import wanted_version
 from ..report.heat_map import HeatMap, heat_map
 from ..report.model import BatchReport, advice_for
-from ..spec import Tallied
+from ..spec import UnitCounts
 from ..validation_result import Validation
 from .masks import masked_output, masked_unit, masked_validation, shown_report
 from .responses import BatchStatusView, OutputPage, ResumeResult
-from .services import desk_of
+from .services import service_of
 
 #: units that a dry run of a resume names
 _NAMED = 100
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
+class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which outputs."""
 
     start: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
@@ -35,7 +35,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     state: list[Literal["present", "missing", "corrupt", "unreadable"]] | None = None
 
 
-class Mapping(msgspec.Struct, frozen=True, kw_only=True):
+class MapQuery(msgspec.Struct, frozen=True, kw_only=True):
     """How large a map may be."""
 
     columns: Annotated[int, Meta(ge=1, le=200)] = 60
@@ -43,14 +43,14 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     facets: Annotated[int, Meta(ge=1, le=50)] = 12
 
 
-class Validate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ValidateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to look."""
 
     force: bool = False
     """believe nothing that was seen before"""
 
 
-class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Run again what lacks outputs."""
 
     dry_run: bool = False
@@ -59,7 +59,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
-    status = await desk_of(ask).status(ask.path("id"))
+    status = await service_of(ask).status(ask.path("id"))
     job, spec, validation = (
         await shown_job(ask.place.store, status.job, ask.site.masker),
         status.spec,
@@ -95,47 +95,49 @@ async def get_report(ask: ApiRequest[NoParameters, None]) -> Response:
     return json_response(msgspec.to_builtins(await _report(ask), enc_hook=str))
 
 
-async def get_map(ask: ApiRequest[Mapping, None]) -> Response:
+async def get_map(ask: ApiRequest[MapQuery, None]) -> Response:
     report, size = await _report(ask), ask.query
     found = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
     return json_response(msgspec.to_builtins(found))
 
 
-async def list_outputs(ask: ApiRequest[Listing, None]) -> Response:
-    desk, job_id, wanted = desk_of(ask), ask.path("id"), ask.query
+async def list_outputs(ask: ApiRequest[OutputQuery, None]) -> Response:
+    service, job_id, wanted = service_of(ask), ask.path("id"), ask.query
     limit = min(wanted.limit, ask.site.options.page_limit)
-    found, following = await desk.outputs(job_id, start=wanted.start, limit=limit)
+    found, following = await service.outputs(job_id, start=wanted.start, limit=limit)
     masker = ask.site.masker
     kept = [masked_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
-    place = (await desk.store(job_id)).place
+    place = (await service.store(job_id)).place
     return json_response({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
 
 
-async def validate_job(ask: ApiRequest[NoParameters, Validate]) -> Response:
+async def validate_job(ask: ApiRequest[NoParameters, ValidateRequest]) -> Response:
     version = await wanted_version(ask)
-    found = await desk_of(ask).validate(ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version)
+    found = await service_of(ask).validate(
+        ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version
+    )
     return json_response(masked_validation(msgspec.to_builtins(found), ask.site.masker))
 
 
-async def resume_job(ask: ApiRequest[NoParameters, Resume]) -> Response:
-    desk, job_id, version = desk_of(ask), ask.path("id"), await wanted_version(ask)
+async def resume_job(ask: ApiRequest[NoParameters, ResumeRequest]) -> Response:
+    service, job_id, version = service_of(ask), ask.path("id"), await wanted_version(ask)
     if ask.body.dry_run:
-        wanted = [one async for one in desk.to_run(job_id, version=version)]
+        wanted = [one async for one in service.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
         ask.deed.said["units"] = units
         sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in wanted[:_NAMED]])
         return json_response({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
-    done = await desk.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
+    done = await service.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
     ask.deed.said |= {"dry_run": False, "units": done.units}
     return json_response({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
 
 
 async def _report(ask: ApiRequest[Any, Any]) -> BatchReport:
-    return await shown_report(desk_of(ask), ask.path("id"), ask.site.masker)
+    return await shown_report(service_of(ask), ask.path("id"), ask.site.masker)
 
 
-def _tally(units: Tallied) -> dict[str, Any]:
+def _tally(units: UnitCounts) -> dict[str, Any]:
     return {**msgspec.structs.asdict(units), "done": units.done}
 
 
@@ -156,8 +158,8 @@ def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOp
 OPERATIONS = (
     _of("batch", get_batch, "See how a batch stands", BatchStatusView),
     _of("report", get_report, "Report what became of a batch", BatchReport),
-    _of("map", get_map, "Draw the parameter sets of a batch by outcome", HeatMap, query=Mapping),
-    _of("outputs", list_outputs, "List what is there of a batch's outputs", OutputPage, query=Listing),
+    _of("map", get_map, "Draw the parameter sets of a batch by outcome", HeatMap, query=MapQuery),
+    _of("outputs", list_outputs, "List what is there of a batch's outputs", OutputPage, query=OutputQuery),
     _of(
         "validate",
         validate_job,
@@ -165,7 +167,7 @@ OPERATIONS = (
         Validation,
         method="POST",
         scope="operate",
-        body=Validate,
+        body=ValidateRequest,
         refusals=(409,),
         if_match="may",
     ),
@@ -176,7 +178,7 @@ OPERATIONS = (
         ResumeResult,
         method="POST",
         scope="operate",
-        body=Resume,
+        body=ResumeRequest,
         refusals=(409,),
         if_match="may",
     ),

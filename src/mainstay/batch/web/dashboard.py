@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import markupsafe
 from starlette.responses import Response
 
 from ...lifecycle import table_of
@@ -19,7 +18,7 @@ from ..report.html import map_html
 from ..report.model import advice_for
 from ..spec import KIND
 from .masks import shown_report
-from .services import desk_at
+from .services import service_at
 
 #: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
 _POLL_S, _SHARE = 3, 20
@@ -37,10 +36,9 @@ async def batches(view: PageView) -> Response:
 async def batch(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
-    status = await desk_at(view.place).status(job_id)
+    status = await service_at(view.place).status(job_id)
     job = await shown_job(view.place.store, status.job, view.masker)
-    report = await shown_report(desk_at(view.place), job_id, view.masker)
-    lacking = report.outputs.expected - report.outputs.present
+    report = await shown_report(service_at(view.place), job_id, view.masker)
     return view.page(
         "batch/batch.html",
         title=job.name,
@@ -49,9 +47,8 @@ async def batch(view: PageView) -> Response:
         batch=status,
         report=report,
         can=can_of(job, table_of(None).get(job.status)),
-        advice=advice_for(job_id, job.status, lacking=lacking),
-        # made of escaped parts, and the same as in the report
-        map=markupsafe.Markup(map_html(report)),  # noqa: S704
+        advice=advice_for(job_id, job.status, lacking=report.outputs.lacking),
+        map=map_html(report),
         force_to=others(job),
         # while it goes on, the more there is to look at, the seldomer that is done
         poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),

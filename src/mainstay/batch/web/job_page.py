@@ -11,9 +11,9 @@ from ...lifecycle import State
 from ...model import Job
 from ...web.dashboard.job import AllowedActions, OwnAction, Panel
 from ...web.dashboard.page import PageView
-from ..service import RESUMABLE, Output
+from ..service import RESUMABLE, OutputStatus
 from .masks import masked_output
-from .services import desk_at
+from .services import service_at
 
 #: outputs that are shown: of the first units
 _OUTPUTS = 60
@@ -32,11 +32,11 @@ def actions(job: Job, state: State | None, can: AllowedActions) -> AllowedAction
 
 async def outputs(view: PageView, job: Job) -> Panel:
     """What is there of a batch's outputs, the first of them."""
-    desk = desk_at(view.place)
+    service = service_at(view.place)
     data: dict[str, Any]
     try:
-        found, more = await desk.outputs(job.id, limit=_OUTPUTS)
-        status = await desk.status(job.id)
+        found, more = await service.outputs(job.id, limit=_OUTPUTS)
+        status = await service.status(job.id)
     except MainstayError as error:
         data = {"error": str(error), "list": [], "more": None, "status": None}
     else:
@@ -45,7 +45,7 @@ async def outputs(view: PageView, job: Job) -> Panel:
     return Panel(template="batch/outputs_panel.html", data=data)
 
 
-def _lacks(output: Output) -> tuple[bool, int, int]:
+def _lacks(output: OutputStatus) -> tuple[bool, int, int]:
     return output.state == "present", output.group, output.index
 
 

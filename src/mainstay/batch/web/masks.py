@@ -13,7 +13,7 @@ from ...web.api.secret_search import secrets_of
 from ...web.api.text_mask import with_masked_texts
 from ...web.threads import SMALL
 from ..report.model import BatchReport, batch_report
-from ..service import Desk, Output, ToRun
+from ..service import BatchService, OutputStatus, UnitToRun
 
 
 def masked_value(name: str, value: Any, masker: Masker) -> Any:
@@ -21,10 +21,10 @@ def masked_value(name: str, value: Any, masker: Masker) -> Any:
     return masked_validation(value, masker) if name == "result" else value
 
 
-async def shown_report(desk: Desk, job_id: str, masker: Masker) -> BatchReport:
+async def shown_report(service: BatchService, job_id: str, masker: Masker) -> BatchReport:
     """The report of a batch, by parameters that may be shown."""
     report = await batch_report(
-        desk, job_id, told=lambda unit: with_masked_texts(unit, masker, _secrets_of_unit(masker, unit))
+        service, job_id, told=lambda unit: with_masked_texts(unit, masker, _secrets_of_unit(masker, unit))
     )
     return msgspec.structs.replace(
         report,
@@ -43,12 +43,12 @@ def masked_validation(validation: Any, masker: Masker) -> Any:
     return {**validation, "first": [_masked_name(one, masker) for one in validation["first"]]}
 
 
-def masked_output(output: Output, masker: Masker) -> Output:
+def masked_output(output: OutputStatus, masker: Masker) -> OutputStatus:
     """One expected output of a batch."""
     return msgspec.structs.replace(output, unit=masker.unit(output.unit), path=masker.unit(output.path))
 
 
-def masked_unit(unit: ToRun, masker: Masker) -> ToRun:
+def masked_unit(unit: UnitToRun, masker: Masker) -> UnitToRun:
     """One unit that would be run."""
     return msgspec.structs.replace(unit, unit=masker.unit(unit.unit))
 

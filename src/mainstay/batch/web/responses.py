@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from ...web.api.job_responses import AdviceView
-from ..service import Output, Resumed, ToRun
-from ..spec import Tallied
+from ..service import OutputStatus, ResumeOutcome, UnitToRun
+from ..spec import UnitCounts
 from ..validation_result import Validation
 
 
-class TallyView(Tallied, frozen=True, kw_only=True):
+class TallyView(UnitCounts, frozen=True, kw_only=True):
     """How units stand."""
 
     done: int
@@ -56,14 +56,14 @@ class OutputPage(msgspec.Struct, kw_only=True):
     """Some outputs, in the order of the manifest."""
 
     place: str
-    outputs: list[Output]
+    outputs: list[OutputStatus]
     next: int | None
     """the `start` of the next page; null: these were the last"""
 
 
-class ResumeResult(Resumed, frozen=True, kw_only=True):
+class ResumeResult(ResumeOutcome, frozen=True, kw_only=True):
     """What became of it, or would."""
 
     dry_run: bool = False
-    sample: tuple[ToRun, ...] = ()
+    sample: tuple[UnitToRun, ...] = ()
     """of a dry run: the first of the units, and why"""

@@ -6,17 +6,17 @@ from typing import Any
 
 from ...web.api.operation import ApiRequest
 from ...web.stores import ServedStore
-from ..service import Desk
+from ..service import BatchService
 
 
-def desk_at(place: ServedStore) -> Desk:
+def service_at(place: ServedStore) -> BatchService:
     """The one of a store, which keeps the stores of outputs open."""
-    return place.kept(Desk)
+    return place.kept(BatchService)
 
 
-def desk_of(ask: ApiRequest[Any, Any]) -> Desk:
+def service_of(ask: ApiRequest[Any, Any]) -> BatchService:
     """One whose changes are made in the caller's name."""
-    return Desk(ask.control, places=desk_at(ask.place).places)
+    return BatchService(ask.control, output_stores=service_at(ask.place).output_stores)
 
 
-__all__ = ["desk_at", "desk_of"]
+__all__ = ["service_at", "service_of"]

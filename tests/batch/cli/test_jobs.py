@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.studying import EXPECTED, GRID, STUDY, Lab
+from tests.batch.cli.lab import EXPECTED, GRID, STUDY, Lab
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_status_tells_units_outputs_and_what_to_do(partial: tuple[Lab, str]) -> 
 
     assert shown.exit_code == 0
     assert "8 run, 0 there before, ✗ 4 failed" in shown.stdout
-    assert "score: 2 made, 0 failed, 2 not made, for their inputs are incomplete" in shown.stdout
+    assert "score: 2 made, 0 failed, 2 not made: their inputs are incomplete" in shown.stdout
     assert f"mainstay jobs resume {job_id}" in shown.stdout
     assert (told["type"], told["status"], told["settled"]) == ("batch", "partial", True)
     assert told["units"] == {
@@ -108,8 +108,8 @@ def test_a_dry_run_says_which_units_and_why_and_what_has_to_wait(partial: tuple[
         "    beta=0.5_gamma=0.2-s1",
         "    1 more; --limit shows them",
         "",
-        "  score: 2 cannot be made now, for their inputs are incomplete; made once these are there",
-        "  best: 1 cannot be made now, for their inputs are incomplete; made once these are there",
+        "  score: 2 cannot be made now: their inputs are incomplete; made when they are complete",
+        "  best: 1 cannot be made now: their inputs are incomplete; made when they are complete",
     ]
     assert [one["unit"] for one in told["run"]][-1] == "beta=0.5_gamma=0.2-s2"
     assert [(one["of"], one["why"]) for one in told["left"]] == [
@@ -218,7 +218,7 @@ def test_resume_runs_what_is_missing_and_a_second_one_finds_nothing(tmp_path: Pa
     assert (told["troubles"], [look["verdict"] for look in told["validations"]]) == ([], ["partial", "succeeded"])
     assert lab.json("jobs", "resume", job_id) == {"id": job_id, "how": "nothing", "units": 0}
     assert lab.command("jobs", "resume", job_id, "--dry-run").stdout == (
-        "nothing to do: all its outputs are there, and intact\n"
+        "nothing to do: all outputs are present and intact\n"
     )
 
 

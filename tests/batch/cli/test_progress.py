@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mainstay.batch import Spec, Status, Tallied
-from mainstay.batch.cli.follow import code_of
-from mainstay.batch.cli.progress import BatchStatusView, Rate
+from mainstay.batch import BatchStatus, Spec, UnitCounts
+from mainstay.batch.cli.follow import exit_code_of
+from mainstay.batch.cli.progress import BatchProgress, UnitRate
 from mainstay.batch.cli.view import progress_line, status_data
 from mainstay.cli.target import Where
 from mainstay.control import Plan
@@ -17,18 +17,20 @@ from mainstay.testing import a_job
 NOON_MS = 1_699_963_200_000
 
 
-def seen(*, rate: float | None, left_s: float | None) -> BatchStatusView:
+def seen(*, rate: float | None, left_s: float | None) -> BatchProgress:
     spec = Spec(
         study="lab.sir", code="1", outputs="memory:", files={"r": "r"}, sets=10, units=1000, expected=1000,
         manifest="", plan=Plan(options=Options()),
     )  # fmt: skip
     job = a_job("running", kind="batch", token=1)
-    status = Status(job=job, spec=spec, planned=True, units=Tallied(made=1000, succeeded=250, running=4, failed=1))
-    return BatchStatusView(now_ms=NOON_MS, status=status, rate=rate, left_s=left_s)
+    status = BatchStatus(
+        job=job, spec=spec, planned=True, units=UnitCounts(made=1000, succeeded=250, running=4, failed=1)
+    )
+    return BatchProgress(now_ms=NOON_MS, status=status, rate=rate, left_s=left_s)
 
 
 def test_the_rate_is_that_of_the_last_seconds_and_not_of_the_whole_run() -> None:
-    rate = Rate(10)
+    rate = UnitRate(10)
 
     slow = [rate.at(second, second) for second in range(60)]
     fast = [rate.at(60 + second, 60 + second * 5) for second in range(30)]
@@ -38,7 +40,7 @@ def test_the_rate_is_that_of_the_last_seconds_and_not_of_the_whole_run() -> None
 
 
 def test_the_rate_is_not_known_before_something_was_done_and_begins_anew_with_another_group() -> None:
-    rate = Rate(10)
+    rate = UnitRate(10)
 
     assert [rate.at(0, 0), rate.at(1, 0), rate.at(2, 4)] == [None, None, 2.0]
     assert [rate.at(3, 0), rate.at(4, 1)] == [None, 1.0]
@@ -70,4 +72,4 @@ def test_the_data_has_rate_rest_and_end_and_no_surprise_for_json() -> None:
     ("status", "code"), [("succeeded", 0), ("partial", 3), ("failed", 1), ("timed_out", 1), ("cancelled", 1)]
 )
 def test_the_exit_code_says_how_a_batch_ended(status: str, code: int) -> None:
-    assert code_of(status) == code
+    assert exit_code_of(status) == code

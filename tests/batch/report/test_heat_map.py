@@ -6,8 +6,8 @@ import random
 
 from mainstay.batch import grid
 from mainstay.batch.report.heat_map import Cell, HeatMap, heat_map, params_text
-from mainstay.batch.report.model import Outcome
-from tests.report.reports import outcomes
+from mainstay.batch.report.model import SetOutcome
+from tests.batch.report.reports import outcomes
 
 
 def shares(found: HeatMap, facet: int = 0) -> list[list[float | None]]:
@@ -24,7 +24,7 @@ def test_the_parameters_with_the_most_values_are_the_axes_and_the_constant_ones_
 
 def test_a_cell_is_the_share_of_its_own_set() -> None:
     made = [
-        Outcome(params=params, intact=3 if params == {"a": 2, "b": 1} else 4, units=4)
+        SetOutcome(params=params, intact=3 if params == {"a": 2, "b": 1} else 4, units=4)
         for params in grid(a=[1, 2, 3], b=[1, 2])
     ]
 
@@ -33,7 +33,7 @@ def test_a_cell_is_the_share_of_its_own_set() -> None:
 
 def test_a_third_parameter_makes_facets_while_they_are_few_and_is_averaged_over_otherwise() -> None:
     sets = grid(a=[1, 2, 3], b=[1, 2, 3], mode=["cold", "hot"])
-    made = [Outcome(params=one, intact=10 * (one["mode"] == "hot"), units=10) for one in sets]
+    made = [SetOutcome(params=one, intact=10 * (one["mode"] == "hot"), units=10) for one in sets]
 
     apart = heat_map(made, columns=40, rows=40, facets=2)
     together = heat_map(made, columns=40, rows=40, facets=1)

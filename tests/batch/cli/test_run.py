@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.studying import EXPECTED, GRID, Lab
+from tests.batch.cli.lab import EXPECTED, GRID, Lab
 from tests.cli.terminal import Terminal
 from tests.stores.sqlite.process import until
 from tests.worker.crews import alive
@@ -87,8 +87,8 @@ def test_without_workers_it_says_so_and_waits_no_longer_than_asked(lab: Lab) -> 
     done = lab.run("batch", "run", "sir.py", "simulate", *GRID, "--for", "100ms")
 
     assert done.returncode == 2
-    assert "no worker is alive now; it waits for one:\n  mainstay worker sir:app" in done.stderr
-    assert "is still pending after 100ms; it goes on" in done.stderr
+    assert "no worker is alive; the batch waits for one:\n  mainstay worker sir:app" in done.stderr
+    assert "is still pending after 100ms; it continues" in done.stderr
 
 
 def test_ctrl_c_leaves_the_batch_where_it_is_and_ends_the_workers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_workers_that_cannot_start_end_the_wait_with_what_they_said(lab: Lab) ->
     )  # fmt: skip
 
     assert done.returncode == 2
-    assert "the workers ended with 2 before the batch did" in done.stderr
+    assert "the workers ended with 2 before the batch; their last lines:" in done.stderr
     assert "RuntimeError: no" in done.stderr
 
 

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mainstay.batch import Lacking, grid
-from mainstay.batch.cli.report_view import show_report
-from mainstay.batch.report.model import BatchReport, Found, Outcome, Trouble
+from mainstay.batch import OutputDefect, grid
+from mainstay.batch.report.model import BatchReport, OutputSummary, SetOutcome, Trouble
+from mainstay.batch.report.text import show_report
 from mainstay.cli.target import Where
-from tests.report.reports import JOB, a_report, outcomes
+from tests.batch.report.reports import JOB, a_report, outcomes
 
 
 def shown(report: BatchReport, width: int = 80, **where: Any) -> list[str]:
     out = io.StringIO()
-    show_report(report, Where(**where), Console(file=out, width=width, highlight=False))
+    show_report(report, Console(file=out, width=width, highlight=False), again=Where(**where).again)
     return out.getvalue().splitlines()
 
 
-def sampled(n: int) -> list[Outcome]:
+def sampled(n: int) -> list[SetOutcome]:
     rng = random.Random(5)
     return outcomes([{"beta": rng.random(), "a_long_name": rng.random(), "n": rng.randrange(9)} for _ in range(n)])
 
@@ -39,8 +39,10 @@ def sampled(n: int) -> list[Outcome]:
     ],
     ids=["nothing", "one", "many", "facets", "sampled"],
 )
-def test_every_line_but_commands_fits_the_terminal(made: list[Outcome], width: int) -> None:
-    lacking = Lacking(group=0, index=1, unit="a=1" * 20, output="r", path="v1/r", state="corrupt", detail="short " * 9)
+def test_every_line_but_commands_fits_the_terminal(made: list[SetOutcome], width: int) -> None:
+    lacking = OutputDefect(
+        group=0, index=1, unit="a=1" * 20, output="r", path="v1/r", state="corrupt", detail="short " * 9
+    )
     trouble = Trouble(type="ValueError", message="it went wrong " * 9, units=3, example="a=1-s0", id=JOB)
 
     lines = shown(a_report(made, lacking=[lacking], troubles=[trouble]), width)
@@ -50,7 +52,7 @@ def test_every_line_but_commands_fits_the_terminal(made: list[Outcome], width: i
 
 
 def test_cells_tell_their_share_by_symbols() -> None:
-    made = [Outcome(params=one, intact=one["a"], units=4) for one in grid(a=[0, 1, 2, 3, 4])]
+    made = [SetOutcome(params=one, intact=one["a"], units=4) for one in grid(a=[0, 1, 2, 3, 4])]
 
     lines = shown(a_report(made))
 
@@ -63,7 +65,7 @@ def test_cells_tell_their_share_by_symbols() -> None:
 def test_what_is_stored_cannot_move_the_cursor() -> None:
     evil = "\x1b[2J"
     report = a_report(
-        [Outcome(params={"a": evil, evil: n}, intact=0, units=1) for n in (1, 2)],
+        [SetOutcome(params={"a": evil, evil: n}, intact=0, units=1) for n in (1, 2)],
         reason=evil,
         troubles=[Trouble(type="E", message=evil, units=1, example=evil, id=JOB)],
     )
@@ -80,8 +82,8 @@ def test_commands_are_for_the_store_that_was_named() -> None:
 
 
 def test_a_look_at_names_and_sizes_and_no_look_at_all_are_told_apart() -> None:
-    looked = Found(source="storage", expected=4, present=3, missing=1)
-    away = Found(source="unknown", expected=4, why="connection refused")
+    looked = OutputSummary(source="storage", expected=4, present=3, missing=1)
+    away = OutputSummary(source="unknown", expected=4, why="connection refused")
 
     by_size = shown(a_report([], outputs=looked))
     unknown = shown(a_report([], outputs=away))

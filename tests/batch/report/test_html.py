@@ -6,10 +6,10 @@ import random
 import re
 from html.parser import HTMLParser
 
-from mainstay.batch import Lacking, Tallied, grid
+from mainstay.batch import OutputDefect, UnitCounts, grid
 from mainstay.batch.report.html import batch_html
-from mainstay.batch.report.model import Found, Looked, Outcome, Trouble, advice_for
-from tests.report.reports import JOB, a_report, outcomes
+from mainstay.batch.report.model import OutputSummary, SetOutcome, Trouble, ValidationCounts, advice_for
+from tests.batch.report.reports import JOB, a_report, outcomes
 
 _VOID = {"meta", "br"}
 
@@ -33,14 +33,16 @@ class Nested(HTMLParser):
 
 
 def test_the_page_is_well_formed_and_asks_for_nothing_else() -> None:
-    made = [Outcome(params=one, intact=int(one["a"]), units=4) for one in grid(a=[0, 1, 2, 3, 4], b=["x", "y"])]
-    lacking = Lacking(group=0, index=1, unit="a=1", output="r", path="v1/lab/r", state="corrupt", detail="too short")
-    looks = [Looked(at_ms=1_794_835_482_130, attempt=1, verdict="partial", present=20, missing=19, corrupt=1)]
+    made = [SetOutcome(params=one, intact=int(one["a"]), units=4) for one in grid(a=[0, 1, 2, 3, 4], b=["x", "y"])]
+    lacking = OutputDefect(
+        group=0, index=1, unit="a=1", output="r", path="v1/lab/r", state="corrupt", detail="too short"
+    )
+    looks = [ValidationCounts(at_ms=1_794_835_482_130, attempt=1, verdict="partial", present=20, missing=19, corrupt=1)]
     trouble = Trouble(type="ValueError", message="no", units=3, example="a=1-s0", id=JOB)
     page = batch_html(
         a_report(
             made,
-            aggregations={"score": Tallied(made=2, succeeded=1, idle=3)},
+            aggregations={"score": UnitCounts(made=2, succeeded=1, idle=3)},
             lacking=[lacking],
             troubles=[trouble],
             validations=looks,
@@ -58,7 +60,7 @@ def test_the_page_is_well_formed_and_asks_for_nothing_else() -> None:
 
 
 def test_a_cell_has_a_symbol_and_its_share_besides_the_colour() -> None:
-    made = [Outcome(params=one, intact=one["a"], units=4) for one in grid(a=[0, 1, 2, 3, 4])]
+    made = [SetOutcome(params=one, intact=one["a"], units=4) for one in grid(a=[0, 1, 2, 3, 4])]
 
     cells = re.findall(r"<td class=(\w)>(.+?)</td>", batch_html(a_report(made)))
 
@@ -68,7 +70,7 @@ def test_a_cell_has_a_symbol_and_its_share_besides_the_colour() -> None:
 def test_what_a_study_names_cannot_break_the_page() -> None:
     evil = "<script>alert(1)</script>"
     report = a_report(
-        [Outcome(params={evil: value, "b": evil}, intact=0, units=1) for value in (1, 2)],
+        [SetOutcome(params={evil: value, "b": evil}, intact=0, units=1) for value in (1, 2)],
         study=evil,
         reason=evil,
         place=evil,
@@ -90,7 +92,7 @@ def test_a_thousand_sets_and_many_more_make_a_small_page() -> None:
 
 
 def test_outputs_that_nobody_could_look_at_are_told_as_such() -> None:
-    report = a_report([], outputs=Found(source="unknown", expected=5, why="connection refused"))
+    report = a_report([], outputs=OutputSummary(source="unknown", expected=5, why="connection refused"))
 
     page = batch_html(report)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -10,18 +10,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...cli.common import coloured, printable
-from ...cli.target import Where
+from ...cli.common import coloured, print_command, printable
 from ...clock import duration_text
+from ...control.explain import Advice
 from ...lifecycle import time_text
-from ..report.heat_map import Axis, Cell, Facet, HeatMap, Level, heat_map, level_of, params_text
-from ..report.model import BatchReport, Found, advice_for, left_out
-from .view import here, made_text, show_advice
+from ..spec import UnitCounts
+from .heat_map import Cell, Facet, HeatMap, MapAxis, heat_map, params_text
+from .model import BatchReport, Level, OutputSummary, advice_for, left_out
 
+#: limits of a map
 _ROWS, _FACETS = 24, 6
-#: of a list, so many lines
+#: lines of each list
 _LINES = 10
-#: where lines have no limit, a map still needs one
+#: the widest map where lines have no limit
 _WIDEST = 120
 _SYMBOLS: dict[Level, str] = {"all": "██", "most": "▓▓", "half": "▒▒", "few": "░░", "none": "╳╳"}
 _COLOURS: dict[Level, str] = {
@@ -30,8 +31,8 @@ _COLOURS: dict[Level, str] = {
 _KEY: dict[Level, str] = {"all": "all", "most": "⅔ or more", "half": "⅓ or more", "few": "fewer", "none": "none"}
 
 
-def show_report(report: BatchReport, where: Where, console: Console) -> None:
-    """All of it."""
+def show_report(report: BatchReport, console: Console, *, again: Callable[[str], str]) -> None:
+    """Print the whole report. `again` makes a command work on the same store."""
     head = Text(printable(report.study), style="bold").append(" ").append_text(coloured(report.status))
     console.print(head)
     console.print(Text(report.id, style="dim"), soft_wrap=True)
@@ -41,18 +42,31 @@ def show_report(report: BatchReport, where: Where, console: Console) -> None:
     _show_troubles(report, console)
     _show_lacking(report, console)
     _show_validations(report, console)
-    lacking = report.outputs.expected - report.outputs.present
-    show_advice(here(advice_for(report.id, report.status, lacking=lacking), where), console)
+    show_advice(advice_for(report.id, report.status, lacking=report.outputs.lacking), console, again=again)
 
 
-def found_text(found: Found) -> str:
-    """Outputs by what is there of them, in one line."""
+def show_advice(advice: Sequence[Advice], console: Console, *, again: Callable[[str], str]) -> None:
+    """Print commands to try."""
+    if not advice:
+        return
+    _heading("what to do", console)
+    for one in advice:
+        console.print(Padding(Text(f"{one.why}:"), (0, 0, 0, 2)))
+        print_command(again(one.command), console, indent=4)
+
+
+def made_text(one: UnitCounts) -> str:
+    """How many of an aggregation were made, apart from those whose outputs existed."""
+    before = one.there + one.skipped
+    return f"{one.succeeded:,} made" + (f", {before:,} there before" if before else "")
+
+
+def _outputs_text(found: OutputSummary) -> str:
+    """The outputs by state, in one line."""
     if found.source == "unknown":
         return f"{found.expected:,} expected; they could not be looked at: {found.why}"
-    parts = [f"{found.present:,} of {found.expected:,} there"]
-    gaps = ((found.missing, "missing"), (found.corrupt, "corrupt"), (found.unreadable, "unreadable"))
-    parts += [f"{n:,} {what}" for n, what in gaps if n]
-    return ", ".join(parts) + (" (by name and size)" if found.source == "storage" else "")
+    parts = ", ".join([f"{found.present:,} of {found.expected:,} there", *found.gaps])
+    return parts + (" (by name and size)" if found.source == "storage" else "")
 
 
 def _show_facts(report: BatchReport, console: Console) -> None:
@@ -66,7 +80,7 @@ def _show_facts(report: BatchReport, console: Console) -> None:
         ("why", report.reason),
         ("sets", f"{report.sets:,}"),
         ("units", f"{report.total:,}: {ran}{more}"),
-        ("outputs", found_text(report.outputs)),
+        ("outputs", _outputs_text(report.outputs)),
         *(
             (name, f"{made_text(one)}, {one.failed:,} failed" + (f", {one.idle:,} lack inputs" if one.idle else ""))
             for name, one in report.aggregations.items()
@@ -97,18 +111,18 @@ def _show_map(report: BatchReport, console: Console) -> None:
     for facet in found.facets:
         if facet.title:
             console.print(Text(printable(facet.title), style="dim"))
-        for line in map_lines(found, facet, width):
+        for line in _map_lines(found, facet, width):
             console.print(line, soft_wrap=True)
     key = Text("units intact: ", style="dim")
     for level, symbol in _SYMBOLS.items():
         key.append(symbol, style=_COLOURS[level]).append(f" {_KEY[level]}  ", style="dim")
     console.print(key)
-    for note in _notes(found):
+    for note in found.notes:
         console.print(Text(printable(note), style="dim"))
 
 
 def _fitting(report: BatchReport, width: int) -> HeatMap:
-    """As many columns as fit beside the labels of the rows."""
+    """The map with as many columns as fit beside the labels of its rows."""
     columns = max(1, width // 3)
     while True:
         found = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
@@ -121,8 +135,8 @@ def _margin(found: HeatMap) -> int:
     return max(len(label) for label in (found.y.name, *found.y.labels)) + 1
 
 
-def map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
-    """One map as lines: its columns' values above it, its rows' beside it."""
+def _map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
+    """One map as lines, with the values of its columns above and of its rows beside it."""
     margin = _margin(found)
     step = max(2, *(len(label) for label in found.x.labels)) + 1
     whole = margin + step * len(found.x.labels) <= width
@@ -138,13 +152,13 @@ def map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
     return lines
 
 
-def _heads(x: Axis, y: Axis, margin: int, step: int, *, whole: bool) -> list[str]:
+def _heads(x: MapAxis, y: MapAxis, margin: int, step: int, *, whole: bool) -> list[str]:
     if not x.name:
         return []
     if whole:
         names = f"{y.name.rjust(margin - 1)} {x.name}"
         return [names, " " * margin + "".join(label.ljust(step) for label in x.labels).rstrip()]
-    # no room for all of them: the first and the last
+    # no room for every label: the first and the last
     return [f"{y.name.rjust(margin - 1)} {x.name}: {x.labels[0]} to {x.labels[-1]}, {len(x.labels)} columns"]
 
 
@@ -154,28 +168,17 @@ def _cell(cell: Cell | None, step: int) -> Text:
     return Text(_SYMBOLS[cell.level], style=_COLOURS[cell.level]).append(" " * (step - 2))
 
 
-def _notes(found: HeatMap) -> list[str]:
-    notes = []
-    if found.fixed:
-        notes.append("the same in all: " + ", ".join(f"{name}={value}" for name, value in found.fixed.items()))
-    if found.averaged:
-        notes.append(f"over all values of {', '.join(found.averaged)}")
-    if binned := [axis.name for axis in (found.x, found.y) if axis.binned]:
-        notes.append(f"{' and '.join(binned)} by ranges of values")
-    return notes
-
-
 # lists --------------------------------------------------------------------------------------------------
 
 
 def _show_sets(report: BatchReport, console: Console) -> None:
-    broken = sorted((one for one in report.outcomes if one.intact < one.units), key=lambda one: one.intact / one.units)
+    broken = report.broken_sets
     if not broken:
         return
     _heading("sets that are not whole", console)
     rows = [
         (
-            Text(_SYMBOLS[level_of(one.intact, one.units)], style=_COLOURS[level_of(one.intact, one.units)]),
+            Text(_SYMBOLS[one.level], style=_COLOURS[one.level]),
             Text(f"{one.intact:,} of {one.units:,}"),
             Text(printable(params_text(one.params))),
         )
@@ -235,6 +238,14 @@ def _show_validations(report: BatchReport, console: Console) -> None:
     _show_rows(heads, rows, len(report.validations), console, numbers=("present", "missing", "corrupt"))
 
 
+def list_table(heads: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    """An empty table with these columns."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for head in heads:
+        table.add_column(head, overflow="fold", justify="right" if head in numbers else "left")
+    return table
+
+
 def _show_rows(
     heads: Sequence[str],
     rows: Sequence[Sequence[Text]],
@@ -243,9 +254,7 @@ def _show_rows(
     *,
     numbers: Sequence[str] = ("units",),
 ) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for head in heads:
-        table.add_column(head, overflow="fold", justify="right" if head in numbers else "left")
+    table = list_table(heads, numbers)
     for row in rows:
         table.add_row(*row)
     console.print(Padding(table, (0, 0, 0, 2)))

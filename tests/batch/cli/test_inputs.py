@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mainstay.batch.cli.inputs import budget_given, read_sets, seeds_given, sets_given, typed, values_of
-from mainstay.batch.cli.target import meant
+from mainstay.batch.cli.target import study_target
 from mainstay.errors import InvalidInput
 
 
@@ -40,11 +40,11 @@ def test_values_are_lists_ranges_or_json(text: str, values: list[Any]) -> None:
         (["beta"], "not of the form name=values"),
         (["=3"], "not of the form name=values"),
         (["beta=1", "beta=2"], "is given twice"),
-        (["beta=1,,2"], "has an empty value"),
+        (["beta=1,,2"], "contains an empty value"),
         (["beta=1:2:0"], "never gets from 1 to 2"),
         (["beta=2:1"], "never gets from 2 to 1"),
         (["beta=1:2:3:4"], "is not a range"),
-        (["beta=0:1:0.0000001"], "is the most"),
+        (["beta=0:1:0.0000001"], "the limit is 1,000,000"),
         (["beta=[1"], "is not a JSON list"),
         (["beta=[]"], "has no value"),
     ],
@@ -163,10 +163,10 @@ def test_each_set_of_a_file_is_combined_with_what_is_typed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("sets.txt", "", "is neither of .csv, .json, .jsonl"),
-        ("sets.csv", "", "has no set of parameters"),
-        ("sets.csv", "a,a\n1,2\n", "no name twice"),
-        ("sets.csv", "a,b\n1\n", "line 2 has 1 values, and 2 are named"),
+        ("sets.txt", "", "has another format than .csv, .json, .jsonl"),
+        ("sets.csv", "", "contains no parameter set"),
+        ("sets.csv", "a,a\n1,2\n", "without duplicates"),
+        ("sets.csv", "a,b\n1\n", "line 2 has 1 values for 2 columns"),
         ("sets.json", "{}", "cannot be read"),
         ("sets.jsonl", '{"a": 1}\n[]\n', "line 2 is not a JSON object"),
     ],
@@ -224,11 +224,11 @@ def written(folder: Path, name: str, batches: str, more: str = "") -> str:
 
 
 def test_a_file_is_imported_from_its_folder_or_as_part_of_its_package(tmp_path: Path) -> None:
-    plain = meant(written(tmp_path, "study_plain", "simulate"), None)
+    plain = study_target(written(tmp_path, "study_plain", "simulate"), None)
     package = tmp_path / "study_package"
     package.mkdir()
     (package / "__init__.py").touch()
-    inside = meant(written(package, "inner", "simulate") + ":app", "simulate")
+    inside = study_target(written(package, "inner", "simulate") + ":app", "simulate")
 
     assert (plain.target, plain.folder, plain.study.name) == (
         "study_plain:app", str(tmp_path), "study_plain.simulate",
@@ -242,14 +242,14 @@ def test_which_study_is_meant_has_to_be_clear(tmp_path: Path) -> None:
     apps = written(tmp_path, "study_apps", "one", more='second = App("sqlite:///other.db")')
 
     for target, study, complaint in (
-        (two, None, "has several; say which: study_two.one, study_two.other"),
+        (two, None, "has several batches; name one: study_two.one, study_two.other"),
         (two, "study_two.ohter", "did you mean study_two.other?"),
         (none, None, "declares no batch"),
-        (apps, None, "has several apps; say which: study_apps:app"),
+        (apps, None, "has several apps; name one: study_apps:app"),
         (str(tmp_path / "nowhere.py"), None, "is not a file"),
         (str(tmp_path / "nowhere"), None, "is not a file"),
     ):
         with pytest.raises(InvalidInput, match=complaint.replace("?", r"\?")):
-            meant(target, study)
-    assert meant(two, "other").study.name == "study_two.other"
-    assert meant(f"{apps}:app", "one").study.name == "study_apps.one"
+            study_target(target, study)
+    assert study_target(two, "other").study.name == "study_two.other"
+    assert study_target(f"{apps}:app", "one").study.name == "study_apps.one"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from mainstay.batch import Tallied
-from mainstay.batch.report.model import BatchReport, Found, Outcome
+from mainstay.batch import UnitCounts
+from mainstay.batch.report.model import BatchReport, OutputSummary, SetOutcome
 
 JOB = "01a1e488-58c6-7024-8920-ed28f4dd4807"
 
 
-def outcomes(sets: list[dict[str, Any]], *, intact: int = 10) -> list[Outcome]:
-    return [Outcome(params=params, intact=intact, units=10) for params in sets]
+def outcomes(sets: list[dict[str, Any]], *, intact: int = 10) -> list[SetOutcome]:
+    return [SetOutcome(params=params, intact=intact, units=10) for params in sets]
 
 
-def a_report(made: list[Outcome], **given: Any) -> BatchReport:
+def a_report(made: list[SetOutcome], **given: Any) -> BatchReport:
     units = sum(one.units for one in made)
     whole = sum(one.intact for one in made)
     fields: dict[str, Any] = {
@@ -33,9 +33,9 @@ def a_report(made: list[Outcome], **given: Any) -> BatchReport:
         "rounds": 1,
         "sets": len(made),
         "total": units,
-        "units": Tallied(made=units, succeeded=whole, failed=units - whole),
+        "units": UnitCounts(made=units, succeeded=whole, failed=units - whole),
         "aggregations": {},
-        "outputs": Found(source="validation", expected=units, present=whole, missing=units - whole),
+        "outputs": OutputSummary(source="validation", expected=units, present=whole, missing=units - whole),
         "lacking": [],
         "troubles": [],
         "outcomes": made,

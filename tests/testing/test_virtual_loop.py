@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 
 import pytest
 
@@ -207,3 +208,33 @@ def test_a_clock_follows_the_loop_and_can_be_off() -> None:
         assert right.now_ms() - began_ms == right.lease_ms() - began_ms == 8000
         assert right.now_ms() - wrong.now_ms() == 600_000
         assert right.lease_ms() == wrong.lease_ms()
+
+
+def test_a_timer_that_is_cancelled_while_its_host_is_frozen_does_not_fire() -> None:
+    with virtual_loop() as loop:
+        host, log = loop.host("a"), []
+
+        async def work() -> None:
+            timer = loop.call_later(1, log.append, "fired")
+            host.freeze()
+            loop.call_later(5, timer.cancel, context=contextvars.Context())
+            loop.call_later(6, host.thaw, context=contextvars.Context())
+            await asyncio.sleep(10)
+
+        loop.run_until_complete(host.start(work()))
+        assert log == []
+
+
+def test_an_error_on_a_host_ends_the_run() -> None:
+    with virtual_loop() as loop:
+
+        async def work() -> None:
+            await asyncio.sleep(1)
+            raise ValueError("broken")
+
+        async def main() -> None:
+            loop.host("a").start(work())
+            await asyncio.sleep(60)
+
+        with pytest.raises(ValueError, match="broken"):
+            loop.run_until_complete(main())

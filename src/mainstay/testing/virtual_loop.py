@@ -41,7 +41,6 @@ class Host:
         self._loop = loop
         self._alive = True
         self._frozen = False
-        # a task without references would be collected, and the collection would run its `finally`
         self._tasks: list[asyncio.Task[Any]] = []
 
     def __repr__(self) -> str:
@@ -57,13 +56,15 @@ class Host:
         return self._frozen
 
     def start(self, coroutine: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        """Run a coroutine on this host. The tasks that it starts belong to the host, too."""
+        """Run a coroutine on this host. The tasks that it starts belong to the host, too. An error that it raises ends
+        the run."""
         if not self._alive:
             coroutine.close()
             raise MainstayError(f"the host {self.name} has crashed; start the work on a new host")
         context = contextvars.copy_context()
         context.run(_host.set, self)
         task: asyncio.Task[R] = self._loop.create_task(coroutine, context=context)
+        task.add_done_callback(_raise_error)
         return task
 
     def crash(self) -> None:
@@ -83,14 +84,6 @@ class Host:
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.append(task)
-
-    def discard(self) -> None:
-        """Close the coroutines that did not end. The loop is closed, so what they do now reaches nothing."""
-        for task in self._tasks:
-            if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - not a lost task
-                with suppress(Exception):
-                    task.get_coro().close()
 
 
 class _Timer(asyncio.TimerHandle):
@@ -148,6 +141,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def host(self, name: str) -> Host:
         """A new simulated machine."""
+        # kept for as long as the loop: without references, the tasks of a crashed host would be collected, and the
+        # collection would run their `finally`
         self._hosts.append(Host(name, self))
         return self._hosts[-1]
 
@@ -161,7 +156,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         self._check_open()
-        handle = _Ready(callback, args, self, context or contextvars.copy_context())
+        handle = _Ready(callback, args, self, contextvars.copy_context() if context is None else context)
         self._add(handle)
         return handle
 
@@ -176,14 +171,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         self._check_open()
-        timer = _Timer(when, callback, args, self, context or contextvars.copy_context())
+        timer = _Timer(when, callback, args, self, contextvars.copy_context() if context is None else context)
         self._timers_set += 1
         heapq.heappush(self._timers, (when, self._timers_set, timer))
         return timer
 
     def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> Any:
         task = super().create_task(coro, name=name, context=context)
-        host = (context or contextvars.copy_context()).get(_host)
+        host = (contextvars.copy_context() if context is None else context).get(_host)
         if host is not None:
             host.keep(task)
         return task
@@ -215,10 +210,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().run_forever()
 
     def close(self) -> None:
-        """Also drop what crashed hosts and endless tasks left behind: the run is over, so nothing is reported."""
+        """Also close the coroutines of crashed hosts and of tasks that did not end. The run is over: what they do now
+        reaches nothing, and is not reported."""
         super().close()
-        for host in self._hosts:
-            host.discard()
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
+            with suppress(Exception):
+                task.get_coro().close()
         self._due.clear()
         self._timers.clear()
         self._held.clear()
@@ -265,7 +263,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while self._timers and self._timers[0][0] <= self._now_s:
             _, _, timer = heapq.heappop(self._timers)
             if not timer.cancelled():
-                self._add(_Ready(timer._run, (), self, _context_of(timer.host)))  # noqa: SLF001 - as in _run_once
+                self._add(_Ready(_fire, (timer,), self, _context_of(timer.host)))
 
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].cancelled():
@@ -331,6 +329,16 @@ def virtual_loop(seed: int = 0) -> Iterator[VirtualLoop]:
         yield loop
     finally:
         loop.close()
+
+
+def _fire(timer: _Timer) -> None:
+    if not timer.cancelled():  # it may have been, while its host was frozen
+        timer._run()  # noqa: SLF001 - what a loop does with a handle
+
+
+def _raise_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 def _context_of(host: Host | None) -> contextvars.Context:

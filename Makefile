@@ -22,7 +22,7 @@ PYTEST_ARGS ?= -q -n 3 --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check house fmt docs generate bench compare soak lock clean
+.PHONY: help demo test quick check house fmt docs generate bench compare sim soak lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ bench: $(STAMP) ## measure, beside other job queues, ways to run a study and loa
 compare: $(STAMP) ## measure this tree beside another revision, in turns: make compare REV=HEAD~10
 	@test -n "$(REV)" || { echo "say which revision: make compare REV=HEAD~10"; exit 2; }
 	$(PY) -m bench.revisions $(REV) --json bench/results/revisions.json
+
+SEEDS ?= 1000
+sim: $(STAMP) ## run workers in seeded simulation, with crashes, freezes and lost calls: make sim SEEDS=5000
+	$(PY) -m sim --seeds $(SEEDS)
 
 soak: $(STAMP) ## a million jobs, ten engines and random kills, on PostgreSQL and on Redis; an hour
 	$(PY) -m soak

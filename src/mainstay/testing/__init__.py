@@ -21,49 +21,47 @@ the plugin in here at every start.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from ..stores.memory import MemoryStore
     from .clock import VirtualClock
+    from .faulty_store import FaultyStore, StoreFaults
     from .harness import Harness
     from .results import DrainError, DrainResult, RanJob, SubmittedJob
     from .rows import a_job, new_job
+    from .virtual_loop import Deadlock, Host, LoopClock, VirtualLoop, run_virtual
 
 __all__ = [
+    "Deadlock",
     "DrainError",
     "DrainResult",
+    "FaultyStore",
     "Harness",
+    "Host",
+    "LoopClock",
     "MemoryStore",
     "RanJob",
+    "StoreFaults",
     "SubmittedJob",
     "VirtualClock",
+    "VirtualLoop",
     "a_job",
     "new_job",
+    "run_virtual",
 ]
 
-_HOMES = {
-    "DrainError": ".results",
-    "DrainResult": ".results",
-    "Harness": ".harness",
-    "MemoryStore": "..stores.memory",
-    "RanJob": ".results",
-    "SubmittedJob": ".results",
-    "VirtualClock": ".clock",
-    "a_job": ".rows",
-    "new_job": ".rows",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(home, __name__), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "..stores.memory": ("MemoryStore",),
+        ".clock": ("VirtualClock",),
+        ".faulty_store": ("FaultyStore", "StoreFaults"),
+        ".harness": ("Harness",),
+        ".results": ("DrainError", "DrainResult", "RanJob", "SubmittedJob"),
+        ".rows": ("a_job", "new_job"),
+        ".virtual_loop": ("Deadlock", "Host", "LoopClock", "VirtualLoop", "run_virtual"),
+    },
+)

@@ -1,0 +1,85 @@
+"""A store that misbehaves on demand: slow calls, calls that fail, and calls whose answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidInput, StoreUnavailable
+from ..stores import CALLS, JobStore, StoreMethod, StoreProxy
+
+
+class StoreFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """How a `FaultyStore` misbehaves. The default is a store without faults."""
+
+    delay_s: float = 0.0
+    """each call and each answer takes a random time up to this"""
+    lost_calls: float = 0.0
+    """part of the calls that fail before the store has seen them: 0.1 is one in ten"""
+    lost_answers: float = 0.0
+    """part of the calls that fail after the store has done what they asked"""
+    unavailable: bool = False
+    """every call fails before the store has seen it"""
+
+    def __post_init__(self) -> None:
+        if self.delay_s < 0:
+            raise InvalidInput("delay_s", f"{self.delay_s} is negative")
+        for field in ("lost_calls", "lost_answers"):
+            value = getattr(self, field)
+            if not 0 <= value <= 1:
+                raise InvalidInput(field, f"{value} is not between 0 and 1")
+
+
+class FaultyStore(StoreProxy):
+    """A store behind an unreliable connection. A failed call raises `StoreUnavailable`, and its caller cannot know
+    whether it took effect. Assign `faults` to change the weather; `StoreFaults()` heals it.
+
+    >>> from mainstay.stores import Query
+    >>> from mainstay.stores.memory import MemoryStore
+    >>> from mainstay.testing import VirtualClock, run_virtual
+    >>> store = FaultyStore(MemoryStore(VirtualClock()), rng=random.Random(1), faults=StoreFaults(unavailable=True))
+    >>> async def main():
+    ...     try:
+    ...         await store.find(Query())
+    ...     except StoreUnavailable as error:
+    ...         print(error)
+    ...     store.faults = StoreFaults(delay_s=60)
+    ...     return (await store.find(Query())).jobs
+    >>> run_virtual(main())
+    the call find was lost on the way to the store; it had no effect
+    []
+    """
+
+    def __init__(self, store: JobStore, *, rng: random.Random, faults: StoreFaults | None = None) -> None:
+        super().__init__(store)
+        self.faults = faults or StoreFaults()
+        self._rng = rng
+        self._replace(self._method, [name for name in CALLS if name != "close"])
+
+    def _method(self, name: str) -> StoreMethod:
+        call = getattr(self._store, name)
+
+        async def faulty(*args: Any, **options: Any) -> Any:
+            await self._travel()
+            if self._is_lost(self.faults.lost_calls) or self.faults.unavailable:
+                raise StoreUnavailable(f"the call {name} was lost on the way to the store; it had no effect")
+            answer = await call(*args, **options)
+            await self._travel()
+            if self._is_lost(self.faults.lost_answers):
+                raise StoreUnavailable(f"the answer to {name} was lost; the call took effect")
+            return answer
+
+        return faulty
+
+    async def _travel(self) -> None:
+        if self.faults.delay_s:
+            await asyncio.sleep(self.faults.delay_s * self._rng.random())
+
+    def _is_lost(self, share: float) -> bool:
+        return self._rng.random() < share
+
+
+__all__ = ["FaultyStore", "StoreFaults"]

@@ -1,0 +1,350 @@
+"""An event loop in virtual time: no I/O, no threads, no waiting, and one seed that decides every choice it has.
+
+A wait costs nothing: when nothing is ready, the clock jumps to the next timer. Tasks that are ready at the same moment
+run in an order drawn from the seed, so many seeds try many interleavings, and a seed that fails fails again.
+
+Tasks can belong to a `Host`, which can crash (its tasks never run again, not even their `finally`) and freeze (its
+tasks run late, as on a machine that was suspended).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar, TypeVarTuple
+
+from ..errors import MainstayError
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+#: the host whose code runs now; callbacks and tasks inherit it with their context
+_host: contextvars.ContextVar[Host | None] = contextvars.ContextVar("mainstay_virtual_host", default=None)
+
+
+class Deadlock(MainstayError):
+    """Every task waits for something that no timer and no other task will bring."""
+
+    code = "deadlock"
+
+
+class Host:
+    """A simulated machine: a name for tasks that crash and freeze together. Made by `VirtualLoop.host`."""
+
+    def __init__(self, name: str, loop: VirtualLoop) -> None:
+        self.name = name
+        self._loop = loop
+        self._alive = True
+        self._frozen = False
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def __repr__(self) -> str:
+        state = "frozen" if self._frozen else "alive" if self._alive else "crashed"
+        return f"<Host {self.name} {state}>"
+
+    @property
+    def alive(self) -> bool:
+        return self._alive
+
+    @property
+    def frozen(self) -> bool:
+        return self._frozen
+
+    def start(self, coroutine: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        """Run a coroutine on this host. The tasks that it starts belong to the host, too. An error that it raises ends
+        the run."""
+        if not self._alive:
+            coroutine.close()
+            raise MainstayError(f"the host {self.name} has crashed; start the work on a new host")
+        context = contextvars.copy_context()
+        context.run(_host.set, self)
+        task: asyncio.Task[R] = self._loop.create_task(coroutine, context=context)
+        task.add_done_callback(_raise_error)
+        return task
+
+    def crash(self) -> None:
+        """Stop everything on this host at once, as a power cut does: no code of it runs again."""
+        self._alive = False
+        self._frozen = False
+        self._loop._drop(self)  # noqa: SLF001 - its other half
+
+    def freeze(self) -> None:
+        """Let nothing on this host run until `thaw`. Its timers go on and fire late."""
+        self._frozen = True
+
+    def thaw(self) -> None:
+        """Go on: everything that became ready while the host was frozen is ready now."""
+        self._frozen = False
+        self._loop._release(self)  # noqa: SLF001 - its other half
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.append(task)
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer with the context it was set in, for the host it belongs to."""
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: contextvars.Context,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.host = context.get(_host)
+
+
+class _Ready(asyncio.Handle):
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: VirtualLoop, context: contextvars.Context
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self.host = context.get(_host)
+        self.steps_a_task = isinstance(getattr(callback, "__self__", None), asyncio.Task)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An asyncio loop that jumps from timer to timer. `run_virtual` is the short way to use one.
+
+    `asyncio.sleep`, timeouts, locks, queues and task groups work. Sockets, subprocesses and signals do not exist here.
+    `run_in_executor` and `asyncio.to_thread` run their function on the loop. An error that no code handles ends the
+    run: in a simulation nothing is lost in a log.
+
+    >>> async def main():
+    ...     loop = asyncio.get_running_loop()
+    ...     began = loop.time()
+    ...     await asyncio.sleep(86400)
+    ...     return loop.time() - began
+    >>> run_virtual(main(), seed=1)
+    86400.0
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self._now_s = 0.0
+        self._due: list[_Ready] = []
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._timers_set = 0
+        self._held: dict[Host, list[_Ready]] = {}
+        self._crashed: list[object] = []
+        self._hosts: list[Host] = []
+        #: how many callbacks have run; two runs of one seed have the same number at every moment
+        self.steps = 0
+
+    def host(self, name: str) -> Host:
+        """A new simulated machine."""
+        # kept for as long as the loop: without references, the tasks of a crashed host would be collected, and the
+        # collection would run their `finally`
+        self._hosts.append(Host(name, self))
+        return self._hosts[-1]
+
+    # what asyncio asks of a loop ------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now_s
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        self._check_open()
+        handle = _Ready(callback, args, self, contextvars.copy_context() if context is None else context)
+        self._add(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a thread calls into a virtual loop: nothing with threads can run in virtual time")
+        return self.call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._check_open()
+        timer = _Timer(when, callback, args, self, contextvars.copy_context() if context is None else context)
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, timer))
+        return timer
+
+    def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> Any:
+        task = super().create_task(coro, name=name, context=context)
+        host = (contextvars.copy_context() if context is None else context).get(_host)
+        if host is not None:
+            host.keep(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], R], *args: *Ts) -> asyncio.Future[R]:  # noqa: ARG002 - there is one thread
+        future: asyncio.Future[R] = self.create_future()
+
+        def call() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001 - it goes to the caller, who awaits the future
+                future.set_exception(error)
+
+        self.call_soon(call)
+        return future
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        raise error if isinstance(error, BaseException) else MainstayError(str(context.get("message")))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        # the base class logs what a handler raises
+        self.default_exception_handler(context)
+
+    def run_forever(self) -> None:
+        self._thread = threading.get_ident()
+        super().run_forever()
+
+    def close(self) -> None:
+        """Also close the coroutines of crashed hosts and of tasks that did not end. The run is over: what they do now
+        reaches nothing, and is not reported."""
+        super().close()
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
+            with suppress(Exception):
+                task.get_coro().close()
+        self._due.clear()
+        self._timers.clear()
+        self._held.clear()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are skipped when their time comes."""
+
+    def _write_to_self(self) -> None:
+        """No other thread waits for this loop."""
+
+    def _process_events(self, event_list: object) -> None:
+        """There is no I/O."""
+
+    # within -------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        """Run every callback that is ready now, then let time pass if there is none."""
+        self._fire_timers()
+        if not self._due:
+            self._jump()
+            return
+        batch, self._due = self._due, []
+        for handle in self._in_drawn_order(batch):
+            if handle.cancelled():
+                continue
+            if handle.host is not None and (not handle.host.alive or handle.host.frozen):
+                self._add(handle)  # it changed while this batch ran
+                continue
+            self.steps += 1
+            handle._run()  # noqa: SLF001 - what a loop does with a handle
+
+    def _in_drawn_order(self, batch: list[_Ready]) -> list[_Ready]:
+        """Tasks in an order drawn from the seed; other callbacks stay in order, as asyncio promises."""
+        places = [place for place, handle in enumerate(batch) if handle.steps_a_task]
+        if len(places) < 2:
+            return batch
+        drawn = [batch[place] for place in places]
+        self._random.shuffle(drawn)
+        for place, handle in zip(places, drawn, strict=True):
+            batch[place] = handle
+        return batch
+
+    def _fire_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= self._now_s:
+            _, _, timer = heapq.heappop(self._timers)
+            if not timer.cancelled():
+                self._add(_Ready(_fire, (timer,), self, _context_of(timer.host)))
+
+    def _jump(self) -> None:
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        if not self._timers:
+            raise Deadlock("every task waits, and no timer is set: nothing can happen any more")
+        self._now_s = max(self._now_s, self._timers[0][0])
+
+    def _check_open(self) -> None:
+        if self.is_closed():
+            raise RuntimeError("the loop is closed")
+
+    def _add(self, handle: _Ready) -> None:
+        host = handle.host
+        if host is None or (host.alive and not host.frozen):
+            self._due.append(handle)
+        elif host.alive:
+            self._held.setdefault(host, []).append(handle)
+        else:
+            self._crashed.append(handle)
+
+    def _release(self, host: Host) -> None:
+        self._due += self._held.pop(host, [])
+
+    def _drop(self, host: Host) -> None:
+        """Callbacks and timers of a crashed host never run, but stay referenced: see `Host`."""
+        self._crashed += self._held.pop(host, [])
+        self._crashed += [handle for handle in self._due if handle.host is host]
+        self._due = [handle for handle in self._due if handle.host is not host]
+        self._crashed += [timer for _, _, timer in self._timers if timer.host is host]
+        self._timers = [entry for entry in self._timers if entry[2].host is not host]
+        heapq.heapify(self._timers)
+
+
+class LoopClock:
+    """The clock of a store or a host in a virtual loop: wall time and lease time follow the loop. `skew_s` is how far
+    its wall clock is off."""
+
+    def __init__(self, loop: VirtualLoop, *, now_ms: int = 1_700_000_000_000, skew_s: float = 0.0) -> None:
+        self._loop = loop
+        self._began_ms = now_ms
+        self.skew_s = skew_s
+
+    def now_ms(self) -> int:
+        return self._began_ms + round((self._loop.time() + self.skew_s) * 1000)
+
+    def lease_ms(self) -> int:
+        return self._began_ms + round(self._loop.time() * 1000)
+
+
+def run_virtual(main: Coroutine[Any, Any, R], *, seed: int = 0) -> R:
+    """Run a coroutine in virtual time and return its result. Raises `Deadlock` if nothing can happen any more."""
+    with virtual_loop(seed) as loop:
+        found: R = loop.run_until_complete(main)
+        return found
+
+
+@contextmanager
+def virtual_loop(seed: int = 0) -> Iterator[VirtualLoop]:
+    """A loop that is closed at the end of the block."""
+    loop = VirtualLoop(seed)
+    try:
+        yield loop
+    finally:
+        loop.close()
+
+
+def _fire(timer: _Timer) -> None:
+    if not timer.cancelled():  # it may have been, while its host was frozen
+        timer._run()  # noqa: SLF001 - what a loop does with a handle
+
+
+def _raise_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+def _context_of(host: Host | None) -> contextvars.Context:
+    context = contextvars.Context()
+    context.run(_host.set, host)
+    return context
+
+
+__all__ = ["Deadlock", "Host", "LoopClock", "VirtualLoop", "run_virtual", "virtual_loop"]

@@ -18,10 +18,11 @@ from ..control.bulk import JobSelection
 from ..control.overview import QueueOverview, QueuesOverview, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
+from ..words import age
 from . import act, act_view, completion
 from .act import Manner, myself
 from .command import command
-from .common import JsonOption, age, aside, looking, print_json, printable, screen, working
+from .common import JsonOption, aside, looking, print_json, printable, screen, working
 from .stats import in_order
 from .target import Where
 

@@ -17,6 +17,7 @@ import msgspec
 
 from ..clock import Clock
 from ..errors import InvalidInput
+from ..words import counted
 from .blueprint import Blueprint, blueprint_of, check_states
 from .engine.messages import Told
 from .generator_process import Said
@@ -81,7 +82,7 @@ class Planned:
             self.notes.append(f"{found} of {given} processes are started: there are no more users")
         if found > _CROWDED * cores:
             self.notes.append(
-                f"{found} generator processes share {cores} core{'' if cores == 1 else 's'}: they wait for each other, "
+                f"{found} generator processes share {counted(cores, 'core')}: they wait for each other, "
                 "and their times include that; use one for each core"
             )
         return found

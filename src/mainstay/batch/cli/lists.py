@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...cli.common import printable
+from ...words import counted
 from .. import Output, ToRun, Validation
 
 _STATES = ("present", "missing", "corrupt", "unreadable")
@@ -62,7 +63,7 @@ def show_to_run(units: Sequence[ToRun], names: Sequence[str], limit: int, consol
     runs = [one for one in units if one.run]
     simulations = sum(one.group == 0 for one in runs)
     later = [one for one in units if not one.run]
-    parts = [f"{simulations:,} {'unit' if simulations == 1 else 'units'}"] if simulations else []
+    parts = [counted(simulations, "unit")] if simulations else []
     parts += [f"{len(runs) - simulations:,} of its aggregations"] if len(runs) > simulations else []
     console.print(Text(f"a resume would run {' and '.join(parts) or 'nothing'}", style="bold"))
     room = limit

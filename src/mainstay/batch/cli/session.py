@@ -26,7 +26,7 @@ def with_studies(where: Where, job_id: str, work: Callable[[Desk, str, Mapping[s
         desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
         try:
             whole = await full_id(to.control.store, job_id)
-            return await work(desk, whole, None if to.app is None else to.app.batches)
+            return await work(desk, whole, None if to.app is None else to.app.part("batch").studies)
         finally:
             await desk.close()
 

@@ -64,7 +64,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
     async def work(to: Connected) -> tuple[list[OutboxResult], list[Synced]]:
         written = [] if job_ids else await _write_kept(to)
         desk = Desk(to.control, sealer=None if to.app is None else to.app.client.sealer)
-        runners = Runners() if to.app is None else to.app.runners
+        runners = Runners() if to.app is None else to.app.part("batch").outsides.runners
         try:
             ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
             return written, [one async for one in sync_outside(desk, runners, ids, actor=myself())]

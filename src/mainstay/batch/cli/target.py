@@ -8,17 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from ...app import App
 from ...cli.target import load
 from ...errors import InvalidInput
 from ...worker.app_import import find
-from .. import Batch
+from .. import Batch, BatchMethods
 
 
 class Meant(msgspec.Struct, frozen=True):
     """What was meant."""
 
-    app: App
+    app: BatchMethods
     target: str
     """as a worker is told: module:app"""
     study: Batch
@@ -32,7 +31,7 @@ def meant(target: str, wanted: str | None) -> Meant:
     if _is_file(target):
         target, folder = _from_file(target)
     app = load(target)
-    if not isinstance(app, App):
+    if not isinstance(app, BatchMethods):
         raise InvalidInput("app", f"{target} is of type {type(app).__name__}, not an App; it has no batches")
     return Meant(app, target, _study(app, target, wanted), folder)
 
@@ -64,14 +63,16 @@ def _only_app(module: str) -> str:
     """The name of the app in a module that has one."""
     # imports it, with all that is said when that fails; what is in it is looked at afterwards
     find(f"{module}:__dict__", lambda _: True)
-    found = {id(each): name for name, each in reversed(vars(sys.modules[module]).items()) if isinstance(each, App)}
+    found = {
+        id(each): name for name, each in reversed(vars(sys.modules[module]).items()) if isinstance(each, BatchMethods)
+    }
     if len(found) == 1:
         return next(iter(found.values()))
     told = f"has several apps; say which: {module}:{min(found.values())}" if found else "has no App in it"
     raise InvalidInput("study", f"module {module} {told}")
 
 
-def _study(app: App, target: str, wanted: str | None) -> Batch:
+def _study(app: BatchMethods, target: str, wanted: str | None) -> Batch:
     batches = app.batches
     names = ", ".join(batches)
     if not batches:

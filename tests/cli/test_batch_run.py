@@ -88,7 +88,7 @@ def test_without_workers_it_says_so_and_waits_no_longer_than_asked(lab: Lab) -> 
 
     assert done.returncode == 2
     assert "no worker is alive now; it waits for one:\n  mainstay worker sir:app" in done.stderr
-    assert "is still pending after 100ms; it goes on" in done.stderr
+    assert "is still pending after 100ms; it continues" in done.stderr
 
 
 def test_ctrl_c_leaves_the_batch_where_it_is_and_ends_the_workers(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,11 +293,11 @@ def test_what_is_typed_as_a_word_goes_before_the_json(shop: Shell) -> None:
         (("--args-file", "nowhere.json"), "args-file: 'nowhere.json' cannot be read: No such file"),
         (("--args", "{}", "--args-file", "x"), "give one of args and args-file, not both"),
         (("--run-at", "soon"), "run_at: 'soon' is not a time"),
-        (("--run-at", "2030-01-31T08:00"), "does not say in which time zone; write 2030-01-31T08:00Z"),
+        (("--run-at", "2030-01-31T08:00"), "has no time zone; write 2030-01-31T08:00Z"),
         (("--queue-deadline", "soon"), "queue_deadline: 'soon' is not a duration"),
         (("--metadata", "x"), "metadata: 'x' is not of the form key=value"),
         (("--unique", "--unique-key", "k"), "give --unique (by the arguments) or --unique-key, not both"),
-        (("--on-clash", "return"), "on_clash: says what to do about a clash of `unique`, which is not given"),
+        (("--on-clash", "return"), "on_clash: says what to do about a clash of needs `unique`"),
         (("--on-clash", "shout", "--unique"), "on_clash: 'shout' is not one of return, refuse, replace"),
         (("--delay", "5m", "--run-at", "2030-01-31T08:00Z"), "give either delay or run_at, not both"),
         (("--for", "5"), "for: '5' is not a duration"),
@@ -455,7 +455,7 @@ def test_a_wait_that_is_over_first_leaves_the_job_and_ends_with_two(shop: Shell)
     (job,) = everything(shop)
     assert done.exit_code == 2
     assert "no worker is alive now; the job waits for one" in done.stderr
-    assert f"job {job.id} is still pending after 0.01s; it goes on" in done.stderr
+    assert f"job {job.id} is still pending after 0.01s; it continues" in done.stderr
     data = shop.json("submit", "x", "--wait", "--for", "10ms", code=2)
     assert shop.get(data["id"]).status == "pending"
     assert data["error"]["code"] == "wait_timeout"

@@ -213,7 +213,7 @@ async def _found(
     if query is None:
         return await bulk.named(store, [await full_id(store, each) for each in ids][: manner.limit])
     with act_view.counting(quiet=as_json) as seen:
-        return await bulk.matching(store, query, limit=manner.limit, seen=seen)
+        return await bulk.matching(store, query, limit=manner.limit, on_count=seen)
 
 
 async def _query(store: JobStore, action: Action, filters: Filters) -> Query:

@@ -137,7 +137,7 @@ def purge(
     async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
         with act_view.counting(quiet=as_json) as seen:
-            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, seen=seen)
+            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, on_count=seen)
 
     why = manner.reason or f"queue {queue} was purged"
     action = (deleting if delete else withdrawing)(actor=manner.who, reason=why)

@@ -82,7 +82,7 @@ def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
     for key, most in stats.limits.items():
         console.print(Text(f"limit: at most {most} at a time of {printable(key)}", style="dim"))
     for each in stats.unserved:
-        console.print(Text(printable(each.told), style="bold yellow"))
+        console.print(Text(printable(each.text), style="bold yellow"))
     console.print(_sessions(stats))
     if stats.leader is None and stats.live_sessions:
         console.print(Text("no session leads: no schedule ticks until one does, within seconds", style="yellow"))

@@ -10,7 +10,7 @@ import msgspec
 from ...cli import completion
 from ...cli.ids import full_id
 from ...cli.options import Options, panel
-from ...control.time_input import deadline, moment
+from ...control.time_input import read_deadline, read_time
 from ...errors import InvalidInput
 from ...stores import JobStore
 
@@ -82,9 +82,9 @@ class Flags(Options, frozen=True, kw_only=True):
         if self.unique or self.unique_key is not None:
             options["unique"] = True if self.unique_key is None else self.unique_key
         if self.run_at is not None:
-            options["run_at"] = moment(self.run_at, field="run_at")
+            options["run_at"] = read_time(self.run_at, field="run_at")
         if self.queue_deadline is not None:
-            options["queue_deadline"] = deadline(self.queue_deadline)
+            options["queue_deadline"] = read_deadline(self.queue_deadline)
         if self.tag:
             options["tags"] = self.tag
         if self.metadata:

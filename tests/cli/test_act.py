@@ -328,7 +328,7 @@ def test_rows_that_stay_as_they_are_do_not_keep_it_going(shell: Shell, monkeypat
         ((NOWHERE, "--queue", "mail"), "give ids or filters, not both"),
         (("--status", "pendign"), "did you mean 'pending'?"),
         (("--older-than", "5"), "older-than: '5' is not a duration"),
-        (("--older-than", "2h", "--newer-than", "1h"), "nothing is older than 2h and newer than 1h"),
+        (("--older-than", "2h", "--newer-than", "1h"), "no job can be older than 2h and newer than 1h"),
         (("--group", "the big one"), "group: 'the big one' is not a job id"),
     ],
 )

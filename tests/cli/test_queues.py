@@ -105,7 +105,7 @@ def test_a_queue_nobody_has_heard_of_is_refused_with_those_there_are(busy: Shell
     done = busy.run("queues", *words)
 
     assert done.exit_code == 2
-    assert "there is no queue 'mial'; there are mail, night" in done.stderr
+    assert "unknown queue 'mial'; known queues: mail, night" in done.stderr
 
 
 def test_purge_asks_first(busy: Shell) -> None:

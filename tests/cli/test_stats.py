@@ -216,5 +216,5 @@ def test_what_no_live_worker_takes_is_said(path: Path) -> None:
     told = "no live worker listens on queue night: 3 jobs wait"
     assert told in run("--store", f"sqlite:///{path}").stdout
     data = json.loads(run("--store", f"sqlite:///{path}", "--json").stdout)
-    assert data["unserved"] == [{"queue": "night", "task": None, "jobs": 3, "told": told}]
+    assert data["unserved"] == [{"queue": "night", "task": None, "jobs": 3, "text": told}]
     assert [session["queues"] for session in data["sessions"] if session["worker"] == "w-2"] == [["mail"]]

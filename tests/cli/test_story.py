@@ -114,12 +114,12 @@ def test_explain_follows_a_job_through_its_life(shell: Shell) -> None:
         return (await control.jobs.submit("mail.send", queue="mail", delay="1h")).id
 
     job_id = shell.does(submit)
-    assert "It waits for its time" in shell.run("jobs", "explain", job_id).stdout
+    assert "It waits until it is due" in shell.run("jobs", "explain", job_id).stdout
 
     shell.does(lambda control: control.operations.retry(job_id, actor="bob"))
     shell.does(lambda control: control.operations.pause("mail", reason="storm"))
     paused = " ".join(shell.run("jobs", "explain", job_id).stdout.split())
-    assert re.search(r"Queue mail is paused by ann since [^.]*: storm\.", paused)
+    assert re.search(r"Queue mail has been paused by ann since [^.]*: storm\.", paused)
 
     async def finish(control: Control) -> None:
         await control.operations.resume("mail")

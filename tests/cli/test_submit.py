@@ -256,7 +256,7 @@ def test_the_store_of_an_app_is_made_if_it_is_not_there_and_no_other(shop: Shell
 
 
 def test_a_job_that_would_be_gone_at_once_is_refused(shop: Shell) -> None:
-    assert "memory: is gone when this command ends" in refused(shop, "mail.send", "--store", "memory:")
+    assert "memory: ends with this command" in refused(shop, "mail.send", "--store", "memory:")
 
 
 # where arguments come from ----------------------------------------------------------------------------
@@ -293,11 +293,11 @@ def test_what_is_typed_as_a_word_goes_before_the_json(shop: Shell) -> None:
         (("--args-file", "nowhere.json"), "args-file: 'nowhere.json' cannot be read: No such file"),
         (("--args", "{}", "--args-file", "x"), "give one of args and args-file, not both"),
         (("--run-at", "soon"), "run_at: 'soon' is not a time"),
-        (("--run-at", "2030-01-31T08:00"), "does not say in which time zone; write 2030-01-31T08:00Z"),
+        (("--run-at", "2030-01-31T08:00"), "has no time zone; write 2030-01-31T08:00Z"),
         (("--queue-deadline", "soon"), "queue_deadline: 'soon' is not a duration"),
         (("--metadata", "x"), "metadata: 'x' is not of the form key=value"),
         (("--unique", "--unique-key", "k"), "give --unique (by the arguments) or --unique-key, not both"),
-        (("--on-clash", "return"), "on_clash: says what to do about a clash of `unique`, which is not given"),
+        (("--on-clash", "return"), "on_clash: says what to do about a clash of needs `unique`"),
         (("--on-clash", "shout", "--unique"), "on_clash: 'shout' is not one of return, refuse, replace"),
         (("--delay", "5m", "--run-at", "2030-01-31T08:00Z"), "give either delay or run_at, not both"),
         (("--for", "5"), "for: '5' is not a duration"),
@@ -360,7 +360,7 @@ def test_a_job_that_was_there_before_is_given_and_it_is_said(
     again = shop.run("submit", "mail.send", "to=x", *words, *app)
 
     assert again.stdout.strip() == first.id
-    assert "was there before" in again.stderr
+    assert "was submitted before" in again.stderr
     data = shop.json("submit", "mail.send", "to=x", *words, *app)
     assert data == {"id": first.id, "created": False, "validated": bool(app)}
 
@@ -454,8 +454,8 @@ def test_a_wait_that_is_over_first_leaves_the_job_and_ends_with_two(shop: Shell)
 
     (job,) = everything(shop)
     assert done.exit_code == 2
-    assert "no worker is alive now; it waits for one" in done.stderr
-    assert f"job {job.id} is still pending after 0.01s; it goes on" in done.stderr
+    assert "no worker is alive now; the job waits for one" in done.stderr
+    assert f"job {job.id} is still pending after 0.01s; it continues" in done.stderr
     data = shop.json("submit", "x", "--wait", "--for", "10ms", code=2)
     assert shop.get(data["id"]).status == "pending"
     assert data["error"]["code"] == "wait_timeout"
@@ -511,7 +511,7 @@ def test_a_bad_line_stops_at_its_chunk_and_says_how_to_go_on(
 
     assert (done.exit_code, done.stdout) == (2, "")
     assert complaint in done.stderr
-    assert "3 jobs are stored, from the lines before line 4; go on with --from-line 4" in done.stderr
+    assert "3 jobs are stored, from the lines before line 4; continue with --from-line 4" in done.stderr
     assert len(everything(shop)) == 3
 
     (tmp_path / "rows.jsonl").write_text("\n".join(good))
@@ -534,14 +534,14 @@ def test_with_a_key_the_same_file_can_be_submitted_again(shop: Shell, small_chun
 
     again = shop.run(*words, typed=rows(6))
 
-    assert again.stdout == "6 jobs submitted (4 there before)\n"
+    assert again.stdout == "6 jobs submitted (4 submitted before)\n"
     assert [job.key for job in everything(shop)] == [f"june:{i}" for i in range(1, 7)]
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--wait",), "wait: is for one job, and --jsonl makes many"),
+        (("--wait",), "wait: waits for one job, but --jsonl submits many"),
         (("--args", '{"a": 1}'), "jsonl: each line has its own arguments"),
         (("--unique", "--on-clash", "replace"), "'replace' works for one job at a time"),
     ],
@@ -569,7 +569,7 @@ async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(
 
     monkeypatch.setattr(control.jobs, "submit_many", announced)
     maker = submission.Unchecked(control, "x", {})
-    lines = submission.lines_of([b"{}\n", b"{}\n"], start=1, seen=lambda n: None)
+    lines = submission.lines_of([b"{}\n", b"{}\n"], start=1, on_read=lambda n: None)
     running = asyncio.ensure_future(submission.submit_lines(control, maker, lines, Given(), stored, key=None))
     await under_way.wait()
     running.cancel()
@@ -615,8 +615,8 @@ async def test_a_store_that_fails_in_between_says_how_far_it_got(
 
     monkeypatch.setattr(control.jobs, "submit_many", locked_after_one)
     maker = submission.Unchecked(control, "x", {})
-    lines = submission.lines_of([b"{}\n"] * 7, start=1, seen=lambda n: None)
+    lines = submission.lines_of([b"{}\n"] * 7, start=1, on_read=lambda n: None)
 
-    with pytest.raises(StoreLocked, match="(?s)another process keeps it locked.+go on with --from-line 4"):
+    with pytest.raises(StoreLocked, match="(?s)another process keeps it locked.+continue with --from-line 4"):
         await submission.submit_lines(control, maker, lines, Given(), stored, key=None)
     await store.close()

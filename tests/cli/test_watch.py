@@ -143,7 +143,7 @@ async def test_the_watch_can_end_before_the_job(control: Control) -> None:
     made = await control.jobs.submit("a")
     seen = watching.one(control.store, made.id, Pace(every_s=0.01, for_s=0.02), told=0)
 
-    with pytest.raises(WaitTimeout, match="is still pending after 20ms; it goes on"):
+    with pytest.raises(WaitTimeout, match="is still pending after 20ms; it continues"):
         async for _ in seen:
             pass
 

@@ -64,11 +64,11 @@ async def test_one_job_is_one_job(bench: Bench) -> None:
         ({"after": ["x"]}, "after[0]", "is not a job id"),
         ({"after": [None]}, "after[0]", "is not a job id"),
         ({"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}, "after[0]", "there is no job"),
-        ({"after_when": "settled"}, "after_when", "`after`, which is not given"),
-        ({"after_failed": "fail"}, "after_failed", "`after`, which is not given"),
+        ({"after_when": "settled"}, "after_when", "needs `after`"),
+        ({"after_failed": "fail"}, "after_failed", "needs `after`"),
         ({"after": [], "after_when": "done"}, "after_when", "not one of succeeded, settled"),
         ({"after": [], "after_failed": "cancel"}, "after_failed", "not one of skip, fail"),
-        ({"after": [], "after_when": "settled", "after_failed": "fail"}, "after_failed", "means nothing"),
+        ({"after": [], "after_when": "settled", "after_failed": "fail"}, "after_failed", "has no effect"),
     ],
 )
 async def test_wrong_wishes_are_refused_with_the_field(
@@ -361,7 +361,7 @@ async def test_a_group_that_is_given_back_has_each_member_where_it_was(bench: Be
 @pytest.mark.parametrize("field", ["key", "unique"])
 async def test_a_callback_that_would_be_one_of_the_members_is_refused(bench: Bench, field: str) -> None:
     given = [JobRequest("m"), JobRequest("t", None, {field: "z"})]
-    with pytest.raises(InvalidInput, match=rf"^then\.{field}: is that of members\[1\]"):
+    with pytest.raises(InvalidInput, match=rf"^then\.{field}: members\[1\]"):
         await bench.control.jobs.submit_group(given, JobRequest("t", None, {field: "z"}))
     assert await bench.everything() == []
     await bench.control.jobs.submit_group([JobRequest("m", None, {field: "z"})], JobRequest("t", None, {field: "z"}))
@@ -393,7 +393,7 @@ async def test_a_wrong_group_is_refused_with_the_place(
 
 async def test_a_callback_with_waits_of_its_own_is_refused(bench: Bench) -> None:
     first = await bench.control.jobs.submit("one")
-    with pytest.raises(InvalidInput, match="then.after: the callback waits for the members"):
+    with pytest.raises(InvalidInput, match="then.after: leave it out; the callback waits for the members"):
         await bench.control.jobs.submit_group(members(1), JobRequest("then", None, {"after": [first.id]}))
 
 

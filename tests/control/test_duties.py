@@ -238,7 +238,7 @@ async def test_a_duty_in_trouble_tells_once_per_outage(bench: Bench, caplog: pyt
         "cannot reach the store for duty seen",
         "duty seen failed",
         "cannot reach the store for duty seen",
-        "duty seen goes on",
+        "duty seen works again",
     ]
 
 

@@ -19,7 +19,7 @@ def test_ages_narrow_what_times_have_narrowed_already() -> None:
 
 
 def test_what_nothing_can_be_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="older_than: nothing is older than 2h and newer than 1h"):
+    with pytest.raises(InvalidInput, match="older_than: no job can be older than 2h and newer than 1h"):
         by_age(Query(), older_than="2h", newer_than="1h", now_ms=0)
 
 
@@ -27,4 +27,4 @@ async def test_a_misspelt_state_is_refused_with_what_may_be_meant(bench: Bench) 
     await check_states(bench.store, ["pending", "dispatched"])
     with pytest.raises(InvalidInput, match="did you mean 'quarantined'?"):
         await check_states(bench.store, ["pending", "quarantine"])
-    assert state_meant("xyz").startswith("there are scheduled, pending")
+    assert state_meant("xyz").startswith("known states: scheduled, pending")

@@ -31,7 +31,7 @@ async def test_queues_that_were_made_for_one_job_are_not_listed(bench: Bench) ->
 async def test_a_queue_nobody_has_heard_of_is_refused(bench: Bench) -> None:
     await bench.control.jobs.submit("a", queue="mail")
     await overview.check_known(bench.store, ["mail"])
-    with pytest.raises(InvalidInput, match="there is no queue 'mial'; there are mail"):
+    with pytest.raises(InvalidInput, match="unknown queue 'mial'; known queues: mail"):
         await overview.check_known(bench.store, ["mail", "mial"])
 
 

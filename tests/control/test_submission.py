@@ -220,10 +220,10 @@ BAD = [
     ({"tags": ["ok", ""]}, "tags[1]", "characters"),
     ({"metadata": {"a": 1}}, "metadata.a", "text"),
     ({"keep": "0s"}, "keep", "longer than zero"),
-    ({"on_clash": "refuse"}, "on_clash", "`unique`, which is not given"),
-    ({"key_ttl": "1h"}, "key_ttl", "no key is given"),
-    ({"on_stall": "hold"}, "on_stall", "`stall_timeout`, which is not given or off"),
-    ({"on_stall": "hold", "stall_timeout": "off"}, "on_stall", "`stall_timeout`, which is not given or off"),
+    ({"on_clash": "refuse"}, "on_clash", "needs `unique`"),
+    ({"key_ttl": "1h"}, "key_ttl", "needs `key`"),
+    ({"on_stall": "hold"}, "on_stall", "needs `stall_timeout`"),
+    ({"on_stall": "hold", "stall_timeout": "off"}, "on_stall", "needs `stall_timeout`"),
     ({"parent": "nobody", "unit": "u"}, "parent", "not a job id"),
     ({"unit": "u"}, "unit", "parent"),
 ]
@@ -273,8 +273,8 @@ class Parcel:
         ({"two words": object()}, "$['two words'] cannot be stored as data: "),
         ([Letter(to=object())], "$[0].to cannot be stored as data: "),
         ((1, Parcel(size=2**70)), "$[1].size cannot be stored as data: "),
-        ({1: "one"}, "cannot be stored as data: keys must be text, and 1 is int"),
-        ({"a": [{None: 1}]}, "$.a[0] cannot be stored as data: keys must be text, and None is NoneType"),
+        ({1: "one"}, "cannot be stored as data: keys must be text, but 1 is int"),
+        ({"a": [{None: 1}]}, "$.a[0] cannot be stored as data: keys must be text, but None is NoneType"),
     ],
 )
 async def test_a_payload_that_cannot_be_stored_is_refused_with_the_place(bench: Bench, payload: Any, why: str) -> None:
@@ -448,7 +448,7 @@ async def test_what_the_store_cannot_give_is_refused_and_nothing_is_stored(bench
             await submit
     with pytest.raises(InvalidInput, match="'safe' is not one of local, replicated, applied"):
         await bench.control.jobs.submit("t", durability="safe")
-    with pytest.raises(InvalidInput, match="on_clash='replace' may have to cancel a job"):
+    with pytest.raises(InvalidInput, match="on_clash='replace' may cancel a job"):
         await bench.control.jobs.submit("t", unique="u", on_clash="replace", durability="local")
 
     assert (await bench.control.store.stats()).queues == {}

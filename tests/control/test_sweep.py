@@ -211,7 +211,7 @@ async def test_a_stall_can_be_held_for_a_person(bench: Bench) -> None:
     await bench.control.sweeper.sweep()
 
     row = await bench.control.jobs.get(job.id)
-    assert (row.status, row.reason) == ("quarantined", "stalled; held for a person")
+    assert (row.status, row.reason) == ("quarantined", "stalled; kept for an operator")
     assert await bench.path(job.id) == ["pending", "running", "timed_out", "quarantined"]
 
 

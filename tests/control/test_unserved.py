@@ -15,7 +15,7 @@ def stats(routed: dict[str, dict[str, int]] | None = None, **pending: int) -> St
 
 
 def told(found: Stats, *sessions: Session, lease_ms: int = 0) -> list[str]:
-    return [each.told for each in unserved(found, sessions, lease_ms)]
+    return [each.text for each in unserved(found, sessions, lease_ms)]
 
 
 def test_a_queue_that_no_worker_listens_on_is_named() -> None:

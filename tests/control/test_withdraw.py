@@ -24,7 +24,7 @@ async def test_what_waits_is_cancelled_and_what_somebody_took_goes_on(bench: Ben
         "cancelled",
         "cancelled",
     ]
-    assert "it does not wait any more" in str(outcomes[0].error)
+    assert "it no longer waits" in str(outcomes[0].error)
 
 
 async def test_withdrawing_twice_is_withdrawing_once(bench: Bench) -> None:

@@ -54,7 +54,7 @@ def test_what_belongs_to_the_task_is_refused_on_a_submit(app: App, option: str) 
         ({"timeout": 30}, "timeout: 30 is not a duration"),
         ({"priority": 500}, "priority: 500 is out of range"),
         ({"backoff": "never"}, "backoff: 'never' is not one of"),
-        ({"on_clash": "refuse"}, "on_clash: .* `unique`, which is not given"),
+        ({"on_clash": "refuse"}, "on_clash: .* needs `unique`"),
         ({"tags": 5}, "tags: 5 is not a list"),
     ],
 )

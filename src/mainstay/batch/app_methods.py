@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..worker import AppMethods
+from ..worker import AppBase
 
 if TYPE_CHECKING:
     from ..task import Client
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .study import Batch, BatchOptions
 
 
-class BatchMethods(AppMethods):
+class BatchMethods(AppBase):
     """The methods of an app that concern batches."""
 
     client: Client

@@ -28,6 +28,7 @@ from ..outputs import Manifest, OutputStore
 from ..stores import Query
 from ..stores.change_check import is_left_to_its_units
 from ..task.codec import Sealer
+from ..words import counted
 from ..worker import Context
 from ..worker.context import LetGo
 from . import validation
@@ -232,15 +233,13 @@ class DriverRun:
                 return
             took_s = (self._clock.now_ms() - self._state.began_ms) / 1000
             usual_s = min(_LONGEST_S, max(_SHORTEST_S, took_s / 10))
-            why = f"{n_open} {'unit is' if n_open == 1 else 'units are'} not done" + (
-                f"; {tended.why}" if tended.why else ""
-            )
+            why = f"{counted(n_open, 'unit is', 'units are')} not done" + (f"; {tended.why}" if tended.why else "")
             why += f"; {self._unknown_told()}" if self._state.unknown else ""
             await self._put_off(usual_s if tended.wait_s is None else tended.wait_s, why)
 
     def _unknown_told(self) -> str:
         n = self._state.unknown
-        return f"the outputs of {n} {'unit' if n == 1 else 'units'} cannot be looked at: {self._state.unknown_why}"
+        return f"the outputs of {counted(n, 'unit')} cannot be looked at: {self._state.unknown_why}"
 
     async def _counts(self) -> dict[str, int]:
         """The units of the batch by status."""

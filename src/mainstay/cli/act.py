@@ -19,6 +19,7 @@ from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
 from ..model import Job
 from ..stores import JobStore, Query
+from ..words import counted
 from . import act_view, completion
 from .command import command
 from .common import JsonOption, Refused, looking, screen, working
@@ -212,7 +213,7 @@ async def _found(
     if query is None:
         return await bulk.named(store, [await full_id(store, each) for each in ids][: manner.limit])
     with act_view.counting(quiet=as_json) as seen:
-        return await bulk.matching(store, query, limit=manner.limit, seen=seen)
+        return await bulk.matching(store, query, limit=manner.limit, on_count=seen)
 
 
 async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
@@ -225,7 +226,7 @@ async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
 
 
 def _ask(verb: str, found: JobSelection, *, as_json: bool) -> None:
-    n = f"{found.total:,} {'job' if found.total == 1 else 'jobs'}"
+    n = counted(found.total, "job")
     if as_json or not sys.stdin.isatty():
         raise Refused(
             "yes", f"this would {verb} {n}, and there is no terminal to ask on; add --yes, or look with --dry-run"

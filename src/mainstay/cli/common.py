@@ -16,7 +16,6 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..clock import duration_text
 from ..control import Control
 from ..errors import InvalidInput, StoreDamaged
 from ..lifecycle import table_of
@@ -187,12 +186,3 @@ def shortened(text: str) -> str:
     'job 01a1e20f-5355-7137-b2a7-4de452e6b59d, session w-1.5f3c2b1a…'
     """
     return _HASH.sub(r"\1…", text)
-
-
-def age(ms: int) -> str:
-    """How long ago, shortly.
-
-    >>> age(90_061_000), age(5_400), age(70), age(-5)
-    ('1d1h', '5s', '0s', '0s')
-    """
-    return duration_text(max(0, ms) // 1000)

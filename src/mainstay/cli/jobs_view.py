@@ -17,7 +17,8 @@ from ..control.json_view import PRIVATE, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import RefusedWrite
-from .common import age, coloured, coloured_status, printable, shortened
+from ..words import age
+from .common import coloured, coloured_status, printable, shortened
 
 #: events shown on a screen; all are in --json
 _SHOWN = 200
@@ -130,8 +131,8 @@ def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple
         ("group", job.group),
         ("submitted", f"{time_text(job.created_ms)}, {age(now_ms - job.created_ms)} ago"),
         ("due", time_text(job.due_ms) if job.due_ms not in (job.created_ms, AWAITS_MS) else None),
-        ("started", _moment(job.started_ms)),
-        ("settled", _moment(job.settled_ms)),
+        ("started", None if job.started_ms is None else time_text(job.started_ms)),
+        ("settled", None if job.settled_ms is None else time_text(job.settled_ms)),
         ("held by", f"{_named(job.session, sessions)} ({job.session})" if job.session else None),
         ("progress", _progress(job)),
         ("counted", _counters(job)),
@@ -181,10 +182,6 @@ def _policy(options: Options) -> str:
     if options.keep_s:
         parts.append(f"kept {duration_text(options.keep_s)}")
     return ", ".join(parts)
-
-
-def _moment(at_ms: int | None) -> str | None:
-    return None if at_ms is None else time_text(at_ms)
 
 
 def _progress(job: Job) -> str | None:

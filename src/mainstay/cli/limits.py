@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..control import Control, overview
 from ..control.overview import LimitOverview
+from ..words import counted
 from . import completion
 from .command import command
 from .common import JsonOption, aside, looking, print_json, printable, screen, working
@@ -73,8 +74,7 @@ def set_limit(
     if as_json:
         print_json({"key": key, "limit": most})
     else:
-        jobs = "1 job" if most == 1 else f"{most:,} jobs"
-        typer.echo(f"key {printable(key)}: at most {jobs} at a time")
+        typer.echo(f"key {printable(key)}: at most {counted(most, 'job')} at a time")
 
 
 @command(group, "clear")

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from ..app import App
 from ..control import Control
 from ..errors import InvalidInput
+from ..worker import AppBase
 from .act import myself
 from .common import opened
 from .target import Where, load
@@ -23,14 +23,14 @@ class Connected(msgspec.Struct, frozen=True):
     """An open store, and the app whose jobs are in it."""
 
     control: Control
-    app: App | None
+    app: AppBase | None
     """None: only a store was named"""
 
 
 def connecting(where: Where, work: Callable[[Connected], Awaitable[T]], *, creates: bool = False) -> T:
-    """Open the store and work on it, through the app if one is named. What is submitted is by whoever sits here.
+    """Open the store and work on it, through the app if one is named. The actor of what is submitted is this user.
 
-    `creates`: an app's own store is made when it is not there, as its program would.
+    `creates`: an app's own store is created if it does not exist, as its program would do.
     """
     app, own_store = _named(where)
 
@@ -42,18 +42,18 @@ def connecting(where: Where, work: Callable[[Connected], Awaitable[T]], *, creat
     return asyncio.run(run())
 
 
-def _named(where: Where) -> tuple[App | None, bool]:
-    """The app, and whether its own store is meant. Also beside a store: it knows the tasks all the same."""
+def _named(where: Where) -> tuple[AppBase | None, bool]:
+    """The app, and whether its own store is meant. An app is also used with another store: it knows the tasks."""
     target = where.target()
     own_store = target.app is not None
     app = target.app or (load(where.app) if where.app else None)
-    if app is not None and not isinstance(app, App):
+    if app is not None and not isinstance(app, AppBase):
         raise InvalidInput("app", f"{where.app} is of type {type(app).__name__}, not an App; it has no tasks")
     return app, own_store
 
 
 @contextlib.asynccontextmanager
-async def _own_store(app: App) -> AsyncIterator[Control]:
+async def _own_store(app: AppBase) -> AsyncIterator[Control]:
     async with app:
         control = _mine(app.control, app)
         with app.client.connection.instead(control):
@@ -61,7 +61,7 @@ async def _own_store(app: App) -> AsyncIterator[Control]:
 
 
 @contextlib.asynccontextmanager
-async def _other_store(where: Where, app: App | None) -> AsyncIterator[Control]:
+async def _other_store(where: Where, app: AppBase | None) -> AsyncIterator[Control]:
     async with opened(where.target().url) as store:
         if app is None:
             yield Control(store, actor=myself())
@@ -71,5 +71,5 @@ async def _other_store(where: Where, app: App | None) -> AsyncIterator[Control]:
             yield control
 
 
-def _mine(control: Control, app: App) -> Control:
+def _mine(control: Control, app: AppBase) -> Control:
     return Control(control.store, settings=app.settings, rng=app.client.rng, actor=myself())

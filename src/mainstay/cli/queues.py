@@ -18,10 +18,11 @@ from ..control.bulk import JobSelection
 from ..control.overview import QueueOverview, QueuesOverview, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
+from ..words import age
 from . import act, act_view, completion
 from .act import Manner, myself
 from .command import command
-from .common import JsonOption, age, aside, looking, print_json, printable, screen, working
+from .common import JsonOption, aside, looking, print_json, printable, screen, working
 from .stats import in_order
 from .target import Where
 
@@ -136,7 +137,7 @@ def purge(
     async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
         with act_view.counting(quiet=as_json) as seen:
-            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, seen=seen)
+            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, on_count=seen)
 
     why = manner.reason or f"queue {queue} was purged"
     action = (deleting if delete else withdrawing)(actor=manner.who, reason=why)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from zoneinfo import ZoneInfo
 
 from rich import box
 from rich.console import Console
@@ -12,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..control.schedules import ScheduleView
-from .common import age, coloured, print_command, printable
+from ..words import age, counted, local_moment
+from .common import coloured, print_command, printable
 from .target import Where
 
 #: widths of a terminal from which on the list has more to show
@@ -106,24 +106,18 @@ def _remarks(view: ScheduleView) -> list[Text]:
     if view.paused:
         remarks.append(Text(f"{name}: paused; its ticks are passed over until it is resumed", style="yellow"))
     if view.ticks_without_job:
-        n = f"{view.ticks_without_job} {'tick' if view.ticks_without_job == 1 else 'ticks'}"
+        n = counted(view.ticks_without_job, "tick")
         why = f"job {view.last_job} is still {view.last_status}"
         remarks.append(Text(f"{name}: {n} made no job, {why} (overlap skip)", style="yellow"))
     return remarks
 
 
 def _coming(at: datetime, view: ScheduleView, now_ms: int) -> str:
-    return f"{_moment(at, view.tz)} (in {age(_ms(at) - now_ms)})"
+    return f"{local_moment(at, view.tz)} (in {age(_ms(at) - now_ms)})"
 
 
 def _gone(at: datetime, view: ScheduleView, now_ms: int) -> str:
-    return f"{_moment(at, view.tz)} ({age(now_ms - _ms(at))} ago)"
-
-
-def _moment(at: datetime, tz: str) -> str:
-    """A tick as the clocks of its zone show it."""
-    local = at.astimezone(ZoneInfo(tz))
-    return f"{local:%Y-%m-%d %H:%M:%S %Z}" if local.second else f"{local:%Y-%m-%d %H:%M %Z}"
+    return f"{local_moment(at, view.tz)} ({age(now_ms - _ms(at))} ago)"
 
 
 def _ms(at: datetime) -> int:

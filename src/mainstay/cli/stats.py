@@ -16,10 +16,10 @@ from ..control.json_view import SessionView, StatsView, read_stats
 from ..lifecycle import JOB
 from ..model import QueueSettings
 from ..stores import JobStore
+from ..words import age, counted
 from .command import command
 from .common import (
     JsonOption,
-    age,
     coloured_status,
     looking,
     print_json,
@@ -82,7 +82,7 @@ def _show(seen: _Seen, console: Console, *, check_with: str) -> None:
     for key, most in stats.limits.items():
         console.print(Text(f"limit: at most {most} at a time of {printable(key)}", style="dim"))
     for each in stats.unserved:
-        console.print(Text(printable(each.told), style="bold yellow"))
+        console.print(Text(printable(each.text), style="bold yellow"))
     console.print(_sessions(stats))
     if stats.leader is None and stats.live_sessions:
         console.print(Text("no session leads: no schedule ticks until one does, within seconds", style="yellow"))
@@ -134,7 +134,7 @@ def in_order(statuses: Iterable[str]) -> list[str]:
 
 def _sessions(stats: StatsView) -> Text:
     n = stats.live_sessions
-    text = Text(f"{n} {'session' if n == 1 else 'sessions'} at work" if n else "no worker is alive", style="dim")
+    text = Text(f"{counted(n, 'session')} at work" if n else "no worker is alive", style="dim")
     # the living first: however many dead there are, they must not push them off the screen
     for session in sorted(stats.sessions, key=lambda each: each.at_work, reverse=True)[:_SHOWN]:
         silent = age(session.silent_ms)

@@ -15,8 +15,9 @@ from rich.text import Text
 from ..control.json_view import event_view, job_view
 from ..lifecycle import Event, table_of
 from ..model import Job, Session
+from ..words import age
 from . import jobs_view
-from .common import age, coloured, printable
+from .common import coloured, printable
 from .stats import in_order
 from .watching import ManySeen, OneSeen
 

@@ -93,7 +93,7 @@ async def one(store: JobStore, job_id: str, pace: Pace, *, told: int) -> AsyncIt
             left = pace.every_s if ends is None else min(pace.every_s, ends - loop.time())
             if left <= 0:
                 waited = duration_text(pace.for_s or 0)
-                raise WaitTimeout(f"job {job_id} is still {job.status} after {waited}; it goes on")
+                raise WaitTimeout(f"job {job_id} is still {job.status} after {waited}; it continues")
             await wake.wait(left)
 
 

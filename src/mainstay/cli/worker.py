@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ..clock import duration_text, seconds
 from ..errors import InvalidInput
+from ..words import counted
 from ..worker import logs
 from ..worker.messages import Hello
 from ..worker.supervisor import Supervisor
@@ -149,7 +150,7 @@ def _served(address: str) -> Iterator[Served | None]:
 
 def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
     concurrency = orders.concurrency or hello.settings.concurrency
-    engines = f"{orders.processes} {'process' if orders.processes == 1 else 'processes'} x {concurrency} jobs"
+    engines = f"{counted(orders.processes, 'process', 'processes')} x {concurrency} jobs"
     lines = (
         f"worker {orders.name} (pid {os.getpid()}) runs {orders.target}",
         f"  store    {shown_url(hello.store_url)}",

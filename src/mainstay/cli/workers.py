@@ -18,10 +18,11 @@ from ..control.overview import COUNTED, SessionOverview
 from ..control.worker_drain import crew_of, worker_of
 from ..errors import WorkerNotFound
 from ..model import Session
+from ..words import age, counted
 from . import completion
 from .act import myself
 from .command import command
-from .common import JsonOption, age, aside, looking, print_json, printable, screen, shortened, working
+from .common import JsonOption, aside, looking, print_json, printable, screen, shortened, working
 from .target import Where
 
 _SHOWN = 200
@@ -120,7 +121,7 @@ def _crews(sessions: list[Session]) -> list[list[Session]]:
 def _called(crew: list[Session]) -> str:
     first, n = crew[0], len(crew)
     name = printable(first.worker) or shortened(first.id)
-    return f"{name} on {printable(first.host)} ({'1 process' if n == 1 else f'{n} processes'})"
+    return f"{name} on {printable(first.host)} ({counted(n, 'process', 'processes')})"
 
 
 def _drains(crew: list[Session]) -> str:
@@ -177,5 +178,5 @@ def _show(seen: list[SessionOverview], console: Console) -> None:
         console.print(Text(said, style="yellow"))
     lost = sum(not each.at_work and each.holds for each in seen)
     if lost:
-        said = "1 job is" if lost == 1 else f"{lost} jobs are"
-        console.print(Text(f"{said} held by dead sessions; the next sweep of a worker takes them back", style="yellow"))
+        held = counted(lost, "job is", "jobs are")
+        console.print(Text(f"{held} held by dead sessions; the next sweep of a worker takes them back", style="yellow"))

@@ -1,7 +1,7 @@
 """Control: the only place with rules. It works on any store.
 
-Layer: above stores, below worker. Start from `Control`; `rules/` holds the decisions as pure functions, the modules
-beside it do the reading and writing around them.
+Layer: above stores, below worker. Start from `Control`. `rules/` contains the decisions as pure functions; the modules
+beside it read and write.
 """
 
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure

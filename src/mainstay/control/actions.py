@@ -1,4 +1,4 @@
-"""What can be done to many jobs at once, each with what it is called and whom it means."""
+"""The actions that can be applied to many jobs at once, with their names and the states they apply to."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ WAITING = tuple(state.name for state in JOB.states.values() if not state.settled
 
 _NOT_DELETED = {
     "held": "it is being worked on; cancel it first, then delete it",
-    "missing": "there is no such job any more",
+    "missing": "the job no longer exists",
 }
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, and what it is called."""
+    """An action on many jobs."""
 
     verb: str
     done: str
     states: tuple[str, ...]
-    """what a filter means that names no state; empty: it must name one"""
+    """the states of a filter that names none; empty: it must name one"""
     do: Do
 
 
 def cancelling(*, actor: str, reason: str | None = None) -> Action:
-    """To cancel."""
+    """Cancel."""
     why = reason or "cancelled on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
@@ -43,7 +43,7 @@ def cancelling(*, actor: str, reason: str | None = None) -> Action:
 
 
 def withdrawing(*, actor: str, reason: str) -> Action:
-    """To cancel those that wait; what somebody has taken meanwhile goes on."""
+    """Cancel waiting jobs; a job that a worker has claimed since continues."""
 
     async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         return bulk.answers(ids, await control.operations.withdraw_many(ids, actor=actor, reason=reason))
@@ -52,7 +52,7 @@ def withdrawing(*, actor: str, reason: str) -> Action:
 
 
 def retrying(*, actor: str, reason: str | None = None) -> Action:
-    """To send back to the queue."""
+    """Send back to the queue."""
     why = reason or "retried on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
@@ -62,14 +62,14 @@ def retrying(*, actor: str, reason: str | None = None) -> Action:
 
 
 def deleting(*, actor: str, reason: str | None = None) -> Action:
-    """To delete."""
+    """Delete."""
     why = reason or "deleted on request"
 
     async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
-        said = await control.operations.delete_many(ids, actor=actor, reason=why)
+        outcomes = await control.operations.delete_many(ids, actor=actor, reason=why)
         return [
             BulkAnswer(id=job_id, outcome=outcome, error=_NOT_DELETED.get(outcome))
-            for job_id, outcome in zip(ids, said, strict=True)
+            for job_id, outcome in zip(ids, outcomes, strict=True)
         ]
 
     return Action(verb="delete", done="deleted", states=SETTLED, do=do)

@@ -1,7 +1,7 @@
-"""Doing one thing to many jobs: find them, show them first, do it in pages, and answer for each.
+"""One action on many jobs: select them, preview them, apply the action in pages, and answer for each.
 
-A walk goes by id with a keyset, the oldest first, and only over jobs that were there when it began. So it ends, however
-many rows stay as they are and however many are submitted meanwhile.
+A walk goes by id with a keyset, the oldest first, and only over jobs that existed when it began. So it ends, even if
+rows stay as they are and new jobs are submitted.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ PAGE = 500
 #: rows shown in a preview
 SHOWN = 10
 
-#: fields of a query that the kept counts can answer for
+#: fields of a query that the counts of the store can answer
 _COUNTED = frozenset({"status", "queue", "created_before_ms", "oldest_first"})
 
 
 class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one job."""
+    """The result for one job."""
 
     id: str
     outcome: str
     status: str | None = None
-    """where it stands now, as far as that is known"""
+    """its status now, if known"""
     error: str | None = None
 
     @property
@@ -39,42 +39,42 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome in ("applied", "already_applied", "deleted")
 
 
-#: does it to some jobs; one answer for each
+#: applies an action to a page of jobs; one answer for each
 Do = Callable[[Control, Sequence[str]], Awaitable[list[BulkAnswer]]]
 
 
 class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that are meant."""
+    """The jobs that an action applies to."""
 
     counts: dict[str, int]
     """by state"""
     first: list[Job]
     now_ms: int
     query: Query | None = None
-    """None: they were named one by one"""
+    """None: the jobs are given by `ids`"""
     ids: tuple[str, ...] = ()
     limit: int | None = None
 
     @property
     def total(self) -> int:
-        """How many; of jobs found by a filter it may have changed since."""
+        """How many jobs; the number of a filter may have changed since."""
         n = sum(self.counts.values())
         return n if self.limit is None else min(n, self.limit)
 
 
 async def named(store: JobStore, ids: Sequence[str]) -> JobSelection:
-    """Jobs by id. One that is not there is an error before anything is done."""
-    whole = tuple(dict.fromkeys(check_id(each) for each in ids))
+    """Select jobs by id. A missing job is an error before anything is done."""
+    full_ids = tuple(dict.fromkeys(check_id(each) for each in ids))
     counts: Counter[str] = Counter()
     first: list[Job] = []
-    for page in paged(whole):
+    for page in paged(full_ids):
         for job_id, job in zip(page, await store.get(page), strict=True):
             if job is None:
                 raise JobNotFound(job_id)
             counts[job.status] += 1
             if len(first) < SHOWN:
                 first.append(job)
-    return JobSelection(counts=dict(counts), first=first, now_ms=store.clock.now_ms(), ids=whole)
+    return JobSelection(counts=dict(counts), first=first, now_ms=store.clock.now_ms(), ids=full_ids)
 
 
 def paged(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -84,43 +84,43 @@ def paged(ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 async def matching(
-    store: JobStore, query: Query, *, limit: int | None = None, seen: Callable[[int], None] = lambda _: None
+    store: JobStore, query: Query, *, limit: int | None = None, on_count: Callable[[int], None] = lambda _: None
 ) -> JobSelection:
-    """Jobs by filter, counted. Where the store keeps counts this costs nothing; else every one is looked at."""
+    """Select jobs by filter, and count them: from the counts of the store if possible, else by reading every job."""
     now_ms = store.clock.now_ms()
     before_ms = now_ms if query.created_before_ms is None else min(query.created_before_ms, now_ms)
-    # ids of this very millisecond are left in: a job that was just submitted is meant, too
+    # include ids of this millisecond: a job that was just submitted is meant, too
     pinned = msgspec.structs.replace(
         query, oldest_first=True, created_before_ms=before_ms + 1 if before_ms == now_ms else before_ms
     )
     counts: Counter[str] = Counter()
     first: list[Job] = []
     if _is_counted(query):
-        counts.update(await _kept_counts(store, query))
+        counts.update(await _store_counts(store, query))
         async for page in walk(store, pinned, limit=min(SHOWN, limit or SHOWN), page_size=SHOWN):
             first += page
     else:
         async for page in walk(store, pinned, limit=limit):
             counts.update(job.status for job in page)
             first += page[: SHOWN - len(first)]
-            seen(sum(counts.values()))
+            on_count(sum(counts.values()))
     return JobSelection(counts=dict(counts), first=first, now_ms=now_ms, query=pinned, limit=limit)
 
 
-async def carry_out(control: Control, found: JobSelection, do: Do) -> AsyncIterator[list[BulkAnswer]]:
-    """Do it, a page at a time."""
-    if found.query is None:
-        for ids in paged(found.ids):
+async def carry_out(control: Control, selection: JobSelection, do: Do) -> AsyncIterator[list[BulkAnswer]]:
+    """Apply an action to the selected jobs, a page at a time."""
+    if selection.query is None:
+        for ids in paged(selection.ids):
             yield await do(control, ids)
         return
-    async for page in walk(control.store, found.query, limit=found.limit):
+    async for page in walk(control.store, selection.query, limit=selection.limit):
         yield await do(control, [job.id for job in page])
 
 
 async def walk(
     store: JobStore, query: Query, *, limit: int | None = None, page_size: int | None = None
 ) -> AsyncIterator[list[Job]]:
-    """Pages of jobs by id. The cursor only ever goes on, so no row is met twice."""
+    """Pages of jobs by id. The cursor only moves forward, so no row comes twice."""
     cursor: str | None = None
     left = limit
     size = page_size or PAGE
@@ -133,12 +133,12 @@ async def walk(
         if page.cursor is None:
             return
         if cursor is not None and (page.cursor > cursor) is not query.oldest_first:
-            raise StoreError(f"the store's cursor went back from {cursor} to {page.cursor}; nothing more was done")
+            raise StoreError(f"the store's cursor went back from {cursor} to {page.cursor}; stopped there")
         cursor = page.cursor
 
 
 def answers(ids: Sequence[str], outcomes: Sequence[Outcome]) -> list[BulkAnswer]:
-    """Control's outcomes, as they are told here."""
+    """The outcomes of control as answers."""
     return [
         BulkAnswer(
             id=job_id,
@@ -151,20 +151,20 @@ def answers(ids: Sequence[str], outcomes: Sequence[Outcome]) -> list[BulkAnswer]
 
 
 async def one_by_one(ids: Sequence[str], act: Callable[[str], Awaitable[Job]]) -> list[BulkAnswer]:
-    """The same for what control does to one job at a time."""
-    found = []
+    """Apply an action that takes one job at a time."""
+    results = []
     for job_id in ids:
         try:
             job = await act(job_id)
         except JobNotFound as error:
-            found.append(BulkAnswer(id=job_id, outcome="missing", error=str(error)))
+            results.append(BulkAnswer(id=job_id, outcome="missing", error=str(error)))
         except StoreError:
             raise
         except MainstayError as error:
-            found.append(BulkAnswer(id=job_id, outcome="invalid", error=str(error).splitlines()[0]))
+            results.append(BulkAnswer(id=job_id, outcome="invalid", error=str(error).splitlines()[0]))
         else:
-            found.append(BulkAnswer(id=job_id, outcome="applied", status=job.status))
-    return found
+            results.append(BulkAnswer(id=job_id, outcome="applied", status=job.status))
+    return results
 
 
 def _is_counted(query: Query) -> bool:
@@ -172,7 +172,7 @@ def _is_counted(query: Query) -> bool:
     return given <= _COUNTED and query.created_before_ms is None
 
 
-async def _kept_counts(store: JobStore, query: Query) -> dict[str, int]:
+async def _store_counts(store: JobStore, query: Query) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for name, queue in (await store.stats()).queues.items():
         if query.queue in (None, name):

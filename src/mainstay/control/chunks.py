@@ -1,4 +1,4 @@
-"""A list that is stored a chunk at a time: what is refused in one chunk, told to whoever has the whole list."""
+"""A list that is stored a chunk at a time: an error of one chunk, in terms of the whole list."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import re
 from ..errors import InvalidInput, MainstayError, RequestRefused, ServerUnreachable, StoreError
 
 _STORED = "the {n} jobs before this chunk are stored; submit the rest from there"
-_PERHAPS = "the {n} jobs before this chunk are stored, and those of this chunk may be; look before you submit it again"
-#: what was asked may have been done
+_PERHAPS = "the {n} jobs before this chunk are stored, and this chunk may be; check before you submit it again"
+#: errors after which the write may still have happened
 _UNSURE = (StoreError, ServerUnreachable)
 _INDEXED = re.compile(r"\A(jobs|requests)\[(\d+)\]")
 
 
 def note_stored(error: MainstayError, n: int) -> None:
-    """Say how many are stored, if any are."""
+    """Add how many jobs are stored, if any are."""
     if n:
         error.add_note((_PERHAPS if isinstance(error, _UNSURE) else _STORED).format(n=n))
 
 
 def move_index(error: MainstayError, before: int) -> None:
-    """Name the job by its place in the whole list, of which so many came before the chunk.
+    """Name the job by its place in the whole list; `before` jobs came before the chunk.
 
-    >>> error = InvalidInput("jobs[2].queue", "is no name")
+    >>> error = InvalidInput("jobs[2].queue", "must be text")
     >>> move_index(error, 1000)
     >>> error.field, str(error)
-    ('jobs[1002].queue', 'jobs[1002].queue: is no name')
+    ('jobs[1002].queue', 'jobs[1002].queue: must be text')
     """
 
     def moved(text: str) -> str:
-        return _INDEXED.sub(lambda found: f"{found[1]}[{int(found[2]) + before}]", text)
+        return _INDEXED.sub(lambda match: f"{match[1]}[{int(match[2]) + before}]", text)
 
     if not before:
         return

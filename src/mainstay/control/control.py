@@ -1,4 +1,4 @@
-"""Control: the one object through which jobs are submitted, run, ended and looked after."""
+"""Control: the object through which jobs are submitted, claimed, ended and operated."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from .rules.guard import SweepGuard
 from .sweep import Sweeper
 from .writer import Writer
 
-#: how often the leader trims what retention lets go
+#: how often the leader trims jobs that retention no longer keeps
 RETENTION_EVERY_S = 60.0
 
 
 class Control:
     """The rules, on any store.
 
-    Its parts are its face: `jobs`, `claims`, `attempts`, `drivers`, `operations`, `sweeper`. Writes by workers
-    (`attempts.complete`, `fail`, `release` ...) take the row as it was claimed and return an `Outcome` per job. What
-    operators do (`operations.cancel`, `retry`, `force` ...) names the actor and the reason, and raises when refused;
-    the `..._many` forms return an outcome per job instead.
+    It has one part for each group of callers: `jobs`, `claims`, `attempts`, `drivers`, `operations`, `sweeper`. Writes
+    of workers (`attempts.complete`, `fail`, `release` ...) take the row as it was claimed and return an `Outcome` per
+    job. Writes of operators (`operations.cancel`, `retry`, `force` ...) name the actor and the reason, and raise if
+    refused; the `..._many` forms return an outcome per job instead.
 
-    Without `settings` they come from the environment (`MAINSTAY_LEASE=20s` ...), and where it is silent from the
-    defaults.
+    Without `settings`, the environment (`MAINSTAY_LEASE=20s` ...) and then the defaults apply.
 
     >>> import asyncio
     >>> from mainstay.control import Completion
@@ -71,13 +70,13 @@ class Control:
         self.jobs = JobService(store, settings, JobFactory(settings, rng, actor), actor)
         """submit, read, wait"""
         self.claims = Claims(store, writer, guard, settings, rng)
-        """sessions, and what they do with jobs between claim and end"""
+        """sessions, and their writes between claim and end"""
         self.attempts = Attempts(writer, AttemptEnds(self.jobs, settings, store.chain, rng))
         """how a worker ends an attempt: complete, fail, release ..."""
         self.drivers = Drivers(store, writer, self.jobs)
-        """jobs that are left to their units"""
+        """jobs that their units advance"""
         self.operations = Operations(store, writer, settings, self.drivers, actor)
-        """what operators do: cancel, retry, force, delete; pause queues, drain workers"""
+        """the actions of operators: cancel, retry, force, delete; pause queues, drain workers"""
         self.sweeper = Sweeper(store, writer, guard, rng)
         """reaps dead sessions and ends jobs that overran"""
 
@@ -88,7 +87,7 @@ class Control:
         lead: Leadership | None = None,
         batch: int = 1000,
     ) -> Trimmed:
-        """Let go what retention no longer keeps: by age as the settings say, and by count if given."""
+        """Trim what retention no longer keeps: by age as the settings say, and by count if given."""
         return await retention.retain(self.store, self.settings, keep_count=keep_count, lead=lead, batch=batch)
 
     def duties(
@@ -99,7 +98,7 @@ class Control:
         extra: Sequence[Duty] = (),
         retention_every_s: float = RETENTION_EVERY_S,
     ) -> Duties:
-        """The leader's service for a session (its id): retention and the invariant check on their timers."""
+        """The leader's service for the session of this id: retention and the invariant check on their timers."""
         check_session(session)
 
         async def trim(lead: Leadership) -> object:

@@ -1,8 +1,8 @@
-"""Jobs that are left to their units: one of the units, the driver, goes on with the job on its behalf.
+"""Jobs that their units advance: one of the units, the driver, acts for the job.
 
-A worker claims such a job like any other, hands it over to a driver (a unit with a known id) and lets go of it. From
-then on the job stands in a state that somebody holds, with no holder, for as long as it has an unsettled unit. The
-driver is claimed, lost and claimed again like any unit; it makes the other units, and moves the job when they are done.
+A worker claims such a job like any other, hands it over to a driver (a unit with a known id) and releases it. From then
+on the job is in a held state without a holder, as long as it has an unsettled unit. The driver is claimed, lost and
+claimed again like any unit; it creates the other units, and moves the job when they are done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .writer import Decision, MoveRequest, Moves, Writer, at_version, refused
 
 
 def driver_id(job: Job) -> str:
-    """The id of the unit that drives a job since its last claim: whoever sees the job knows it.
+    """The id of the unit that drives a job since its last claim; it follows from the job alone.
 
     >>> from mainstay.testing import a_job
     >>> driver_id(a_job("running"))
@@ -32,7 +32,7 @@ def driver_id(job: Job) -> str:
 
 
 class Drivers:
-    """The writes around a driver. All of them are made by the holder of a claim, and refused once that is lost."""
+    """The writes around a driver. The holder of a claim makes them; they are refused once the claim is lost."""
 
     def __init__(self, store: JobStore, writer: Writer, jobs: JobService) -> None:
         self._store = store
@@ -44,20 +44,18 @@ class Drivers:
         continues."""
 
         def decide(row: Job, now_ms: int) -> Moves:
-            nobody = {"session": None, "claimed_ms": None, "started_ms": row.started_ms or now_ms, "extra_ms": 0}
-            return (Move(to=row.status, reason=reason, fields=nobody, flag="note"),)
+            no_holder = {"session": None, "claimed_ms": None, "started_ms": row.started_ms or now_ms, "extra_ms": 0}
+            return (Move(to=row.status, reason=reason, fields=no_holder, flag="note"),)
 
         return await self._as_holder(job, decide, [driver, *units])
 
     async def spawn(self, job: Job, units: Iterable[JobRequest], *, reason: str) -> Job:
-        """Make jobs, with a note on the one that makes them; none of them if its claim was lost."""
+        """Create jobs, with a note on the job that creates them; none of them if its claim was lost."""
         return await self._as_holder(job, lambda row, _: (Move(to=row.status, reason=reason, flag="note"),), units)
 
     async def put_off(self, job: Job, wait: str | timedelta, *, reason: str) -> Job:
-        """Give a claim back until later. It keeps its place in the queue: its turn comes before all that it made. This
-        is how it goes on, so it is not counted as a release: a worker that does not know it would put it off for as
-        long as one that nobody could run so far."""
-
+        """Give a claim back until later. The job keeps its place in the queue: its turn comes before the jobs that it
+        created. It is not counted as a release: a worker parks a job for longer, the more releases it has."""
         wait_s = seconds(wait, field="wait")
 
         def decide(row: Job, now_ms: int) -> Moves:
@@ -69,13 +67,13 @@ class Drivers:
         return await self._as_holder(job, decide, ())
 
     async def act(self, job_id: str, decide: Decision, *, actor: str, version: int | None = None) -> Job:
-        """Move a job by a rule of its kind. `decide` is pure: it gets the row as it stands and the time in ms, again if
-        the job moved in between. With a `version`, only if the job is at that one; else `VersionChanged` is raised."""
+        """Move a job by a rule of its kind. `decide` is pure: it gets the current row and the time in ms, and is called
+        again if the job has moved. With a `version`, the job must be at it; else `VersionChanged` is raised."""
         wanted = at_version(version, decide)
         return await self._writer.one(check_id(job_id), wanted, actor=check_text(actor, field="actor"))
 
     async def nudge(self, job: Job) -> None:
-        """Have the driver of a job look now, if it waits."""
+        """Wake the driver of a job, if it waits."""
         state = table_of(job.parent).get(job.status)
         if job.session is not None or job.token == 0 or state is None or not state.holds:
             return

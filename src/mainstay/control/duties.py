@@ -1,9 +1,9 @@
-"""Duties: what one session does for all, while it holds the leader lease.
+"""Duties: what one session does for all sessions while it holds the leader lease.
 
-The keeper takes and renews the lease, several times within its length; the worker runs each duty when its time has
-come, each in a task of its own, so that a long one holds up no other. When the keeper learns that the lease is lost, or
-can no longer tell, the worker is stopped at once; whatever still slips through is refused by the store, because each
-write carries the epoch. When the store is away both try again with growing waits, for ever.
+The keeper takes the lease and renews it several times within its length. The worker runs each duty on its timer, each
+in its own task, so that a long one does not delay the others. When the keeper learns that the lease is lost, or cannot
+tell any more, it stops the worker at once; the store refuses a late write, because each write carries the epoch. While
+the store is unreachable, both try again with growing waits.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _LOOK_S = 1.0
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """Something the leader does every so often. `run` gets the leadership its writes must carry; when it answers with
-    a float, it is run again after so many seconds, if that is sooner than `every_s`."""
+    """Something the leader does on a timer. `run` gets the leadership that its writes must carry. If it returns a
+    float, it runs again after that many seconds, if that is sooner than `every_s`."""
 
     name: str
     every_s: float
     run: Callable[[Leadership], Awaitable[object]]
     first_s: float = 0.0
-    """how long after the lead was taken it is run first: what costs much need not come with the rush of a start"""
+    """seconds from taking the lead to the first run: an expensive duty should not add to the load of a start"""
 
 
 class Duties:
     """A service: `start`, then `stop`; each is safe to call twice, and in any order.
 
-    Every worker runs one; the store decides which of them leads. `lease_s` is how long the others wait when the
-    leader vanishes.
+    Every worker runs one; the store decides which of them leads. `lease_s` is how long the others wait after the
+    leader disappears.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Duties:
         self._worker: asyncio.Task[None] | None = None
         self._lead: Leadership | None = None
         self._troubles: dict[str, type[Exception]] = {}
-        """what fails, and with what; told already"""
+        """what fails, and the type of its error; logged already"""
         self._asking: asyncio.Future[Leadership] | None = None
-        """the latest question for the lease; the store may grant it although nobody waits for the answer any more"""
+        """the latest request for the lease; the store may grant it after its waiter is gone"""
 
     @property
     def leading(self) -> bool:
@@ -76,15 +76,15 @@ class Duties:
         return self._lead is not None
 
     def start(self) -> None:
-        """Begin to stand for leadership."""
+        """Begin to compete for leadership."""
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.create_task(self._keep(), name=f"mainstay {self._name} keeper")
 
     async def stop(self) -> None:
-        """Stop what runs and give the lease up, so that the next leader need not wait for its end."""
+        """Stop the duties and give the lease up, so that the next leader does not wait for its end."""
         keeper, self._keeper = self._keeper, None
         await _ended(keeper)
-        # not before: the keeper may have won it, or have had it on its way, just as it was stopped
+        # only now: the keeper may have won the lease just as it was stopped
         lead = await self._answered() or self._lead
         await self._step_down()
         if lead is not None:
@@ -92,7 +92,7 @@ class Duties:
                 await self._store.resign(lead)
 
     async def _answered(self) -> Leadership | None:
-        """The lease that a question cut short by `stop` has won after all."""
+        """The lease of a request that `stop` interrupted, if the store granted it."""
         asking, self._asking = self._asking, None
         if asking is None:
             return None
@@ -103,19 +103,19 @@ class Duties:
         return lead if lead.holder == self._session else None
 
     async def _keep(self) -> None:
-        """Take and renew the lease, for ever."""
+        """Take and renew the lease until cancelled."""
         failures = 0
         while True:
             try:
                 await self._renew()
                 self._well_again("leadership")
                 failures = 0
-                # whoever waits looks more often: a leader whose death is known is replaced at once
+                # followers look more often: a leader that is known to be dead is replaced at once
                 wait_s = self._lease_s / 3 if self.leading else min(self._lease_s / 3, _LOOK_S)
-            except Exception as error:  # noqa: BLE001 - it is told, and tried again
+            except Exception as error:  # noqa: BLE001 - logged, and tried again
                 failures += 1
                 wait_s = self._away(failures)
-                self._tell("leadership", error)
+                self._log_trouble("leadership", error)
                 await self._step_down_if_over()
             await asyncio.sleep(wait_s)
 
@@ -135,7 +135,7 @@ class Duties:
             self._worker = asyncio.create_task(self._work(lead), name=f"mainstay {self._name} duties")
 
     async def _step_down_if_over(self) -> None:
-        """Without the store nobody can tell us that we lost; our own lease ends all the same."""
+        """Without the store we cannot learn that we lost the lead, but our lease still ends."""
         if self._lead is not None and self._store.clock.lease_ms() >= self._lead.until_ms:
             await self._step_down()
 
@@ -155,7 +155,7 @@ class Duties:
             self._lead = None
 
     async def _repeat(self, duty: Duty, lead: Leadership) -> None:
-        """Run one duty whenever its time has come."""
+        """Run one duty on its timer."""
         failures = 0
         wait_s = duty.first_s
         while True:
@@ -163,49 +163,43 @@ class Duties:
             try:
                 answer = await duty.run(lead)
             except NotLeader:
-                log.warning("duty refused: not leading any more duty=%s epoch=%d", duty.name, lead.epoch)
+                log.warning("duty refused: no longer leading duty=%s epoch=%d", duty.name, lead.epoch)
                 raise
-            except Exception as error:  # noqa: BLE001 - it is told, and tried again
+            except Exception as error:  # noqa: BLE001 - logged, and tried again
                 failures += 1
-                self._tell(f"duty {duty.name}", error)
+                self._log_trouble(f"duty {duty.name}", error)
                 wait_s = min(duty.every_s, self._away(failures))
             else:
                 self._well_again(f"duty {duty.name}")
                 failures = 0
                 wait_s = min(duty.every_s, answer) if isinstance(answer, float) else duty.every_s
 
-    def _tell(self, what: str, error: Exception) -> None:
-        """Once per outage: it is the same trouble on every try."""
+    def _log_trouble(self, what: str, error: Exception) -> None:
+        """Once per outage: every try fails with the same error."""
         if self._troubles.get(what) is type(error):
             return
         self._troubles[what] = type(error)
         if isinstance(error, StoreError):
-            log.warning("cannot reach the store for %s session=%s: %s; trying until it can", what, self._session, error)
+            log.warning("cannot reach the store for %s session=%s: %s; retrying", what, self._session, error)
         else:
-            log.error("%s failed session=%s with %s; trying again", what, self._session, _named(error), exc_info=error)
+            log.error("%s failed session=%s with %s; retrying", what, self._session, shown(error, 200), exc_info=error)
 
     def _well_again(self, what: str) -> None:
         if self._troubles.pop(what, None) is not None:
-            log.info("%s goes on session=%s", what, self._session)
+            log.info("%s works again session=%s", what, self._session)
 
     def _away(self, failures: int) -> float:
-        """The wait after so many failures in a row; jittered, so that a fleet does not come back as one."""
+        """The wait after consecutive failures; jittered, so that many workers do not come back at the same moment."""
         full = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 20))
         return full * self._rng.uniform(0.5, 1.0)
 
 
-def _named(error: Exception) -> str:
-    """An error that is not the store's, by its name: most often a mistake in a program, and nobody reads tracebacks
-    first."""
-    return shown(error, 200)
-
-
 async def _ended(task: asyncio.Task[None] | None) -> None:
-    """Cancel a task and see it end."""
+    """Cancel a task and wait for its end."""
     if task is None or task is asyncio.current_task():
         return
     task.cancel()
-    # not `await task` with its cancellation suppressed: that would swallow our own as well, and we could not be stopped
+    # not `await task` with its cancellation suppressed: that would also swallow a cancellation of this task
     await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("ended badly task=%s", task.get_name(), exc_info=error)

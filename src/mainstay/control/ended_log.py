@@ -1,4 +1,4 @@
-"""What the log says about an attempt that ended badly: one record, whichever part of the system ended it."""
+"""The log record of an attempt that failed, the same whichever part of the system ended it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger("mainstay.job")
 
 
 def log_end(outcome: Outcome) -> None:
-    """A warning for an attempt that failed, with what follows; an error with its traceback for the last one."""
+    """Log a warning for an attempt that failed, with what follows; an error with its traceback for the last one."""
     job = outcome.job
     if outcome.outcome != "applied" or job is None or job.error is None:
         return
@@ -23,6 +23,6 @@ def log_end(outcome: Outcome) -> None:
         record = log.makeRecord(
             log.name, logging.ERROR, __file__, 0, "%s: %s", (job.status, what), None, extra=dict(fields)
         )
-        # where every formatter looks for it: it is text, since the exception itself may be of another process
+        # formatters look for it here; it is text, because the exception may come from another process
         record.exc_text = (job.error.traceback or "").rstrip() or None
         log.handle(record)

@@ -1,4 +1,4 @@
-"""From an exception to `ErrorInfo`: bounded, as data."""
+"""From an exception to `ErrorInfo`: data of bounded size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import MainstayError
 from ..model import ErrorInfo
 from .trace import trace_text
 
-#: control characters, separators of lines, and halves of characters that no encoding takes
+#: control characters, line separators, and lone surrogates, which cannot be encoded
 _CONTROLS = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029\\ud800-\\udfff]")
 
 MESSAGE_LIMIT = 2_000
@@ -20,9 +20,9 @@ _NAME_LIMIT = 200
 
 
 def error_info(error: BaseException, *, retryable: bool | None = None) -> ErrorInfo:
-    """Why an attempt failed, from the exception it raised.
+    """The error of a failed attempt as data.
 
-    An exception may say for itself whether a retry can help (`retryable = False`) and carry a stable `code`.
+    An exception may declare whether a retry can help (`retryable = False`), and have a stable `code`.
 
     >>> error_info(ValueError("no such address")).message
     'no such address'
@@ -31,36 +31,32 @@ def error_info(error: BaseException, *, retryable: bool | None = None) -> ErrorI
         message = str(error)
     except Exception as raised:  # noqa: BLE001 - a broken __str__ must not hide the failure
         message = f"(its message could not be read: {type(raised).__name__})"
-    said = getattr(error, "retryable", None)
+    declared = getattr(error, "retryable", None)
     code = getattr(error, "code", None)
     kind = type(error)
-    own = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return bounded(
         ErrorInfo(
-            type=own,
+            type=name,
             message=message,
             code=code if isinstance(code, str) and (isinstance(error, MainstayError) or code.isascii()) else "error",
             traceback=_trace(error),
-            retryable=retryable if retryable is not None else said if isinstance(said, bool) else None,
+            retryable=retryable if retryable is not None else declared if isinstance(declared, bool) else None,
         )
     )
 
 
 def one_line(text: str) -> str:
-    """The same on one line, for a log or a terminal: what breaks lines or controls a terminal is escaped.
+    """The text on one line, for a log or a terminal: line breaks and control characters are escaped.
 
     >>> print(one_line("no\\nsuch \\x1b[31maddress\\0"))
     no\\nsuch \\x1b[31maddress\\x00
     """
-    return text if text.isprintable() else _CONTROLS.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return repr(found[0])[1:-1]
+    return text if text.isprintable() else _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def bounded(error: ErrorInfo) -> ErrorInfo:
-    """The same error within the limits: a long traceback loses its middle, where the loops are."""
+    """The error within the limits: a long traceback loses its middle, where the loops are."""
     error = _as_declared(error)
     fits = (
         len(error.type) <= _NAME_LIMIT
@@ -81,14 +77,14 @@ def bounded(error: ErrorInfo) -> ErrorInfo:
 
 
 def _as_declared(error: ErrorInfo) -> ErrorInfo:
-    """The same error with its parts of the declared types: structs do not check, but a stored row must be readable."""
+    """The error with the declared types: structs do not check them, but a stored row must be readable."""
     odd: dict[str, Any] = {
         name: shown(value, MESSAGE_LIMIT)
         for name in ("type", "message", "code", "traceback")
         if not isinstance(value := getattr(error, name), str) and not (name == "traceback" and value is None)
     }
-    said: object = error.retryable
-    if said is not None and not isinstance(said, bool):
+    retryable: object = error.retryable
+    if retryable is not None and not isinstance(retryable, bool):
         odd["retryable"] = None
     return msgspec.structs.replace(error, **odd) if odd else error
 
@@ -111,7 +107,7 @@ def _trimmed(text: str, limit: int) -> str:
 
 
 def storable(text: str) -> bool:
-    """Whether a text can be written down: lone surrogates (of undecodable file names, say) cannot."""
+    """Whether a text can be encoded: lone surrogates (of undecodable file names, for example) cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -120,12 +116,12 @@ def storable(text: str) -> bool:
 
 
 def clean(text: str) -> str:
-    """The same text, fit to be stored."""
+    """The text with lone surrogates escaped, so that it can be stored."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def shown(value: object, limit: int = 100) -> str:
-    """Any value at all in a message, storable and not endless; showing it may run code of its own, and fail."""
+    """Any value in a message: storable, and of bounded length. Its `repr` may run user code and fail."""
     try:
         return clean(repr(value)[:limit])
     except Exception:  # noqa: BLE001 - a broken __repr__, or a number too long to print

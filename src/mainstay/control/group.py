@@ -1,4 +1,4 @@
-"""Groups: many jobs, and one that runs when all of them are done."""
+"""Groups: many jobs, and a callback that runs when all of them are done."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ _MEMBER = re.compile(r"(?:requests|jobs)\[(\d+)\]")
 
 
 class SubmittedGroup(msgspec.Struct, frozen=True):
-    """A group as it is stored. When its callback had been submitted before (`then.created` is False), nothing was
-    stored now, and the members are those that one waits or waited for: with its key, those that were submitted with
-    it."""
+    """A stored group. If its callback was submitted before (`then.created` is False), nothing was stored now, and the
+    members are the jobs that the earlier callback waits or waited for."""
 
     then: Submitted
-    """the callback; its id is the `group` of the members that were made for it"""
+    """the callback; its id is the `group` of the members that were created for it"""
     members: list[Submitted]
 
 
-def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], said: str = "") -> SubmittedGroup:
-    """A group whose callback was submitted before. With its key it was the same group, and the answer is as it was
-    then; one that met another by its unique key alone tells what that one waits for."""
+def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], durability: str = "") -> SubmittedGroup:
+    """A group whose callback was submitted before. The same idempotency key means the same group, so the answer is the
+    same as then; if only the unique key matched, the members are those of the other callback."""
     *members, then = jobs
     ids = awaited if then.job.unique_key is not None else _paired(members, awaited)
-    return SubmittedGroup(Submitted(callback, False, said), [Submitted(each, False, said) for each in ids])
+    stored = [Submitted(each, False, durability) for each in ids]
+    return SubmittedGroup(Submitted(callback, False, durability), stored)
 
 
 def _paired(members: Sequence[NewJob], awaited: Sequence[str]) -> Sequence[str]:
-    """Who stands for each member: those that meet each other, by a key, are one job, and waited for once."""
+    """The stored job of each member: members that share a key are one job, which is awaited once."""
     left = iter(awaited)
-    seen: dict[tuple[str, ...], str] = {}
-    found = []
+    ids_by_key: dict[tuple[str, ...], str] = {}
+    paired = []
     for new in members:
-        names = _names(new).values()
-        stands = next((seen[name] for name in names if name in seen), None) or next(left, None)
-        if stands is None:
+        keys = _keys(new).values()
+        job_id = next((ids_by_key[key] for key in keys if key in ids_by_key), None) or next(left, None)
+        if job_id is None:
             return awaited
-        seen.update(dict.fromkeys(names, stands))
-        found.append(stands)
-    return awaited if next(left, None) else found
+        ids_by_key.update(dict.fromkeys(keys, job_id))
+        paired.append(job_id)
+    return awaited if next(left, None) else paired
 
 
-def _names(new: NewJob) -> dict[str, tuple[str, ...]]:
-    """What a job is met by, by the option that says it."""
-    found: dict[str, tuple[str, ...]] = {}
+def _keys(new: NewJob) -> dict[str, tuple[str, ...]]:
+    """The keys that identify a job, by their option."""
+    keys: dict[str, tuple[str, ...]] = {}
     if new.key is not None:
-        found["key"] = (new.key.scope, new.key.name)
+        keys["key"] = (new.key.scope, new.key.name)
     if new.job.unique_key is not None:
-        found["unique"] = (new.job.unique_key,)
-    return found
+        keys["unique"] = (new.job.unique_key,)
+    return keys
 
 
 def group_jobs(
@@ -76,7 +76,7 @@ def group_jobs(
     plan: ReadOptions,
     new_jobs: MakeJobs,
 ) -> tuple[list[NewJob], Durability | None]:
-    """The members and, last, the callback that waits for them; and how safe they are to be."""
+    """The members and, last, the callback that waits for them; and their durability."""
     _check_words(when, failed)
     try:
         requests = list(members)
@@ -93,19 +93,21 @@ def group_jobs(
 
 def _check_apart(members: Sequence[NewJob], then: NewJob) -> None:
     """One job cannot be a member and wait for the members."""
-    names = _names(then)
+    keys = _keys(then)
     for index, each in enumerate(members):
-        for field, name in _names(each).items():
-            if names.get(field) == name:
-                rule = f"is that of members[{index}], which is of the same task, so they would be one job; take another"
+        for field, key in _keys(each).items():
+            if keys.get(field) == key:
+                rule = f"members[{index}], of the same task, has the same one, so both would be one job; use another"
                 raise InvalidInput(f"then.{field}", rule)
 
 
-def _keyed_as_a_whole(then: NewJob, requests: Sequence[JobRequest], members: Sequence[NewJob], how: str) -> NewJob:
-    """Its key stands for the group: with other members, or another condition, it is used for something else."""
+def _keyed_as_a_whole(
+    then: NewJob, requests: Sequence[JobRequest], members: Sequence[NewJob], condition: str
+) -> NewJob:
+    """The callback with a key for the whole group: other members or another condition are other content."""
     if then.key is None:
         return then
-    digest = hashlib.sha256(then.key.content + how.encode())
+    digest = hashlib.sha256(then.key.content + condition.encode())
     for request, new in zip(requests, members, strict=True):
         digest.update(content_of(new.job.name, new.job.payload if request.content is None else request.content))
     return msgspec.structs.replace(then, key=msgspec.structs.replace(then.key, content=digest.digest()))
@@ -119,14 +121,16 @@ def _members(requests: list[JobRequest], new_jobs: MakeJobs) -> Sequence[NewJob]
     try:
         new = new_jobs(requests)
     except InvalidInput as error:
-        # of one alone it is not said which
-        said = error.field if error.field.startswith("requests") else f"requests[0].{error.field}"
-        raise _renamed(error, said.replace("requests", "members", 1)) from None
+        # the error about a single request has no index
+        field = error.field if error.field.startswith("requests") else f"requests[0].{error.field}"
+        raise _renamed(error, field.replace("requests", "members", 1)) from None
     if len(new) > MOST_AWAITED:
         raise InvalidInput("members", f"{len(new)} jobs are more than the limit of {MOST_AWAITED} for one group")
     for index, each in enumerate(new):
         if each.job.group is not None:
-            raise InvalidInput(f"members[{index}].group", "a member belongs to the group it is submitted with")
+            raise InvalidInput(
+                f"members[{index}].group", "leave it out; it is the group that the member is submitted with"
+            )
     return new
 
 
@@ -138,7 +142,7 @@ def _callback(
         plan = given if isinstance(given, Plan) else read(given)
         if plan.after or plan.parent is not None:
             name = "after" if plan.after else "parent"
-            raise InvalidInput(name, "the callback waits for the members of its group; submit it without")
+            raise InvalidInput(name, "leave it out; the callback waits for the members of its group")
         if after:
             wait = {"after_when": when, "after_failed": failed if when == "succeeded" else None}
             plan = msgspec.structs.replace(plan, after=after, options=msgspec.structs.replace(plan.options, **wait))
@@ -154,22 +158,22 @@ def _check_words(when: str, failed: str) -> None:
     if failed not in ("skip", "fail"):
         raise InvalidInput("failed", f"{failed!r} is not one of skip, fail")
     if when == "settled" and failed == "fail":
-        raise InvalidInput("failed", "means nothing with when='settled': any end of the members will do")
+        raise InvalidInput("failed", "has no effect with when='settled', which accepts every end")
 
 
 def in_group(error: Conflict | InvalidInput, members: int) -> Conflict | InvalidInput:
-    """A store's refusal, which calls its jobs by their index, in the words of whoever submitted them."""
+    """A refusal of the store, which has the index of a job, with the name of the member instead."""
 
-    def name(found: re.Match[str]) -> str:
-        return f"members[{found[1]}]" if int(found[1]) < members else "then"
+    def name(match: re.Match[str]) -> str:
+        return f"members[{match[1]}]" if int(match[1]) < members else "then"
 
-    said, link = (error.field, ".") if isinstance(error, InvalidInput) else (str(error), ": ")
-    placed, found = _MEMBER.subn(name, said, count=1)
-    if not found and not members:  # of one alone it is not said which
-        placed = f"then{link}{said}"
+    text, separator = (error.field, ".") if isinstance(error, InvalidInput) else (str(error), ": ")
+    named, matches = _MEMBER.subn(name, text, count=1)
+    if not matches and not members:  # the error about a single job has no index
+        named = f"then{separator}{text}"
     if isinstance(error, InvalidInput):
-        return _renamed(error, placed)
-    error.args = (placed,)
+        return _renamed(error, named)
+    error.args = (named,)
     return error
 
 

@@ -27,25 +27,25 @@ from .wait_polls import Polls, is_over
 log = logging.getLogger("mainstay.control")
 
 _REPLACE_ROUNDS = 8
-#: to be asleep for so long and look again costs nothing
+#: a waiter looks again at least this often
 _LONGEST_S = 600.0
 _OPEN = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
 class JobService:
-    """The jobs of a store, as their submitters see them."""
+    """The jobs of a store for their submitters: submit, read, wait."""
 
-    def __init__(self, store: JobStore, settings: Settings, maker: JobFactory, actor: str) -> None:
+    def __init__(self, store: JobStore, settings: Settings, factory: JobFactory, actor: str) -> None:
         self._store = store
-        self._maker = maker
+        self._factory = factory
         self._actor = actor
         self._polls = Polls(store, settings.poll_s)
 
     # submit -------------------------------------------------------------------------------------------
 
     def plan(self, **options: Any) -> Plan:
-        """Check options once, to be used in any number of requests."""
-        return self._maker.plan(options)
+        """Check options once, for any number of requests."""
+        return self._factory.plan(options)
 
     async def submit(self, name: str, payload: Any = None, **options: Any) -> Submitted:
         """Submit one job.
@@ -60,16 +60,16 @@ class JobService:
         return await self.submit_request(JobRequest(name, payload, options))
 
     async def submit_request(self, request: JobRequest, *, may_replace: MayReplace | None = None) -> Submitted:
-        """Submit one job whose options were read beforehand. `may_replace` is asked before `on_clash="replace"` cancels
-        a job, and raises to refuse it."""
+        """Submit one job whose options may have been read before. `may_replace` is called before `on_clash="replace"`
+        cancels a job, and raises to refuse it."""
         store = self._store
-        [(new, plan)] = self._maker.make([request], now_ms=store.clock.now_ms(), chain=store.chain)
+        [(new, plan)] = self._factory.make([request], now_ms=store.clock.now_ms(), chain=store.chain)
         if plan.on_clash == "replace" and new.job.unique_key is not None:
             if plan.durability is not None:
                 raise InvalidInput(
                     "durability",
-                    "a submit with on_clash='replace' may have to cancel a job, and that is stored as the store's URL "
-                    "says; leave it out, or put durability into the URL",
+                    "on_clash='replace' may cancel a job, and that write has the durability of the store's URL; leave "
+                    "it out, or put durability into the URL",
                 )
             return await self._replace(new, may_replace)
         return (await self.insert([new], plan.durability))[0]
@@ -77,7 +77,7 @@ class JobService:
     async def submit_many(self, requests: Iterable[JobRequest]) -> list[Submitted]:
         """Submit many jobs, all or none."""
         store = self._store
-        prepared = self._maker.make(requests, now_ms=store.clock.now_ms(), chain=store.chain)
+        prepared = self._factory.make(requests, now_ms=store.clock.now_ms(), chain=store.chain)
         for index, (new, plan) in enumerate(prepared):
             if plan.on_clash == "replace" and new.job.unique_key is not None:
                 raise InvalidInput(f"requests[{index}].on_clash", "'replace' works for one job at a time; use submit")
@@ -93,14 +93,14 @@ class JobService:
         when: Literal["succeeded", "settled"] = "succeeded",
         failed: Literal["skip", "fail"] = "skip",
     ) -> SubmittedGroup:
-        """Submit many jobs and one (`then`) that runs once when all have succeeded, or are settled; all or none.
+        """Submit many jobs and a callback (`then`) that runs once when all have succeeded, or are settled; all or none.
 
-        A member that met a job which was stored before (by its key) counts as that job. If `then` itself was submitted
-        before, nothing is stored. A group without members is done at once. When a member ends otherwise, `then` is
-        skipped, or fails if `failed` is "fail".
+        A member whose key was used before counts as the earlier job. If `then` itself was submitted before, nothing is
+        stored. A group without members is done at once. If a member does not succeed, `then` is skipped, or fails if
+        `failed` is "fail".
         """
         jobs, durability = group_jobs(
-            members, then, when=when, failed=failed, plan=self._maker.plan, new_jobs=self.new_jobs
+            members, then, when=when, failed=failed, plan=self._factory.plan, new_jobs=self.new_jobs
         )
         try:
             stored = await self.insert(jobs, durability)
@@ -114,31 +114,31 @@ class JobService:
         return SubmittedGroup(stored[-1], stored[:-1])
 
     def new_jobs(self, requests: Iterable[JobRequest], *, actor: str | None = None) -> tuple[NewJob, ...]:
-        """Jobs ready to be inserted by another write: a completion, the tick of a schedule."""
+        """Jobs for another write to insert: a completion, the tick of a schedule."""
         now_ms, chain = self._store.clock.now_ms(), self._store.chain
-        return self._maker.together(requests, now_ms=now_ms, chain=chain, actor=actor)
+        return self._factory.together(requests, now_ms=now_ms, chain=chain, actor=actor)
 
     async def insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> list[Submitted]:
         """Insert all or none. A refusal names a job by its place among the requests."""
         store = self._store
         try:
             if durability is None:
-                text, made = store.durability, await store.insert(jobs)
+                text, results = store.durability, await store.insert(jobs)
             else:
                 text = store.durability_of(durability)
-                made = await store.insert(jobs, durability=durability)
+                results = await store.insert(jobs, durability=durability)
         except (Conflict, InvalidInput) as error:
             raise in_requests(error, len(jobs)) from error.__cause__
-        return [Submitted(each.id, each.created, text, each.by) for each in made]
+        return [Submitted(each.id, each.created, text, each.by) for each in results]
 
     async def _replace(self, new: NewJob, may_replace: MayReplace | None) -> Submitted:
         """Insert, or cancel the waiting holder of the unique key and insert in the same transaction."""
         for _ in range(_REPLACE_ROUNDS):
-            [made] = await self.insert([new], None)
-            # by its key, it was sent before: that job stands for it, even if it is deleted by now
-            if made.created or made.by == "key":
-                return made
-            holder = (await self._store.get([made.id]))[0]
+            [submitted] = await self.insert([new], None)
+            # an idempotency key returns the earlier job, even if that was deleted since
+            if submitted.created or submitted.by == "key":
+                return submitted
+            holder = (await self._store.get([submitted.id]))[0]
             if holder is None:
                 continue
             change = self._replacement(holder, new)
@@ -148,14 +148,16 @@ class JobService:
                 await may_replace(holder)
             if (await self._store.apply([change]))[0].outcome != "applied":
                 continue
-            # a spawned job may have met another with its key; the answer does not say, so look before promising it
+            # the key of a spawned job may have returned another one, and the answer does not say so: read it
             if (await self._store.get([new.job.id]))[0] is not None:
                 log.info("replaced job_id=%s by=%s", holder.id, new.job.id)
                 return Submitted(new.job.id, True, self._store.durability)
-        raise Conflict(f"unique key {new.job.unique_key!r}: others kept taking it; nothing was submitted, try again")
+        raise Conflict(
+            f"unique key {new.job.unique_key!r}: other submits kept taking it; nothing was submitted, try again"
+        )
 
     def _replacement(self, holder: Job, new: NewJob) -> Change | None:
-        """The change that puts `new` in the place of the holder; None when the holder has just settled."""
+        """The change that replaces the holder by `new`; None if the holder has just settled."""
         state = table_of(holder.parent).get(holder.status)
         if state is not None and state.settled:
             return None
@@ -176,7 +178,7 @@ class JobService:
         return (await self.get_many([job_id]))[0]
 
     async def get_many(self, ids: Sequence[str]) -> list[Job]:
-        """Several jobs, in this order; raises `JobNotFound` for the first that is not there."""
+        """Several jobs, in this order; raises `JobNotFound` for the first that does not exist."""
         found = []
         for job_id, job in zip(ids, await self._store.get([check_id(job_id) for job_id in ids]), strict=True):
             if job is None:
@@ -209,8 +211,8 @@ class JobService:
         return await self._store.unit_counts(check_id(job_id))
 
     async def has_open_units(self, job_id: str) -> bool:
-        """Whether a job has units that are not settled. The holder of a parent asks this on its own timer: the last
-        unit may be ended by a sweep or an operator, or be deleted, and no worker reports that."""
+        """Whether a job has units that are not settled. The holder of a parent calls this on a timer: a sweep or an
+        operator may end or delete the last unit, and no worker reports that."""
         query = Query(parent=check_id(job_id), status=_OPEN)
         return bool((await self._store.find(query, limit=1)).jobs)
 
@@ -220,24 +222,24 @@ class JobService:
         loop = asyncio.get_running_loop()
         ends = None if timeout_s is None else loop.time() + timeout_s
         async with self._store.wake([f"job:{check_id(job_id)}"]) as wake:
-            with self._polls.watched(job_id) as seen:
+            with self._polls.watched(job_id) as polled:
                 while True:
                     job = await self.get(job_id)
                     if is_over(job):
                         return job
                     left_s = _LONGEST_S if ends is None else min(_LONGEST_S, ends - loop.time())
                     if left_s <= 0:
-                        raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g}s; it goes on")
-                    await _first_of(wake, seen, left_s)
-                    if seen.done():
-                        return seen.result()
+                        raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g}s; it continues")
+                    await _first_of(wake, polled, left_s)
+                    if polled.done():
+                        return polled.result()
 
 
-async def _first_of(wake: Wake, seen: asyncio.Future[Job], timeout_s: float) -> None:
-    """Wait to be woken, or for somebody else's look at the job."""
+async def _first_of(wake: Wake, polled: asyncio.Future[Job], timeout_s: float) -> None:
+    """Wait for the wake or for the result of a poll."""
     waking = asyncio.ensure_future(wake.wait(timeout_s))
     try:
-        either: set[asyncio.Future[Any]] = {waking, seen}
+        either: set[asyncio.Future[Any]] = {waking, polled}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not waking.done():

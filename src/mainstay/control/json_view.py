@@ -122,7 +122,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: int
     """pid of the worker that it is an engine of; 0: it is a worker of its own"""
     draining_ms: int | None
-    """since when it has been asked to claim no more jobs and to end"""
+    """when it was asked to claim no more jobs and to end"""
     draining_by: str
     """the actor who asked"""
     queues: tuple[str, ...] | None = None
@@ -146,9 +146,9 @@ class UnservedView(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: str
     task: str | None
-    """null: no live worker listens on the queue; else none of those that do has this task"""
+    """null: no live worker listens on the queue; else no worker that listens has this task"""
     jobs: int
-    told: str
+    text: str
     """the same as a sentence"""
 
 
@@ -187,21 +187,21 @@ class ExtensionValue:
 
 _decode = msgspec.msgpack.Decoder(ext_hook=ExtensionValue).decode
 
-#: what belongs to the user and may be secret; shown only when asked for
+#: the user's data, which may be secret; shown only on request
 PRIVATE = ("payload", "result", "checkpoint")
 
 
 def _values(view: type[msgspec.Struct], **converters: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    """Reads the fields of `view` from a stored record, in order; `converters` read those that differ from it."""
+    """A function that reads the fields of `view` from a stored record; `converters` read the fields that differ."""
     fields = view.__struct_fields__
     read = attrgetter(*fields)
     places = [(fields.index(name), convert) for name, convert in converters.items()]
 
     def values(record: Any) -> list[Any]:
-        found = list(read(record))
+        fields = list(read(record))
         for place, convert in places:
-            found[place] = convert(record)
-        return found
+            fields[place] = convert(record)
+        return fields
 
     return values
 
@@ -233,7 +233,7 @@ def event_view(event: Event) -> EventView:
 
 
 def stored_value(stored: bytes) -> Any:
-    """A payload, result or checkpoint. One that was sealed, or cannot be shown as JSON, is given as it is stored."""
+    """A payload, result or checkpoint. Sealed data, and data that JSON cannot show, is given as it is stored."""
     try:
         return readable_value(stored)
     except ValueError:
@@ -247,7 +247,7 @@ def value_of(job: Job, name: str) -> Any:
 
 
 def readable_value(stored: bytes) -> Any:
-    """The same; raises `ValueError` for one that cannot be read."""
+    """A payload, result or checkpoint; raises `ValueError` if it cannot be read."""
     try:
         value = _decode(stored)
         msgspec.json.encode(value, enc_hook=str)
@@ -259,7 +259,7 @@ def readable_value(stored: bytes) -> Any:
 
 
 def session_view(session: Session, *, lease_ms: int, now_ms: int) -> SessionView:
-    """A session, as of a lease time and a wall time. Its last beat is left out: that is lease time, not a date."""
+    """A session at a lease time and a wall time. Its last heartbeat is left out: that is lease time, not a date."""
     offer = session.offer
     return SessionView(
         id=session.id,
@@ -306,7 +306,7 @@ async def read_stats(store: JobStore) -> StatsView:
         findings=stats.findings,
         leader=stats.leader,
         unserved=tuple(
-            UnservedView(queue=each.queue, task=each.task, jobs=each.jobs, told=each.told)
+            UnservedView(queue=each.queue, task=each.task, jobs=each.jobs, text=each.text)
             for each in unserved(stats, sessions, lease_ms)
         ),
     )

@@ -1,4 +1,4 @@
-"""What people do to jobs: cancel, retry, force, change the priority, delete."""
+"""The actions of operators: cancel, retry, force, change the priority, delete; queues, limits, workers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .writer import Decision, MoveRequest, Moves, Outcome, Writer, at_version
 
 log = logging.getLogger("mainstay.control")
 
-#: A row that was moved this often between reading and deleting is being worked on.
+#: a row that moved this often between reading and deleting is being worked on
 _ROUNDS = 8
 
 
 class Operations:
-    """The operator's side. Each move names who asked for it and why."""
+    """The actions of operators. Each names its actor and its reason."""
 
     def __init__(self, store: JobStore, writer: Writer, settings: Settings, drivers: Drivers, actor: str) -> None:
         self._drivers = drivers
@@ -36,8 +36,8 @@ class Operations:
         self, job_id: str, *, actor: str, reason: str = "cancelled on request", version: int | None = None
     ) -> Job:
         """Cancel: at once if no worker holds the job, else through `cancelling` with its grace. Cancelling twice is the
-        same as once; raises `InvalidTransition` if it has ended otherwise. With a `version`, here and below, only if
-        the job is at that one; else `VersionChanged` is raised."""
+        same as once; raises `InvalidTransition` if the job has ended otherwise. With a `version`, here and below, the
+        job must be at that version; else `VersionChanged` is raised."""
         _who_and_why(actor, reason)
         job = await self._writer.one(check_id(job_id), at_version(version, _cancel(reason)), actor=actor)
         await self._drivers.nudge(job)
@@ -46,7 +46,7 @@ class Operations:
     async def cancel_many(
         self, ids: Sequence[str], *, actor: str, reason: str = "cancelled on request"
     ) -> list[Outcome]:
-        """Cancel many jobs, each on its own merits."""
+        """Cancel many jobs, each by itself."""
         _who_and_why(actor, reason)
         outcomes = await self._many(ids, _cancel(reason), actor)
         for outcome in outcomes:
@@ -57,19 +57,19 @@ class Operations:
     async def withdraw_many(
         self, ids: Sequence[str], *, actor: str, reason: str = "withdrawn on request"
     ) -> list[Outcome]:
-        """Cancel those of many jobs that wait; a job that a worker took in between is refused, and goes on."""
+        """Cancel the waiting ones of many jobs; a job that a worker has claimed since is refused and continues."""
         _who_and_why(actor, reason)
         return await self._many(ids, _withdraw(reason), actor)
 
     async def retry(
         self, job_id: str, *, actor: str, reason: str = "retried on request", version: int | None = None
     ) -> Job:
-        """Send a job that settled short of success, or waits for its retry, back to the queue now."""
+        """Send a job that settled without success, or waits for its retry, back to the queue now."""
         _who_and_why(actor, reason)
         return await self._writer.one(check_id(job_id), at_version(version, _retry(reason)), actor=actor)
 
     async def retry_many(self, ids: Sequence[str], *, actor: str, reason: str = "retried on request") -> list[Outcome]:
-        """Send many jobs back to the queue, each on its own merits."""
+        """Send many jobs back to the queue, each by itself."""
         _who_and_why(actor, reason)
         return await self._many(ids, _retry(reason), actor)
 
@@ -78,7 +78,7 @@ class Operations:
         _who_and_why(actor, reason)
 
         def decide(job: Job, now_ms: int) -> Moves:
-            # by force it waits for nobody any more
+            # a forced job no longer waits for other jobs
             fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" or job.due_ms == AWAITS_MS else {}
             return (Move(to=to, reason=reason, fields=fields, flag="forced"),)
 
@@ -87,7 +87,7 @@ class Operations:
         return job
 
     async def set_priority(self, job_id: str, priority: int, *, actor: str, version: int | None = None) -> Job:
-        """Change where a job stands in its queue."""
+        """Change the priority of a job."""
         check_text(actor, field="actor")
         check_priority(priority)
 
@@ -104,7 +104,7 @@ class Operations:
         return await self._writer.one(check_id(job_id), at_version(version, decide), actor=actor)
 
     async def delete(self, job_id: str, *, actor: str, reason: str, version: int | None = None) -> None:
-        """Delete one job nobody works on; its tombstone stays."""
+        """Delete one job that no worker holds; its tombstone stays."""
         versions = None if version is None else {job_id: version}
         answer = (await self.delete_many([job_id], actor=actor, reason=reason, versions=versions))[0]
         if answer == "changed" and version is not None:
@@ -119,9 +119,9 @@ class Operations:
     async def delete_many(
         self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
     ) -> list[Deletion]:
-        """Delete many jobs; those being worked on are left alone and answered with `held`: also one that is left to its
-        units, and its driver, whoever has a hand on them at the moment. Those that are not at the version they are
-        meant at are left alone and answered with `changed`."""
+        """Delete many jobs. A job that a worker holds is not deleted and answered with `held`; so is a job that its
+        units advance, and its driver. A job that is not at the given version is not deleted and answered with
+        `changed`."""
         _who_and_why(actor, reason)
         meant = versions or {}
         answers: dict[int, Deletion] = {}
@@ -131,22 +131,21 @@ class Operations:
             todo = {place: each for place, each in todo.items() if answers[place] == "changed" and each not in meant}
             if not todo:
                 break
-        # somebody moves those all the time
+        # the rest kept moving: workers are busy with them
         answers |= dict.fromkeys(todo, "held")
         return [answers[place] for place in range(len(ids))]
 
     # workers, queues, limits --------------------------------------------------------------------------
 
     async def drain(self, worker: str, *, actor: str) -> list[Session]:
-        """Ask a worker, by its name or by the id of one of its sessions, to end in good order as a signal would: it
-        takes no more jobs, has its grace to finish what it runs, and exits. It hears of it with its next heartbeat.
-        All its processes are asked, and returned; the first actor who asked stays on record. Raises
-        `WorkerNotFound`."""
+        """Ask a worker, by its name or by the id of one of its sessions, to drain as a signal would: it takes no more
+        jobs, has its grace to finish the running ones, and exits. It learns of it with its next heartbeat. All its
+        processes are asked, and returned; the first actor who asked stays on record. Raises `WorkerNotFound`."""
         return await drain(self._store, worker, by=actor)
 
     async def pause(self, queue: str, *, reason: str | None = None, actor: str | None = None) -> None:
-        """Hand out no more jobs of a queue; jobs that run go on. Who paused it, when and why is kept until the next
-        change; without an `actor`, it is the one this control was made for."""
+        """Hand out no more jobs of a queue; running jobs continue. Actor, time and reason are kept until the next
+        change; without an `actor`, the actor of this control applies."""
         if reason is not None:
             check_text(reason, field="reason", limit=1000)
         await self._set_queue(queue, actor, paused=True, reason=reason)
@@ -172,7 +171,7 @@ class Operations:
 
     async def _delete(self, ids: Sequence[str], meant: Mapping[str, int], actor: str, reason: str) -> list[Deletion]:
         rows = [row for row in await self._store.get(ids) if row is not None]
-        # whether one is left to its units is known of it as it was read, so it goes only as it was read
+        # whether units advance a job was read with the row, so the row is deleted only at that version
         versions = {row.id: row.version for row in rows} | dict(meant)
         held = await self._left_to_units([row for row in rows if row.version == versions[row.id]])
         going = [each for each in ids if each not in held]
@@ -202,7 +201,7 @@ def _withdraw(reason: str) -> Decision:
     def decide(job: Job, now_ms: int) -> Moves:
         state = table_of(job.parent).get(job.status)
         if state is not None and (state.holds or state.settled) and job.status != "cancelled":
-            why = "it does not wait any more"
+            why = "it no longer waits"
             raise InvalidTransition(job.id, job.status, "cancelled", allowed=state.next, why=why)
         return cancellation.cancel(job, reason, now_ms=now_ms)
 

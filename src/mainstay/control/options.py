@@ -1,4 +1,4 @@
-"""Submit options: from what people write to what is stored. Pure; refuses with the field named.
+"""Submit options: from what users write to what is stored. Pure; an error names the field.
 
 >>> reader = OptionReader(Settings())
 >>> reader.read({"queue": "mail", "timeout": "30s"}).options.run_timeout_s
@@ -22,6 +22,7 @@ from ..errors import InvalidInput, UnknownOption
 from ..kinds import is_kind, kind_names
 from ..model import Options, RetryPolicy, Settings, check_id
 from ..stores.durability import LEVELS, Durability
+from .failure import storable
 
 _NAME = re.compile(r"\w[\w.:/\-]*")
 _NAME_LIMIT = 200
@@ -30,17 +31,17 @@ _KEY_LIMIT = 255
 _MANY = 50
 _CACHED = 1024
 
-#: more of anything than one store can hold, and well within the integers of every engine
+#: a limit above every real count, and well within the integers of every engine
 MOST = 1_000_000_000
 
-#: most jobs that one job waits for
+#: most jobs that one job can wait for
 MOST_AWAITED = 10_000
 
 OnClash = Literal["return", "refuse", "replace"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Options, read once and valid for any number of jobs."""
+    """Options that were read once, for any number of jobs."""
 
     options: Options
     queue: str = "default"
@@ -64,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ranked_at_submit: bool = False
     """its place in the queue counts from its submit, although it is due later"""
     durability: Durability | None = None
-    """how safe it is to be when the submit returns; None: as the store's URL says"""
+    """what the job survives when the submit returns; None: as the store's URL says"""
 
 
 class OptionReader:
@@ -92,10 +93,10 @@ class OptionReader:
         }
         self._cache: dict[tuple[Any, ...], Options] = {}
         self.plain = Plan(options=self._options({}), key_ttl_ms=self._key_ttl_ms)
-        """no options at all"""
+        """the plan without options"""
 
     def read(self, given: Mapping[str, Any]) -> Plan:
-        """All options of one submit, validated together. None leaves an option at its default."""
+        """Read and validate the options of one submit. None leaves an option at its default."""
         if not given:
             return self.plain
         policy: dict[str, Any] = {}
@@ -106,34 +107,34 @@ class OptionReader:
                 raise UnknownOption(name, _READERS)
             if value is None and name not in _NO_NONE:
                 continue
-            read = reader(name, value)
+            checked = reader(name, value)
             if name in self._defaults:
-                policy[name] = read
+                policy[name] = checked
             elif name == "queue_deadline":
-                (policy if isinstance(read, _At) else rest)[read.field] = read.ms
+                (policy if isinstance(checked, _At) else rest)[checked.field] = checked.ms
             else:
-                rest[_FIELDS.get(name, name)] = read
+                rest[_FIELDS.get(name, name)] = checked
         if "delay_ms" in rest and "run_at_ms" in rest:
             raise InvalidInput("delay", "give either delay or run_at, not both")
         if "on_clash" in rest and "unique" not in rest:
-            raise InvalidInput("on_clash", "says what to do about a clash of `unique`, which is not given")
+            raise InvalidInput("on_clash", "needs `unique`: it says what to do about a clash of unique keys")
         if "key_ttl_ms" in rest and "key" not in rest:
-            raise InvalidInput("key_ttl", "says how long `key` is remembered, and no key is given")
+            raise InvalidInput("key_ttl", "needs `key`: it says how long the key is remembered")
         if "on_stall" in policy and policy.get("stall_timeout", self._defaults["stall_timeout"]) is None:
-            raise InvalidInput("on_stall", "says what to do at `stall_timeout`, which is not given or off")
+            raise InvalidInput("on_stall", "needs `stall_timeout`: it says what to do then")
         if (rest.get("parent") is None) != (rest.get("unit") is None):
-            raise InvalidInput("unit", "a unit has both a parent and a name (unit)")
+            raise InvalidInput("unit", "a unit needs both `parent` and `unit`")
         _check_after(given, policy, rest)
         rest.setdefault("key_ttl_ms", self._key_ttl_ms)
         return Plan(options=self._options(policy), **rest)
 
     def _options(self, policy: dict[str, Any]) -> Options:
         values = {**self._defaults, **policy}
-        cached = tuple(values.values())
-        found = self._cache.get(cached)
-        if found is not None:
-            return found
-        made = Options(
+        cache_key = tuple(values.values())
+        cached = self._cache.get(cache_key)
+        if cached is not None:
+            return cached
+        options = Options(
             retry=RetryPolicy(
                 retries=values["retries"],
                 kind=values["backoff"],
@@ -155,23 +156,23 @@ class OptionReader:
         )
         if len(self._cache) >= _CACHED:
             self._cache.clear()
-        self._cache[cached] = made
-        return made
+        self._cache[cache_key] = options
+        return options
 
 
 def _check_after(given: Mapping[str, Any], policy: dict[str, Any], rest: dict[str, Any]) -> None:
-    """Options about waiting for other jobs make sense together, or not at all."""
+    """Check the options about waiting for other jobs against each other."""
     if given.get("after") is None:
         for name in ("after_when", "after_failed"):
             if name in policy:
-                raise InvalidInput(name, "says how to wait for the jobs of `after`, which is not given")
+                raise InvalidInput(name, "needs `after`: it says how to wait for those jobs")
         return
     if rest.get("parent") is not None:
-        raise InvalidInput("after", "a unit cannot wait for other jobs; submit it when they are done")
+        raise InvalidInput("after", "a unit cannot wait for other jobs; submit it when they have settled")
     if policy.get("after_when") == "settled" and "after_failed" in policy:
-        raise InvalidInput("after_failed", "means nothing with after_when='settled': any end of the others will do")
+        raise InvalidInput("after_failed", "has no effect with after_when='settled', which accepts every end")
     if not rest["after"]:
-        # nothing to wait for: it is ready at once, like any other
+        # nothing to wait for: the job is ready at once
         policy.pop("after_when", None)
         policy.pop("after_failed", None)
         return
@@ -195,14 +196,14 @@ class _Within(msgspec.Struct, frozen=True):
 
 
 def check_name(name: Any, *, field: str = "name", limit: int = _NAME_LIMIT) -> str:
-    """Names of tasks and queues: letters, digits, `_ . : / -`."""
+    """Check the name of a task or queue: letters, digits, `_ . : / -`."""
     if not isinstance(name, str):
         raise InvalidInput(field, f"must be text, not {type(name).__name__}")
     if not name or len(name) > limit:
         raise InvalidInput(field, f"must have 1 to {limit} characters, not {len(name)}")
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            field, f"{name!r} may hold letters, digits and _ . : / - only, and starts with a letter or digit"
+            field, f"{name!r} may only contain letters, digits and _ . : / -, and must start with a letter or digit"
         )
     return name
 
@@ -212,13 +213,13 @@ def check_queue(name: Any, *, field: str = "queue") -> str:
 
 
 def check_text(value: Any, *, field: str, limit: int = _KEY_LIMIT) -> str:
-    """Free text that is stored and shown: printable, not empty, not endless."""
+    """Check free text that is stored and shown: printable, not empty, within the limit."""
     if not isinstance(value, str):
         raise InvalidInput(field, f"must be text, not {type(value).__name__}")
     if not value.strip() or len(value) > limit:
         raise InvalidInput(field, f"must have 1 to {limit} characters, not {len(value.strip()) or 'only blanks'}")
     if not value.isprintable():
-        raise InvalidInput(field, f"{value!r} holds characters that cannot be printed")
+        raise InvalidInput(field, f"{value!r} contains characters that cannot be printed")
     return value
 
 
@@ -227,7 +228,7 @@ def check_priority(value: Any, *, field: str = "priority") -> int:
 
 
 def check_count(value: Any, *, field: str, least: int = 0, most: int = MOST) -> int:
-    """A number of things."""
+    """Check a count."""
     return _whole(field, value, least, most)
 
 
@@ -259,20 +260,20 @@ def _duration(name: str, value: Any) -> float:
 def _limit(name: str, value: Any) -> float | None:
     """A duration above zero, or "off"."""
     if value is None:
-        raise InvalidInput(name, "None could mean two things; write 'off' for no limit, or leave it out")
+        raise InvalidInput(name, "None is ambiguous; write 'off' for no limit, or leave it out")
     if isinstance(value, str) and value.strip().lower() == "off":
         return None
-    found = seconds(value, field=name)
-    if found <= 0:
-        raise InvalidInput(name, f"{value!r} leaves no time at all; write 'off' for no limit")
-    return found
+    limit_s = seconds(value, field=name)
+    if limit_s <= 0:
+        raise InvalidInput(name, f"{value!r} must be longer than zero; write 'off' for no limit")
+    return limit_s
 
 
 def _positive(name: str, value: Any) -> float:
-    found = seconds(value, field=name)
-    if found <= 0:
+    duration_s = seconds(value, field=name)
+    if duration_s <= 0:
         raise InvalidInput(name, f"{value!r} must be longer than zero")
-    return found
+    return duration_s
 
 
 def _millis(name: str, value: Any) -> int:
@@ -284,7 +285,7 @@ def _ttl(name: str, value: Any) -> int:
 
 
 def _keep(name: str, value: Any) -> float:
-    """A duration above zero, or "off" for ever: nobody waits for the end of the longest duration there is."""
+    """A duration above zero, or "off" for the longest duration there is."""
     if isinstance(value, str) and value.strip().lower() == "off":
         return LONGEST_S
     return _positive(name, value)
@@ -333,10 +334,10 @@ def _id(name: str, value: Any) -> str:
 def _after(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         raise InvalidInput(name, f"{value!r} is not a list of job ids")
-    read = tuple(dict.fromkeys(check_id(each, field=f"{name}[{index}]") for index, each in enumerate(value)))
-    if len(read) > MOST_AWAITED:
-        raise InvalidInput(name, f"{len(read)} jobs are more than the limit of {MOST_AWAITED}")
-    return read
+    ids = tuple(dict.fromkeys(check_id(each, field=f"{name}[{index}]") for index, each in enumerate(value)))
+    if len(ids) > MOST_AWAITED:
+        raise InvalidInput(name, f"{len(ids)} jobs are more than the limit of {MOST_AWAITED}")
+    return ids
 
 
 def _tags(name: str, value: Any) -> tuple[str, ...]:
@@ -344,8 +345,8 @@ def _tags(name: str, value: Any) -> tuple[str, ...]:
         raise InvalidInput(name, f"{value!r} is not a list of texts")
     if len(value) > _MANY:
         raise InvalidInput(name, f"{len(value)} are more than the limit of {_MANY}")
-    read = [check_text(tag, field=f"{name}[{index}]", limit=100) for index, tag in enumerate(value)]
-    return tuple(dict.fromkeys(sorted(read) if isinstance(value, set | frozenset) else read))
+    tags = [check_text(tag, field=f"{name}[{index}]", limit=100) for index, tag in enumerate(value)]
+    return tuple(dict.fromkeys(sorted(tags) if isinstance(value, set | frozenset) else tags))
 
 
 def _metadata(name: str, value: Any) -> tuple[tuple[str, str], ...]:
@@ -353,21 +354,13 @@ def _metadata(name: str, value: Any) -> tuple[tuple[str, str], ...]:
         raise InvalidInput(name, f"{value!r} is not a mapping of text to text")
     if len(value) > _MANY:
         raise InvalidInput(name, f"{len(value)} entries are more than the limit of {_MANY}")
-    read = []
+    entries = []
     for key, text in value.items():
         check_text(key, field=f"{name} key", limit=100)
-        if not isinstance(text, str) or len(text) > 1000 or not _encodable(text):
+        if not isinstance(text, str) or len(text) > 1000 or not storable(text):
             raise InvalidInput(f"{name}.{key}", "must be text of at most 1000 characters")
-        read.append((key, text))
-    return tuple(sorted(read))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        entries.append((key, text))
+    return tuple(sorted(entries))
 
 
 def _kind(name: str, value: Any) -> str:

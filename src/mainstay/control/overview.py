@@ -1,4 +1,4 @@
-"""A store at a glance, for people: its queues, who is at work, and the limits of concurrency keys."""
+"""An overview of a store: its queues, its sessions, and the limits of concurrency keys."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..stores import JobStore, Query
 from .actions import WAITING
 from .json_view import SessionView, session_view
 
-#: held jobs that are looked at per session
+#: held jobs that are read per session
 COUNTED = 1000
 
 
 class QueueOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue as it is listed."""
+    """One queue of the list."""
 
     name: str
     paused: bool
     reason: str | None
     set_by: str
-    """who paused or resumed it last; empty: nobody, or before that was kept"""
+    """the actor who paused or resumed it last; empty: unknown"""
     set_ms: int | None
     """when that was"""
     counts: dict[str, int]
@@ -38,7 +38,7 @@ class QueueOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuesOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """All queues, and what is known of the whole store."""
+    """All queues, with the rates of the store."""
 
     at_ms: int
     queues: list[QueueOverview]
@@ -47,11 +47,11 @@ class QueuesOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """One session as it is listed."""
+    """One session of the list."""
 
     session: Session
     view: SessionView
-    """the same for programs, at the time of the look"""
+    """the session as JSON, at the time of reading"""
     held: list[Job]
     """the newest, up to `COUNTED`"""
     leads: bool = False
@@ -67,17 +67,17 @@ class SessionOverview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """One concurrency key as it is listed."""
+    """One concurrency key of the list."""
 
     key: str
     limit: int
     held: int
     counted: bool = True
-    """False: at least so many are held"""
+    """False: `held` is a lower bound"""
 
 
 async def queues(store: JobStore) -> QueuesOverview:
-    """Queues that have jobs or settings, by name; without those that were made for one job."""
+    """Queues that have jobs or settings, by name; without private queues."""
     stats = await store.stats()
     settings = {queue.name: queue for queue in await store.queues()}
     alive = [seen for seen in await sessions(store) if seen.at_work]
@@ -108,15 +108,15 @@ async def known_queues(store: JobStore) -> set[str]:
 
 
 async def check_known(store: JobStore, names: Iterable[str]) -> None:
-    """Refuse a queue nobody has heard of: it would be a misspelt one."""
+    """Refuse an unknown queue: it is probably misspelt."""
     known = await known_queues(store)
     for name in names:
         if name not in known:
-            raise InvalidInput("queue", f"there is no queue {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+            raise InvalidInput("queue", f"unknown queue {name!r}; known queues: {', '.join(sorted(known)) or 'none'}")
 
 
 async def sessions(store: JobStore) -> list[SessionOverview]:
-    """Who is at work, the living first, and what they hold."""
+    """The sessions, live ones first, with the jobs they hold."""
     lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
     found = []
     leader = (await store.stats()).leader
@@ -134,7 +134,7 @@ async def sessions(store: JobStore) -> list[SessionOverview]:
 
 
 async def limits(store: JobStore) -> list[LimitOverview]:
-    """Whoever holds a job is a session, so what is held is counted from there, however many jobs wait."""
+    """The limits with their held slots, counted from the sessions: the cost does not grow with the waiting jobs."""
     most = await store.limits()
     seen = await sessions(store) if most else []
     held = Counter(job.concurrency_key for each in seen for job in each.held)

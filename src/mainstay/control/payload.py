@@ -15,27 +15,25 @@ from .failure import shown
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder().decode
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
-#: how far down to look for what cannot be stored; what is nested deeper is most often a cycle
+#: how deep to search for the value that cannot be stored; deeper data is most often a cycle
 _DEEP = 50
-#: the extension type of data that a codec sealed, which is all of a payload or nothing of it
+#: the extension type of data that a codec sealed; always the whole payload
 SEALED = 77
 
 
 class _ExtensionFound(ValueError):
-    """Extension types of MessagePack are refused: what they stand for is known only to whoever made them."""
+    """Extension types of MessagePack are refused: only their producer knows their meaning."""
 
 
 def _no_extension(code: int, _: memoryview) -> None:
-    raise _ExtensionFound(
-        f"extension types of MessagePack are not taken, and this is type {code}; give the bytes alone"
-    )
+    raise _ExtensionFound(f"extension types of MessagePack are not accepted (type {code}); pass the bytes alone")
 
 
 _check = msgspec.msgpack.Decoder(ext_hook=_no_extension).decode
 
 
 def encoded(value: Any, *, field: str, limit: int) -> bytes:
-    """A value as it is stored. What cannot be stored, or could not be read back, is refused here.
+    """Encode a value for the store; refuse one that cannot be stored or read back.
 
     >>> encoded({"b": 1, "a": 2}, field="payload", limit=100) == encoded({"a": 2, "b": 1}, field="payload", limit=100)
     True
@@ -47,7 +45,7 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
     if len(data) > limit:
         raise _too_large(data, field, limit)
     try:
-        # raw bytes and extension types are passed through by the encoder unread
+        # the encoder passes raw bytes and extension types through unread
         _check(data)
     except _ExtensionFound as error:
         if not is_sealed(_decode(data)):
@@ -58,7 +56,7 @@ def encoded(value: Any, *, field: str, limit: int) -> bytes:
 
 
 def as_given(value: msgspec.Raw, *, field: str, limit: int) -> bytes:
-    """What its maker has encoded already. It is trusted to be msgpack: only its size is looked at."""
+    """A value that is encoded already. It is trusted to be msgpack; only its size is checked."""
     data = bytes(value)
     if len(data) > limit:
         raise _too_large(data, field, limit)
@@ -71,7 +69,7 @@ def decoded(data: bytes) -> Any:
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether decoded data is what a codec made of it."""
+    """Whether decoded data was sealed by a codec."""
     return isinstance(value, msgspec.msgpack.Ext) and value.code == SEALED
 
 
@@ -82,7 +80,7 @@ def _too_large(data: bytes, field: str, limit: int) -> PayloadTooLarge:
 
 
 def _why(value: Any, error: Exception) -> str:
-    """What exactly cannot be stored, and where; looked for only once it is known that something cannot."""
+    """Which part of a value cannot be stored, and why."""
     path = ""
     for _ in range(_DEEP):
         for step, part in _parts(value):
@@ -96,7 +94,7 @@ def _why(value: Any, error: Exception) -> str:
     where = f"${path} " if path else ""
     if isinstance(value, dict) and (strange := [key for key in value if not isinstance(key, str)]):
         kind = type(strange[0]).__name__
-        return f"{where}cannot be stored as data: keys must be text, and {shown(strange[0])} is {kind}"
+        return f"{where}cannot be stored as data: keys must be text, but {shown(strange[0])} is {kind}"
     return f"{where}cannot be stored as data: {str(error) or type(error).__name__}"
 
 
@@ -109,7 +107,7 @@ def _refusal(value: Any) -> Exception | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value consists of, each with the step that leads to it."""
+    """The parts of a value, each with its step in the path."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield (f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{shown(key)}]"), part
@@ -125,10 +123,10 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def unique_of(name: str, payload: bytes) -> str:
-    """What `unique=True` comes to: the task and its arguments, in short."""
+    """The unique key of `unique=True`: a digest of the task and its arguments."""
     return content_of(name, payload).hex()[:32]
 
 
 def content_of(name: str, payload: bytes) -> bytes:
-    """What an idempotency key stands for: the task and its canonical arguments, not the options."""
+    """The content of an idempotency key: the task and its canonical arguments, not the options."""
     return hashlib.sha256(name.encode() + b"\0" + payload).digest()

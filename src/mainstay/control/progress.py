@@ -1,4 +1,4 @@
-"""What a worker may say between moves. Refused here, because a stored row that cannot be read is set aside."""
+"""Checks of progress and checkpoints. A row with an unreadable value would be set aside, so it is refused here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MOST_WHOLE = 2**63 - 1
 
 
 def checked_progress(progress: Progress) -> Progress:
-    """The same progress if it can be stored and read back. Numbers and texts of types made from the plain ones (those
-    of numpy, say) become plain.
+    """The progress, if it can be stored and read back. Numbers and texts of derived types (of numpy, for example)
+    become plain.
 
     >>> checked_progress(Progress(done=float("nan")))
     Traceback (most recent call last):
@@ -31,7 +31,7 @@ def checked_progress(progress: Progress) -> Progress:
 
 
 def checked_checkpoint(checkpoint: bytes, *, limit: int) -> bytes:
-    """The same bytes if they are some and not too many."""
+    """The checkpoint, if it is bytes and within the limit."""
     given: Any = checkpoint
     if not isinstance(given, bytes):
         raise InvalidInput("checkpoint", f"must be bytes, not {type(given).__name__}")
@@ -44,7 +44,7 @@ def checked_checkpoint(checkpoint: bytes, *, limit: int) -> bytes:
 
 
 def checked_report(report: ClaimReport, *, limit: int) -> ClaimReport:
-    """The same report if it can be stored and read back; the error names the job."""
+    """The report, if it can be stored and read back; the error names the job."""
     if report.progress is None and report.checkpoint is None:
         return report
     try:

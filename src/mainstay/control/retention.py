@@ -1,4 +1,4 @@
-"""Retention: what is settled and old goes, in batches."""
+"""Retention: settled jobs are trimmed by age and count, in batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST_BATCHES = 1000
 def trim_policy(
     settings: Settings, *, now_ms: int, keep_count: Mapping[str, int] | None = None, batch: int = 1000
 ) -> TrimPolicy:
-    """What the settings let go at this moment."""
+    """What the settings allow to trim now."""
     settled = JOB.named("settled")
     for status, count in (keep_count or {}).items():
         if status not in settled:
-            raise InvalidInput("keep_count", f"{status!r} is not a settled state; those are {', '.join(settled)}")
+            raise InvalidInput("keep_count", f"{status!r} is not a settled state; settled states: {', '.join(settled)}")
         check_count(count, field=f"keep_count.{status}")
     check_count(batch, field="batch", least=1)
     before = {}
@@ -41,8 +41,8 @@ async def retain(
     lead: Leadership | None = None,
     batch: int = 1000,
 ) -> Trimmed:
-    """Trim until nothing is left to trim, a bounded number of batches. Each batch is its own transaction, so that
-    others get their turn in between."""
+    """Trim until nothing is left, in a bounded number of batches. Each batch is a transaction, so that other writers
+    get their turn."""
     policy = trim_policy(settings, now_ms=store.clock.now_ms(), keep_count=keep_count, batch=batch)
     jobs = events = keys = 0
     for _ in range(_MOST_BATCHES):

@@ -1,7 +1,7 @@
-"""The sweep: every worker's duty, once a second. Reaps the claims of dead sessions and ends what overran.
+"""The sweep: every worker takes back the claims of dead sessions and ends overdue attempts, once a second.
 
-Compare-and-swap only: a row that moved since it was read is decided upon anew, from what it has become, and most
-often left alone. A row that cannot be dealt with is logged and passed over; the rest of the sweep goes on.
+Compare-and-swap only: a row that has moved since it was read is decided again from its new state, and most often left
+alone. A row that fails is logged and skipped; the sweep continues with the rest.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ log = logging.getLogger("mainstay.control")
 
 _ACTOR = "sweeper"
 _BATCH = 100
-#: the first page may be full of rows that cannot be dealt with; look past them, but not for ever
+#: the first page may be full of rows that fail; read past them up to here
 _MOST = 10_000
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sweep did."""
+    """The result of one sweep."""
 
     moved: Mapping[str, int] = {}
-    """rows per status they ended in"""
+    """number of rows by their new status"""
     failed: tuple[str, ...] = ()
-    """ids of rows that could not be dealt with; the log says why"""
+    """ids of rows that failed; the log says why"""
     closed: tuple[str, ...] = ()
-    """ids of jobs whose last unsettled unit was ended by this sweep: what follows is up to whoever holds them"""
+    """ids of jobs whose last unsettled unit this sweep ended; their holders decide what follows"""
     waiting: bool = False
-    """nothing was done: this sweeper's own beats do not get through, or did not, and it gives the others a lease to be
-    heard"""
+    """nothing was done: this sweeper's own heartbeats fail, or failed recently, and it gives the other sessions a lease
+    to be heard"""
     again_s: float | None = None
-    """a session is suspected to be dead: look again this soon; None: at the usual time"""
+    """sweep again this soon, because a session may be dead; None: at the usual time"""
 
     @property
     def total(self) -> int:
@@ -50,7 +50,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweeper:
-    """One pass over what is overdue."""
+    """Sweeps a store."""
 
     def __init__(self, store: JobStore, writer: Writer, guard: SweepGuard, rng: random.Random) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Sweeper:
         self._rng = rng
 
     async def sweep(self) -> Swept:
-        """Sweep until nothing is overdue (or only what cannot be dealt with)."""
+        """Sweep until nothing is overdue, except for rows that fail."""
         if not self._guard.may_sweep(self._store.clock.lease_ms()) or not await self._is_heard():
             return Swept(waiting=True)
         moved: Counter[str] = Counter()
@@ -80,7 +80,7 @@ class Sweeper:
                     log.info("swept job_id=%s cause=%s to=%s", item.job.id, item.cause, outcome.job.status)
                     if _failed(item.job, outcome.job):
                         log_end(outcome)
-                # whatever became of it (somebody else was faster, say), it had its turn in this sweep
+                # whatever the outcome (another sweeper may have been faster), it had its turn
                 seen.add(item.job.id)
             if len(found) < limit or limit >= _MOST:
                 again_s: float | None = getattr(self._store, "look_again_s", None)
@@ -89,8 +89,8 @@ class Sweeper:
                 limit *= 2
 
     async def _is_heard(self) -> bool:
-        """Whether the store hears us without a pause that may have silenced others as well: a server that stood still
-        would be asked who is silent, and answer when it goes on, before it has heard anybody."""
+        """Whether the store answers our heartbeat without a pause. A server that was frozen would answer who is silent
+        before it has processed the heartbeats of the others."""
         clock, guard = self._store.clock, self._guard
         beats = guard.watching
         guard.trying(clock.lease_ms())
@@ -111,12 +111,12 @@ class Sweeper:
             outcomes: Sequence[Outcome | None] = await self._writer.write([request for _, request in requests])
         except StoreError:
             raise
-        except Exception:  # noqa: BLE001 - one bad row must not stop the sweep; find it by going one by one
+        except Exception:  # noqa: BLE001 - one bad row must not stop the sweep; write them one by one
             outcomes = [await self._alone(request) for _, request in requests]
         return [(item, outcome) for (item, _), outcome in zip(requests, outcomes, strict=True)]
 
     async def _fresh(self, found: Sequence[Overdue]) -> list[tuple[Overdue, Job]]:
-        """Rows whose time is up are read again: progress changes no version, and must be seen before judging."""
+        """Rows whose time is up are read again: progress changes no version, and it counts for the decision."""
         timed = [item.job.id for item in found if item.cause == "time"]
         rows = dict(zip(timed, await self._store.get(timed), strict=True)) if timed else {}
         return [(item, rows.get(item.job.id) or item.job) for item in found]
@@ -127,7 +127,7 @@ class Sweeper:
         except StoreError:
             raise
         except Exception:
-            log.exception("cannot sweep job_id=%s; `mainstay check` tells more", request.job.id)
+            log.exception("cannot sweep job_id=%s; run mainstay check for the cause", request.job.id)
             return None
 
     def _decide(self, item: Overdue) -> Decision:
@@ -137,13 +137,13 @@ class Sweeper:
             if item.cause == "time":
                 return overdue.overran(job, now_ms=now_ms, rng=self._rng)
             if (job.session, job.token) != (session, token):
-                return ()  # given to somebody else meanwhile
+                return ()  # claimed by another session since
             return overdue.lost(job, now_ms=now_ms)
 
         return decide
 
 
 def _failed(before: Job, after: Job) -> bool:
-    """Whether an attempt was counted against it, or it was given up without one (it missed its queue deadline)."""
+    """Whether an attempt failed, or the job was given up without one (it missed its queue deadline)."""
     counted = (after.failures, after.crashes) != (before.failures, before.crashes)
     return counted or (after.error is not None and after.error != before.error and after.settled_ms is not None)

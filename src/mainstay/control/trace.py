@@ -1,8 +1,8 @@
-"""A traceback as text, for errors that come by the hundred a second.
+"""A traceback as text, for hundreds of errors per second.
 
-The standard library works out which part of each line to underline, and asks the file system about every file each
-time: 90 us for one frame and 550 us for twenty, on the loop that runs the other jobs. This says the same without the
-underlining for 10 to 30 us, and leaves out the middle of a deep stack, where the loops are.
+The standard library computes which part of each line to underline, and asks the file system about every file each time:
+90 us for one frame and 550 us for twenty, on the loop that runs the other jobs. This does the same without underlining
+in 10 to 30 us, and leaves out the middle of a deep stack, where the loops are.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from types import TracebackType
 
 _FIRST, _LAST = 15, 45
-#: errors that led to each other, from the last one back
+#: errors of a chain of causes, from the last one back
 _LONGEST_CHAIN = 5
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
-#: files without a source to show: looking for one goes through all of `sys.path`
+#: files without source text: searching for one goes through all of `sys.path`
 _sourceless: set[str] = set()
 
 
 def trace_text(error: BaseException) -> str:
-    """The traceback of an error and of those that led to it.
+    """The traceback of an error and of its causes.
 
     >>> try:
     ...     1 / 0
@@ -49,7 +49,7 @@ def trace_text(error: BaseException) -> str:
 
 
 def _lines(error: BaseException) -> Iterator[str]:
-    """One error by itself."""
+    """One error without its causes."""
     frames = list(_frames(error.__traceback__))
     if frames:
         yield "Traceback (most recent call last):\n"
@@ -77,7 +77,7 @@ def _shown(trace: TracebackType) -> str:
 
 
 def _source(name: str, line: int, scope: dict[str, object]) -> str:
-    """A line of a source as it was when first looked at, which is nearest to what runs."""
+    """A line of source text as first read, which is closest to the running code."""
     if name in _sourceless:
         return ""
     found = linecache.getline(name, line, scope).strip()

@@ -1,7 +1,7 @@
-"""Submit within a transaction that somebody else has open: what is rolled back was never submitted.
+"""Submit within an open transaction of the user: a rollback also takes back the jobs.
 
-The rules are those of `submit`; only who writes differs. Nothing of ours has to be open for it: the time, and whether
-the store is one we may write to, are asked of the user's own connection.
+The rules are those of `submit`; only the writer differs. The store need not be open: the time and the state of the
+schema are read through the user's connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from ..stores import Durability, NewJob
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
 from .job_factory import JobFactory, JobRequest
-from .options import Plan
 from .submission import Submitted, in_requests
 
 if TYPE_CHECKING:
@@ -25,29 +24,29 @@ if TYPE_CHECKING:
 
 
 class Enqueuer:
-    """Makes jobs and has them stored by somebody else's transaction. What it returns are steps, to be taken on the
-    connection of that transaction."""
+    """Creates jobs and stores them in the user's transaction. Its methods return steps, to be run on the connection of
+    that transaction."""
 
-    def __init__(self, enqueue: TransactionalEnqueue, maker: JobFactory, chain: Chain) -> None:
+    def __init__(self, enqueue: TransactionalEnqueue, factory: JobFactory, chain: Chain) -> None:
         self._enqueue = enqueue
-        self._maker = maker
+        self._factory = factory
         self._chain = chain
 
     def submit_many(self, requests: Iterable[JobRequest]) -> Steps[list[Submitted]]:
         """Submit all or none."""
         now_ms = yield from self._enqueue.arrive(self._chain.fingerprint)
-        prepared = self._maker.make(requests, now_ms=now_ms, chain=self._chain)
+        prepared = self._factory.make(requests, now_ms=now_ms, chain=self._chain)
         for index, (new, plan) in enumerate(prepared):
             if plan.on_clash == "replace" and new.job.unique_key is not None:
                 raise InvalidInput(
                     f"requests[{index}].on_clash" if len(prepared) > 1 else "on_clash",
-                    "'replace' takes a transaction of its own; submit without the connection",
+                    "'replace' needs its own transaction; submit without the connection",
                 )
         if not prepared:
             return []
         jobs = [new for new, _ in prepared]
         try:
-            return (yield from self._insert(jobs, _level(plan for _, plan in prepared)))
+            return (yield from self._insert(jobs, strongest(plan.durability for _, plan in prepared)))
         except (Conflict, InvalidInput) as error:
             raise in_requests(error, len(jobs)) from error.__cause__
 
@@ -61,8 +60,11 @@ class Enqueuer:
     ) -> Steps[SubmittedGroup]:
         """Members and callback, all or none."""
         now_ms = yield from self._enqueue.arrive(self._chain.fingerprint)
-        new_jobs = partial(self._maker.together, now_ms=now_ms, chain=self._chain)
-        jobs, durability = group_jobs(members, then, when=when, failed=failed, plan=self._maker.plan, new_jobs=new_jobs)
+        factory = self._factory
+        new_jobs = partial(factory.together, now_ms=now_ms, chain=self._chain)
+        jobs, durability = group_jobs(
+            members, then, when=when, failed=failed, plan=self._factory.plan, new_jobs=new_jobs
+        )
         try:
             stored = yield from self._insert(jobs, durability)
         except AlreadySubmitted as known:
@@ -74,12 +76,6 @@ class Enqueuer:
     def _insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> Steps[list[Submitted]]:
         for index, new in enumerate(jobs):
             if new.job.parent is not None:
-                raise InvalidInput(
-                    f"jobs[{index}].parent", "a unit is submitted with its job, not within a transaction"
-                )
-        made, said = yield from self._enqueue.insert(jobs, chain=self._chain, durability=durability)
-        return [Submitted(each.id, each.created, said) for each in made]
-
-
-def _level(plans: Iterable[Plan]) -> Durability | None:
-    return strongest(plan.durability for plan in plans)
+                raise InvalidInput(f"jobs[{index}].parent", "a unit is submitted with its job, not in a transaction")
+        results, text = yield from self._enqueue.insert(jobs, chain=self._chain, durability=durability)
+        return [Submitted(each.id, each.created, text) for each in results]

@@ -1,4 +1,4 @@
-"""Jobs that no live worker takes: of queues that none listens on, and of tasks that none has."""
+"""Jobs that no live worker takes, because none listens on the queue or none has the task."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ _CLAIMABLE = JOB.named("claimable")
 
 
 class Unserved(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that wait for a worker which is not there."""
+    """Jobs without a worker that takes them."""
 
     queue: str
     task: str | None
-    """None: no live worker listens on the queue; else none of those that do has this task"""
+    """None: no live worker listens on the queue; else no worker that listens has this task"""
     jobs: int
 
     @property
-    def told(self) -> str:
-        waits = f"{counted(self.jobs, 'job')} {'waits' if self.jobs == 1 else 'wait'}"
+    def text(self) -> str:
+        waits = counted(self.jobs, "job waits", "jobs wait")
         if self.task is None:
             return f"no live worker listens on queue {self.queue}: {waits}"
         return f"no live worker knows {self.task}: {waits} in queue {self.queue}"
 
 
 def serving(sessions: Iterable[Session], lease_ms: int) -> list[Session]:
-    """Those that take jobs: alive, and not asked to drain."""
+    """The sessions that take jobs: alive and not draining."""
     return [session for session in sessions if is_alive(session, lease_ms) and not session.is_draining]
 
 
 def unserved(stats: Stats, sessions: Sequence[Session], lease_ms: int) -> list[Unserved]:
-    """What waits in vain, by queue and task. Nothing while no worker lives, which is said elsewhere, or one does not
-    say what it serves."""
+    """The jobs that no live worker takes, by queue and task. Empty without a live worker, which is reported elsewhere,
+    and if one does not announce what it serves."""
     live = serving(sessions, lease_ms)
     if not live or any(session.offer is None for session in live):
         return []
     found = []
-    for queue, seen in sorted(stats.queues.items()):
-        waiting = sum(seen.counts.get(status, 0) for status in _CLAIMABLE)
+    for queue, counts in sorted(stats.queues.items()):
+        waiting = sum(counts.counts.get(status, 0) for status in _CLAIMABLE)
         if waiting and not is_private(queue) and not any(session.serves(queue) for session in live):
             found.append(Unserved(queue=queue, task=None, jobs=waiting))
     for queue, tasks in sorted(stats.routed.items()):
-        here = [session for session in live if session.serves(queue)]
+        listening = [session for session in live if session.serves(queue)]
         for task, n in sorted(tasks.items()):
-            if here and not any(session.offer and task in session.offer.tasks for session in here):
+            if listening and not any(session.offer and task in session.offer.tasks for session in listening):
                 found.append(Unserved(queue=queue, task=task, jobs=n))
     return found

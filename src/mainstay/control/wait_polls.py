@@ -1,7 +1,7 @@
-"""The second net under those who wait for jobs: one read for all of them, every so often.
+"""Polls for waiters of jobs, as a fallback for lost wakes.
 
-A waiter is woken when its job settles. A wake can fail (its folder is full, or the store is not told), so the rows are
-looked at besides; by one task per event loop, for everybody: 3000 waiters that looked for themselves kept a core busy.
+A waiter is woken when its job settles. A wake can be lost (its folder is full, for example), so the rows are also
+polled, by one task per event loop for all waiters: 3000 waiters that polled separately kept a core busy.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ _BATCH = 500
 
 
 class Polls:
-    """Who waits for what, on each event loop."""
+    """The polled jobs of each event loop."""
 
     def __init__(self, store: JobStore, every_s: float) -> None:
         self._store = store
         self._every_s = every_s
-        self._rounds: dict[asyncio.AbstractEventLoop, _Round] = {}
+        self._pollers: dict[asyncio.AbstractEventLoop, _Poller] = {}
 
     @contextlib.contextmanager
     def watched(self, job_id: str) -> Iterator[asyncio.Future[Job]]:
-        """A future that has the job once a look found it settled, or what went wrong with the look."""
+        """A future with the job, once a poll finds it settled, or with the error of a poll."""
         loop = asyncio.get_running_loop()
-        found = self._rounds.get(loop)
-        if found is None:
-            found = self._rounds[loop] = _Round(self._store, self._every_s)
-        future = found.add(job_id)
+        poller = self._pollers.get(loop)
+        if poller is None:
+            poller = self._pollers[loop] = _Poller(self._store, self._every_s)
+        future = poller.add(job_id)
         try:
             yield future
         finally:
-            found.drop(job_id, future)
-            if not found.watchers:
-                self._rounds.pop(loop, None)
-                found.stop()
+            poller.drop(job_id, future)
+            if not poller.watchers:
+                self._pollers.pop(loop, None)
+                poller.stop()
 
 
-class _Round:
-    """The looks of one event loop."""
+class _Poller:
+    """Polls the jobs of one event loop."""
 
     def __init__(self, store: JobStore, every_s: float) -> None:
         self.watchers: dict[str, list[asyncio.Future[Job]]] = {}
         self._store = store
         self._every_s = every_s
-        # in no one's context: it is begun by whoever waits first, and serves all
+        # in an empty context: the first waiter starts it, but it serves all
         self._task = asyncio.get_running_loop().create_task(
-            self._look(), name="mainstay polls", context=contextvars.Context()
+            self._run(), name="mainstay polls", context=contextvars.Context()
         )
 
     def add(self, job_id: str) -> asyncio.Future[Job]:
@@ -66,42 +66,42 @@ class _Round:
         if not self.watchers[job_id]:
             del self.watchers[job_id]
         if future.done() and not future.cancelled():
-            future.exception()  # seen: its waiter may have had its answer from elsewhere
+            future.exception()  # mark it as retrieved: the waiter may have returned after a wake
 
     def stop(self) -> None:
         self._task.cancel()
 
-    async def _look(self) -> None:
+    async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
             ids = list(self.watchers)
             for start in range(0, len(ids), _BATCH):
-                await self._look_at(ids[start : start + _BATCH])
+                await self._poll(ids[start : start + _BATCH])
 
-    async def _look_at(self, ids: Sequence[str]) -> None:
+    async def _poll(self, ids: Sequence[str]) -> None:
         try:
             rows = await self._store.get(ids)
-        except Exception as error:  # noqa: BLE001 - those who wait are told
+        except Exception as error:  # noqa: BLE001 - passed on to the waiters
             for job_id in ids:
-                self._tell(job_id, error)
+                self._resolve(job_id, error)
             return
         for job_id, row in zip(ids, rows, strict=True):
             if row is None:
-                self._tell(job_id, JobNotFound(job_id))
+                self._resolve(job_id, JobNotFound(job_id))
             elif is_over(row):
-                self._tell(job_id, row)
+                self._resolve(job_id, row)
 
-    def _tell(self, job_id: str, what: Job | Exception) -> None:
+    def _resolve(self, job_id: str, result: Job | Exception) -> None:
         for future in self.watchers.get(job_id, ()):
             if future.done():
                 continue
-            if isinstance(what, Job):
-                future.set_result(what)
+            if isinstance(result, Job):
+                future.set_result(result)
             else:
-                future.set_exception(what)
+                future.set_exception(result)
 
 
 def is_over(job: Job) -> bool:
-    """Whether it stands where nothing happens any more by itself, as far as this version knows its status."""
+    """Whether the job has settled, as far as this version knows its status."""
     state = table_of(job.parent).get(job.status)
     return state is not None and state.settled

@@ -1,4 +1,4 @@
-"""Asking a worker to end in good order, from anywhere: it hears of it with its next heartbeat."""
+"""Ask a worker to drain, from anywhere: it learns of it with its next heartbeat."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from .options import check_text
 
 
 async def drain(store: JobStore, which: str, *, by: str) -> list[Session]:
-    """Ask whom `which` means; the sessions that were asked, as they are now."""
+    """Ask the worker `which`, a name or a session's id, to drain; returns its sessions as they are now."""
     check_text(which, field="worker", limit=200)
     check_text(by, field="actor", limit=200)
-    meant = crew_of(which, await store.sessions())
-    asked = await store.drain([session.id for session in meant], by=by)
-    if not any(asked):
+    crew = crew_of(which, await store.sessions())
+    accepted = await store.drain([session.id for session in crew], by=by)
+    if not any(accepted):
         raise WorkerNotFound(which)
-    there = {session.id: session for session in await store.sessions()}
-    # one that has ended since is given as it was in between
+    sessions = {session.id: session for session in await store.sessions()}
+    # a session that has ended since is returned as draining
     return [
-        there.get(each.id) or each.drained(store.clock.now_ms(), by)
-        for each, ok in zip(meant, asked, strict=True)
+        sessions.get(each.id) or each.drained(store.clock.now_ms(), by)
+        for each, ok in zip(crew, accepted, strict=True)
         if ok
     ]
 
 
 def crew_of(which: str, sessions: Iterable[Session]) -> list[Session]:
-    """Whom a session's id or a worker's name means: all processes of that worker, for they end together. A name may be
-    that of several workers.
+    """All processes of the worker with this name or session id; they end together. Several workers may have one name.
 
     >>> two = [Session(id=each, worker="w", host="h", supervisor=7) for each in ("w.a", "w.b")]
     >>> other = Session(id="w.c", worker="w", host="h", supervisor=8)
@@ -45,7 +44,7 @@ def crew_of(which: str, sessions: Iterable[Session]) -> list[Session]:
 
 
 class Belongs(Protocol):
-    """What tells whose a process is."""
+    """The fields that identify the worker of a process."""
 
     @property
     def id(self) -> str: ...
@@ -58,7 +57,7 @@ class Belongs(Protocol):
 
 
 def worker_of(session: Belongs) -> tuple[str, str, int, str]:
-    """The same for all processes of one worker, and for those of no other."""
+    """A key that all processes of one worker share, and no others."""
     return session.worker, session.host, session.supervisor, "" if session.supervisor else session.id
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from ..worker import AppMethods
+from ..worker import AppBase
 from .declarations import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .workflow import Workflow
 
 
-class LoadMethods(AppMethods):
+class LoadMethods(AppBase):
     """The methods of an app that concern load tests."""
 
     client: Client

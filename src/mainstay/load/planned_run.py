@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ..errors import InvalidInput
+from ..words import counted
 from .blueprint import Blueprint, blueprint_of, check_states
 from .plan import LoadOptions, RunPlan, plan_of
 from .sources import LoadTest
@@ -62,7 +63,7 @@ class PlannedRun:
             self.notes.append(f"{found} of {given} processes are started: there are no more users")
         if found > _CROWDED * cores:
             self.notes.append(
-                f"{found} generator processes share {cores} core{'' if cores == 1 else 's'}: they wait for each other, "
+                f"{found} generator processes share {counted(cores, 'core')}: they wait for each other, "
                 "and their times include that; use one for each core"
             )
         return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from ..worker import AppMethods
+from ..worker import AppBase
 from .declarations import Tasks
 from .options import TaskOptions
 from .task import AsyncTask, PlainTask, Task
@@ -27,7 +27,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-class TaskMethods(AppMethods):
+class TaskMethods(AppBase):
     """The methods of an app that concern tasks."""
 
     @property

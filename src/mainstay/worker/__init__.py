@@ -5,11 +5,11 @@ process's loop: claim, run, acknowledge) and `Supervisor` (spawns engines, beats
 """
 
 from .context import Context, Input, context
-from .declarations import AppMethods, Declarations, Host
+from .declarations import AppBase, Declarations, Host
 from .program import Hook, Mode, Program, Work, load
 
 __all__ = [
-    "AppMethods",
+    "AppBase",
     "Context",
     "Declarations",
     "Hook",

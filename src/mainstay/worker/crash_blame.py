@@ -21,6 +21,7 @@ from ..control.rules.overdue import has_stalled
 from ..lifecycle import is_stopping, table_of
 from ..model import ErrorInfo, Job
 from ..stores import Query
+from ..words import counted
 from .exits import in_words
 from .recorder import Running
 
@@ -72,7 +73,7 @@ async def reap(control: Control, death: EngineDeath) -> ReapResult:
     """Settle every job that a dead engine held, and close its session. A second call finds no jobs."""
     fates = _sorted(await _held(control, death), death)
     others = sum(not entry.apart for entry in death.running) - 1
-    beside = f" and {others} other {'job' if others == 1 else 'jobs'}" if others > 0 else ""
+    beside = f" and {counted(others, 'other job')}" if others > 0 else ""
     error = ErrorInfo(
         type="WorkerCrashed",
         code="worker_crashed",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
 from ..control import Control, Duty
-from ..control.schedules import ScheduledJob
+from ..control.schedules import ScheduledJob, ScheduleView
+from ..model import Settings
 from .program import Work
 
 
@@ -28,12 +30,52 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """the `module:app` that the app was loaded by; empty if it was not loaded but made in this process"""
 
 
-class AppMethods(ABC):
-    """The methods that a kind adds to an app are in a subclass; `App` inherits from those of our own kinds."""
+class AppBase(ABC):
+    """An app as the kinds and the commands see it; users make a `mainstay.App`.
+
+    The methods that a kind adds to an app are in a subclass. `App` inherits from those of our own kinds.
+    """
+
+    client: Any
+    """what jobs are submitted and read through: a `task.Client`"""
 
     @abstractmethod
     def part(self, kind: str) -> Any:
         """What the app declares of a kind."""
+
+    @property
+    @abstractmethod
+    def store_url(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def settings(self) -> Settings: ...
+
+    @property
+    @abstractmethod
+    def queues(self) -> Sequence[str]:
+        """The queues of its jobs."""
+
+    @property
+    @abstractmethod
+    def control(self) -> Control:
+        """The rules on its open store."""
+
+    @abstractmethod
+    async def describe_schedules(self) -> list[ScheduleView]:
+        """The schedules of its store."""
+
+    @abstractmethod
+    async def run_schedule(self, name: str, *, actor: str) -> Any:
+        """Submit the job of a schedule now; returns its `task.Handle`."""
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class Declarations:

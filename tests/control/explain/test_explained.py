@@ -49,7 +49,7 @@ async def test_who_holds_the_slots_of_its_key(control: Control) -> None:
 
     told = await explained(control.store, second.id)
 
-    assert f"1 of 1 are held, by {first.id} (a, held by w1)" in section(told, "waits for")
+    assert f"1 of 1 slots are taken, by {first.id} (a, held by w1)" in section(told, "waits for")
 
 
 async def test_what_it_waits_for_is_told_with_its_state(control: Control) -> None:
@@ -62,7 +62,7 @@ async def test_what_it_waits_for_is_told_with_its_state(control: Control) -> Non
 
     said = section(await explained(control.store, last.id), "waits for")
 
-    assert "2 other jobs have all succeeded (1 of 2 have settled)" in said
+    assert "2 other jobs have all succeeded (1 of 2 settled)" in said
     assert f"{second.id} (load, pending)" in said
 
 
@@ -73,7 +73,7 @@ async def test_open_units_are_counted(control: Control) -> None:
     for unit in ("a", "b"):
         await control.jobs.submit("page", queue="pages", parent=parent.id, unit=unit)
 
-    assert "2 units of it are open." in section(await explained(control.store, parent.id), "now")
+    assert "2 of its units are open." in section(await explained(control.store, parent.id), "now")
 
 
 async def test_of_a_deleted_job_the_tombstone_speaks(control: Control) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control.explain import Awaited, Explanation, Facts, Held, explain
+from mainstay.control.explain import Awaited, Explanation, Facts, HeldJob, explain
 from mainstay.lifecycle import JOB, UNIT, Event
 from mainstay.model import (
     AWAITS_MS,
@@ -70,8 +70,8 @@ def serving(worker: str, *, tasks: tuple[str, ...], queues: tuple[str, ...] = ("
     return Session(id=f"{worker}.{CHANCE}", worker=worker, beat_ms=NOW, offer=offer, **more)
 
 
-def held_here(**fields: Any) -> Held:
-    return Held(**{"id": OTHER, "name": "report.render", "queue": "mail", "session": W1.id, **fields})
+def held_here(**fields: Any) -> HeldJob:
+    return HeldJob(**{"id": OTHER, "name": "report.render", "queue": "mail", "session": W1.id, **fields})
 
 
 # -- why it waits ----------------------------------------------------------------------------------
@@ -118,29 +118,29 @@ def held_here(**fields: Any) -> Held:
         pytest.param(
             waiting(),
             facts(serving("day", queues=("sums", "default"), tasks=("a",))),
-            "No live worker listens on queue mail. Those at work listen on default, sums.",
+            "No live worker listens on queue mail. The live workers listen on default, sums.",
             "mainstay worker MODULE:APP --queues mail",
             id="no one listens",
         ),
         pytest.param(
             waiting(name="mail.send"),
             facts(serving("day", tasks=("a",)), serving("night", queues=("night",), tasks=("mail.send",))),
-            "No live worker knows mail.send: day listens on queue mail without it. It is known to night, which does "
-            "not listen on the queue.",
+            "No live worker of queue mail knows mail.send (day). Workers that know it do not listen on the queue: "
+            "night.",
             "mainstay worker MODULE:APP --queues mail",
             id="no one that listens knows it",
         ),
         pytest.param(
             waiting(name="mail.send", kind="batch"),
             facts(serving("day", tasks=("mail.send",))),
-            "No live worker knows batch mail.send: day listens on queue mail without it.",
+            "No live worker of queue mail knows batch mail.send (day).",
             "mainstay worker MODULE:APP --queues mail",
             id="known as another kind",
         ),
         pytest.param(
             waiting(name="a", lane=Lane.ROUTED),
             facts(serving("day", tasks=("a",), draining_ms=NOW), serving("new", tasks=("b",))),
-            "No live worker knows a: new listens on queue mail without it.",
+            "No live worker of queue mail knows a (new).",
             "mainstay worker MODULE:APP --queues mail",
             id="the one that knows it drains",
         ),
@@ -161,28 +161,29 @@ def held_here(**fields: Any) -> Held:
         pytest.param(
             waiting(),
             facts(W1, queue=QueueSettings(name="mail", paused=True, reason="not by day")),
-            "Queue mail is paused: not by day. Nothing of it is handed out until it is resumed.",
+            "Queue mail is paused: not by day. Its jobs are not handed out until it is resumed.",
             "mainstay queues resume mail",
             id="paused",
         ),
         pytest.param(
             waiting(),
             facts(W1, queue=QueueSettings(name="mail", paused=True, reason="r", set_by="ann", set_ms=NOW - 60_000)),
-            f"Queue mail is paused by ann since {moment(NOW - 60_000)}: r. Nothing of it",
+            f"Queue mail has been paused by ann since {moment(NOW - 60_000)}: r. Its jobs",
             "mainstay queues resume mail",
             id="paused by somebody",
         ),
         pytest.param(
             waiting(),
             facts(W1, queue=QueueSettings(name="mail", paused=True)),
-            "Queue mail is paused (no reason was given). Nothing of it is handed out until it is resumed.",
+            "Queue mail is paused (no reason was given). Its jobs are not handed out until it is resumed.",
             "mainstay queues resume mail",
             id="paused without a reason",
         ),
         pytest.param(
             waiting(concurrency_key="tenant-7", lane=Lane.BLOCKED),
             facts(W1, limit=1, held=(held_here(concurrency_key="tenant-7"), held_here(id=THIRD))),
-            f"Its concurrency key 'tenant-7' is at its limit: 1 of 1 are held, by {OTHER} (report.render, held by w1).",
+            f"Its concurrency key 'tenant-7' is at its limit: 1 of 1 slots are taken, by {OTHER} "
+            "(report.render, held by w1).",
             f"mainstay jobs explain {OTHER}",
             id="blocked by its key",
         ),
@@ -203,7 +204,7 @@ def held_here(**fields: Any) -> Held:
         pytest.param(
             waiting(status="scheduled", lane=Lane.DUE, due_ms=NOW + 250_000),
             facts(W1),
-            "It waits for its time: 2023-11-14 22:17:30Z, in 4m10s.",
+            "It waits until it is due: 2023-11-14 22:17:30Z, in 4m10s.",
             f"mainstay jobs retry {ID}",
             id="not yet due",
         ),
@@ -227,15 +228,15 @@ def held_here(**fields: Any) -> Held:
                     Awaited(id=OTHER, name="b", status="pending", settled=False),
                 )
             ),
-            f"It waits until 2 other jobs have all succeeded (1 of 2 have settled). Still open: {OTHER} (b, pending). "
-            "If one of them ends short of success, it is skipped.",
+            f"It waits until 2 other jobs have all succeeded (1 of 2 settled). Still open: {OTHER} (b, pending). "
+            "If one of them does not succeed, it is skipped.",
             f"mainstay jobs explain {OTHER}",
             id="waits for two",
         ),
         pytest.param(
             waiting(status="scheduled", lane=Lane.DUE, due_ms=AWAITS_MS, options=Options(after_when="settled")),
             facts(W1),
-            "It waits for other jobs, and none of them is left to wait for.",
+            "It waits for other jobs, but all of them have settled or are gone.",
             "mainstay check",
             id="stranded",
         ),
@@ -265,7 +266,7 @@ def test_every_obstacle_is_told_at_once() -> None:
 
     said = section(explain(job.id, job, [], world), "waits for")
 
-    assert [part in said for part in ("waits for its time", "is paused", "at its limit", "No worker is alive")] == [
+    assert [part in said for part in ("waits until it is due", "is paused", "at its limit", "No worker is alive")] == [
         True
     ] * 4
 
@@ -284,7 +285,7 @@ def test_the_holders_of_a_full_key_are_named_and_then_counted() -> None:
     ("job", "world", "said"),
     [
         (waiting(), facts(), "It stays where it is until that changes."),
-        (waiting(status="scheduled", due_ms=NOW + 1_000), facts(W1), "At 2023-11-14 22:13:21Z it gets ready"),
+        (waiting(status="scheduled", due_ms=NOW + 1_000), facts(W1), "At 2023-11-14 22:13:21Z it becomes ready"),
         (waiting(), facts(W1, held=(held_here(),), ahead=3), "It is taken when its turn comes."),
         (
             waiting(options=Options(start_by_ms=NOW + 60_000)),
@@ -294,7 +295,7 @@ def test_the_holders_of_a_full_key_are_named_and_then_counted() -> None:
         (
             waiting(status="scheduled", due_ms=AWAITS_MS, lane=Lane.DUE, options=Options(after_when="settled")),
             facts(awaited=(Awaited(id=OTHER, status="running", settled=False),)),
-            "It moves on in the same transaction in which the last of them settles.",
+            "It moves on in the transaction that settles the last of them.",
         ),
     ],
 )
@@ -321,7 +322,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
             running(),
             facts(W1),
             "The work has not begun yet.",
-            "When the work begins, its timeouts count from there.",
+            "Its timeouts count from the moment when the work begins.",
             f"mainstay jobs watch {ID}",
             id="not begun",
         ),
@@ -344,7 +345,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(session=f"w9.{CHANCE}"),
             facts(W1),
-            "w9 has held it for 5s, but that session is not known any more.",
+            "w9 has held it for 5s, but that session is no longer known.",
             "The next sweep",
             f"mainstay jobs watch {ID}",
             id="forgotten",
@@ -360,7 +361,7 @@ def test_what_comes_next_for_a_job_that_waits(job: Job, world: Facts, said: str)
         pytest.param(
             running(session=None, kind="batch"),
             facts(W1, open_units=2),
-            "No worker holds it: its owner was lost, or its units do the work. 2 units of it are open.",
+            "No worker holds it: its owner was lost, or its units do the work. 2 of its units are open.",
             "If it fails",
             f"mainstay jobs watch {ID}",
             id="units at work",
@@ -450,7 +451,7 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
         pytest.param(
             settled("succeeded", expires_ms=NOW + 1_000, options=Options(keep_s=61)),
             "It has been succeeded",
-            "It is kept until 2023-11-14 22:13:21Z and may be trimmed then.",
+            "It is kept until 2023-11-14 22:13:21Z and may be trimmed after that.",
             [],
             id="with its own retention",
         ),
@@ -502,7 +503,7 @@ def test_a_retry_of_what_is_spent_says_that_it_is_one_attempt() -> None:
     fresh = settled("quarantined", failures=1)
 
     assert explain(ID, spent, [], facts()).advice[0].why.endswith("its retries are spent)")
-    assert explain(ID, fresh, [], facts()).advice[0].why == "the cause is mended: run it again"
+    assert explain(ID, fresh, [], facts()).advice[0].why == "the cause is fixed: run it again"
 
 
 def test_what_is_not_worth_another_attempt_says_why_it_was_not_retried() -> None:
@@ -514,9 +515,9 @@ def test_what_is_not_worth_another_attempt_says_why_it_was_not_retried() -> None
     assert section(told, "now").startswith(
         "It has been failed since 2023-11-14 22:12:20Z, 1m ago: the attempt failed. Why: KeyError: 'to'. "
         "It was not retried: KeyError is declared as not worth another attempt "
-        "(retry_on or give_up_on of its task, or the error says retryable=False)."
+        "(by retry_on or give_up_on of its task, or by retryable=False of the error)."
     )
-    assert "Counted so far: 1 failure, 0 crashes" in section(told, "history")
+    assert "So far: 1 failure, 0 crashes" in section(told, "history")
 
 
 @pytest.mark.parametrize(
@@ -544,8 +545,8 @@ def test_nothing_else_is_said_not_to_be_worth_another_attempt(
     ("by_hand", "said"),
     [
         (0, "Why: gave up after 4 failed attempts."),
-        (1, "Why: gave up after 4 failed attempts (retries=2, and retried by hand once)."),
-        (2, "Why: gave up after 4 failed attempts (retries=2, and retried by hand 2 times)."),
+        (1, "Why: gave up after 4 failed attempts (retries=2, and retried manually once)."),
+        (2, "Why: gave up after 4 failed attempts (retries=2, and retried manually 2 times)."),
     ],
 )
 def test_more_attempts_than_its_retries_are_put_down_to_whoever_sent_it_back(by_hand: int, said: str) -> None:
@@ -559,9 +560,15 @@ def test_more_attempts_than_its_retries_are_put_down_to_whoever_sent_it_back(by_
 @pytest.mark.parametrize(
     ("last", "said"),
     [
-        (event(2, "pending", "cancelled", actor="bob@box", reason="enough"), "It was moved there by bob@box."),
-        (event(2, "running", "cancelled", actor="bob@box", flag="forced"), "It was put there by bob@box (forced)."),
-        (event(2, "failed", "cancelled", actor="check", flag="repair"), "It was put there by check (repair)."),
+        (event(2, "pending", "cancelled", actor="bob@box", reason="enough"), "It was moved to this state by bob@box."),
+        (
+            event(2, "running", "cancelled", actor="bob@box", flag="forced"),
+            "It was put into this state by bob@box (forced).",
+        ),
+        (
+            event(2, "failed", "cancelled", actor="check", flag="repair"),
+            "It was put into this state by check (repair).",
+        ),
     ],
 )
 def test_whoever_else_ended_it_is_named(last: Event, said: str) -> None:
@@ -585,7 +592,7 @@ def test_a_state_of_a_newer_version_is_left_alone() -> None:
     told = explain(ID, a_job("hibernating"), [], facts(W1))
 
     assert "'hibernating', a state this version does not know" in section(told, "now")
-    assert section(told, "next").startswith("This version leaves it alone")
+    assert section(told, "next").startswith("This version does not touch it")
 
 
 # -- what happened ---------------------------------------------------------------------------------
@@ -608,7 +615,7 @@ FAILED = '{"attempt":1,"error":{"type":"ValueError","message":"no such column\\n
                 event(3, "running", "failed", at_ms=NOW - 57_000, details=FAILED, reason="ValueError: no such column"),
                 event(4, "failed", "scheduled", at_ms=NOW - 57_000, reason="retry 1 of 3 in 1.2s"),
             ],
-            "held it for 3s, and ended as failed: ValueError: no such column. Then: retry 1 of 3 in 1.2s.",
+            "held it for 3s, and it ended as failed: ValueError: no such column. Then: retry 1 of 3 in 1.2s.",
             id="failure and backoff",
         ),
         pytest.param(
@@ -616,7 +623,7 @@ FAILED = '{"attempt":1,"error":{"type":"ValueError","message":"no such column\\n
                 event(3, "running", "timed_out", actor="sweeper", details='{"crash":1,"error":{"type":"WorkerLost"}}'),
                 event(4, "timed_out", "pending", actor="sweeper", reason="again at once; crash 1 of 3"),
             ],
-            "was ended by sweeper as timed_out: WorkerLost. Then: again at once; crash 1 of 3.",
+            "sweeper ended it as timed_out: WorkerLost. Then: again at once; crash 1 of 3.",
             id="crash",
         ),
         pytest.param(
@@ -690,7 +697,7 @@ def test_each_hold_is_told_with_its_end(rest: list[Event], said: str) -> None:
 def test_the_history_begins_with_the_submit() -> None:
     told = explain(ID, waiting(), [SUBMIT], facts(W1))
 
-    assert section(told, "history") == "It was submitted 1m30s ago by ann at 2023-11-14 22:11:50Z."
+    assert section(told, "history") == "It was submitted by ann at 2023-11-14 22:11:50Z, 1m30s ago."
 
 
 def test_that_its_time_came_is_no_news() -> None:
@@ -711,7 +718,7 @@ def test_a_long_history_tells_its_end_and_counts_the_rest() -> None:
     assert "Claim 5:" not in said
     assert "Claim 6:" in said
     assert "Claim 20:" in said
-    assert said.endswith("Counted so far: 0 failures (3 may be retried), 0 crashes (the budget is 3), 20 releases.")
+    assert said.endswith("So far: 0 failures (3 may be retried), 0 crashes (the budget is 3), 20 releases.")
 
 
 def test_trimmed_events_are_owned_up_to() -> None:

@@ -72,7 +72,7 @@ def test_the_next_time_is_the_first_that_matches(text: str, after: str, expected
         ("0 0 1 FOO *", "cron.month: 'FOO' is not a month; write 1-12 or JAN-DEC"),
         ("0 0 * * 8", "cron.day_of_week: '8' is not a day of week"),
         ("0 0 * * MON#6", "cron.day_of_week: 'MON#6' is not a day of week"),
-        ("0 0 30 2 *", "cron.day_of_month: no month of '2' has a day 30: it would never come"),
+        ("0 0 30 2 *", "cron.day_of_month: no month of '2' has a day 30: it would never tick"),
         ("* * * *", "cron: '* * * *' has 4 fields and needs five"),
         ("0 * * * * *", "has 6 fields and needs five"),
         ("", "has 0 fields and needs five"),

@@ -237,8 +237,8 @@ async def test_what_skip_passes_over_is_passed_over_once_and_said(
     for each in (ticker, ticker, Ticker(bench.control)):
         await each.run(await leads(bench))
     assert await made(bench) == []
-    assert [r.getMessage() for r in caplog.records if "passed over" in r.getMessage()] == [
-        "ticks passed over schedule=sums count=3 catch_up=skip"
+    assert [r.getMessage() for r in caplog.records if "ticks skipped" in r.getMessage()] == [
+        "ticks skipped schedule=sums count=3 catch_up=skip"
     ]
     (row,) = await bench.store.schedules()
     assert row.last_tick_ms == round(ticks[2].timestamp() * 1000)
@@ -297,7 +297,7 @@ async def test_overlap_skip_makes_none_until_the_earlier_one_is_settled(
         await ticker.run(await leads(bench))
 
     (job,) = await bench.everything()
-    said = [record for record in caplog.records if "tick made no job" in record.getMessage()]
+    said = [record for record in caplog.records if "tick without a job" in record.getMessage()]
     assert [record.levelname for record in said] == ["WARNING", "DEBUG", "DEBUG"]
     assert all(job.id in record.getMessage() for record in said)
     (view,) = await describe(bench.control)

@@ -97,8 +97,8 @@ def test_people_write_an_expression_an_interval_or_pass_an_object() -> None:
 @pytest.mark.parametrize(
     ("given", "tz", "complaint"),
     [
-        ("15m", "Europe/Berlin", "tz: only a cron expression goes by a time zone"),
-        (Answers(None), "Europe/Berlin", "tz: only a cron expression goes by a time zone"),
+        ("15m", "Europe/Berlin", "tz: only a cron expression has a time zone"),
+        (Answers(None), "Europe/Berlin", "tz: only a cron expression has a time zone"),
         (15, None, "when: 15 has no next(after)"),
         (Answers, None, "has no next(after)"),
         ("daily", None, "every: 'daily' is not a duration"),
@@ -115,8 +115,8 @@ def test_what_cannot_be_meant_is_refused(given: Any, tz: str | None, complaint: 
     [
         (NOON, "is not later"),
         (NOON - timedelta(days=1), "is not later"),
-        (NOON.replace(tzinfo=None) + timedelta(days=1), "is not an aware datetime"),
-        ("tomorrow", "is not an aware datetime"),
+        (NOON.replace(tzinfo=None) + timedelta(days=1), "not an aware datetime"),
+        ("tomorrow", "not an aware datetime"),
     ],
 )
 def test_an_answer_that_would_tick_for_ever_or_cannot_be_read_is_refused(answer: Any, complaint: str) -> None:

@@ -231,7 +231,7 @@ async def test_a_refusal_leaves_the_transaction_as_it_was(shop: Shop, way: str) 
             await shop.send.options(key="k").within(inside).submit("other")
         with pytest.raises(UniqueClash):
             await shop.send.options(unique="u", on_clash="refuse").within(inside).submit("a@b.c")
-        with pytest.raises(InvalidInput, match="takes a transaction of its own"):
+        with pytest.raises(InvalidInput, match="needs its own transaction"):
             await shop.send.options(unique="u", on_clash="replace").within(inside).submit("a@b.c")
         with pytest.raises(InvalidInput, match="there is no job"):
             await shop.send.options(after=[NOBODY]).within(inside).submit("a@b.c")

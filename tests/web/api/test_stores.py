@@ -74,12 +74,12 @@ async def test_stats_name_what_no_live_worker_takes(stored: Server) -> None:
 
     assert "routed" not in found
     assert found["unserved"] == [
-        {"queue": "night", "task": None, "jobs": 1, "told": "no live worker listens on queue night: 1 job waits"},
+        {"queue": "night", "task": None, "jobs": 1, "text": "no live worker listens on queue night: 1 job waits"},
         {
             "queue": "mail",
             "task": "unheard.of",
             "jobs": 1,
-            "told": "no live worker knows unheard.of: 1 job waits in queue mail",
+            "text": "no live worker knows unheard.of: 1 job waits in queue mail",
         },
     ]
 

@@ -92,7 +92,7 @@ async def test_a_job_that_waits_for_another_is_told_with_the_version_it_has(stor
         ({"queue": "a b"}, "queue", "letters, digits and _ . : / - only"),
         ({"tags": ["ok", 7]}, "tags[1]", "expected str, got int"),
         ({"metadata": {"a": 1}}, "metadata[...]", "expected str, got int"),
-        ({"on_clash": "refuse"}, "on_clash", "which is not given"),
+        ({"on_clash": "refuse"}, "on_clash", "needs `unique`"),
         ({"delay": "1s", "run_at": "2030-01-01T00:00:00Z"}, "delay", "not both"),
         ({"after": ["x"]}, "after[0]", "a UUIDv7"),
         ({"unique": 5}, "unique", "got int"),
@@ -127,7 +127,7 @@ async def test_an_extension_type_of_messagepack_in_a_payload_is_refused(
     headers = {"Content-Type": "application/msgpack"}
     answer = await server.client.post(f"/api/v1{path}", content=msgspec.msgpack.encode(body), headers=headers)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
-    assert "extension types of MessagePack are not taken, and this is type 5" in answer.json()["detail"]
+    assert "extension types of MessagePack are not accepted (type 5)" in answer.json()["detail"]
     assert (await server.control.store.stats()).queues == {}
 
 

@@ -175,7 +175,7 @@ async def test_of_a_chunk_that_was_not_answered_the_error_does_not_say_that_it_i
             await client.submit_many([client.job("a") for _ in range(4)], chunk=2)
 
     (note,) = lost.value.__notes__
-    assert note.startswith("the 2 jobs before this chunk are stored, and those of this chunk may be")
+    assert note.startswith("the 2 jobs before this chunk are stored, and this chunk may be")
 
 
 async def test_what_is_refused_is_refused_as_by_the_library(client: AsyncClient) -> None:

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ...cli.common import printable
+from ...words import counted
 from .. import OutputStatus, UnitToRun, Validation
 from ..report.text import list_table
 
@@ -59,7 +60,7 @@ def show_to_run(units: Sequence[UnitToRun], names: Sequence[str], limit: int, co
     runs = [one for one in units if one.run]
     simulations = sum(one.group == 0 for one in runs)
     later = [one for one in units if not one.run]
-    parts = [f"{simulations:,} {'unit' if simulations == 1 else 'units'}"] if simulations else []
+    parts = [counted(simulations, "unit")] if simulations else []
     parts += [f"{len(runs) - simulations:,} of its aggregations"] if len(runs) > simulations else []
     console.print(Text(f"a resume would run {' and '.join(parts) or 'nothing'}", style="bold"))
     room = limit

@@ -41,7 +41,7 @@ def with_studies(
     async def run(to: Connected) -> T:
         async with service_of(to) as service:
             full = await full_id(to.control.store, job_id)
-            return await work(service, full, None if to.app is None else to.app.batches)
+            return await work(service, full, None if to.app is None else to.app.part("batch").studies)
 
     return connecting(where, run)
 

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from ...app import App
 from ...cli.target import Where, load
 from ...errors import InvalidInput
 from ...worker.app_import import find
-from .. import Batch
+from .. import Batch, BatchMethods
 
 
 class StudyTarget(msgspec.Struct, frozen=True):
     """A study and its app."""
 
-    app: App
+    app: BatchMethods
     target: str
     """the app as `module:app`"""
     study: Batch
@@ -43,7 +42,7 @@ def study_target(target: str, wanted: str | None) -> StudyTarget:
     if _is_file(target):
         target, folder = _from_file(target)
     app = load(target)
-    if not isinstance(app, App):
+    if not isinstance(app, BatchMethods):
         raise InvalidInput("app", f"{target} is of type {type(app).__name__}, not an App; it has no batches")
     return StudyTarget(app, target, _study(app, target, wanted), folder)
 
@@ -75,14 +74,16 @@ def _only_app(module: str) -> str:
     """The name of the only app in a module."""
     # imports the module, with our messages if that fails
     find(f"{module}:__dict__", lambda _: True)
-    found = {id(each): name for name, each in reversed(vars(sys.modules[module]).items()) if isinstance(each, App)}
+    found = {
+        id(each): name for name, each in reversed(vars(sys.modules[module]).items()) if isinstance(each, BatchMethods)
+    }
     if len(found) == 1:
         return next(iter(found.values()))
     problem = f"has several apps; name one: {module}:{min(found.values())}" if found else "has no App in it"
     raise InvalidInput("study", f"module {module} {problem}")
 
 
-def _study(app: App, target: str, wanted: str | None) -> Batch:
+def _study(app: BatchMethods, target: str, wanted: str | None) -> Batch:
     batches = app.batches
     names = ", ".join(batches)
     if not batches:

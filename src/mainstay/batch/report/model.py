@@ -19,6 +19,7 @@ from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
 from ...stores import Query, shown_url
+from ...words import counted
 from .. import BatchService, BatchStatus, OutputDefect, UnitCounts
 from ..advice import batch_advice
 from ..validation_result import seen_in
@@ -57,8 +58,7 @@ class OtherTroubles(msgspec.Struct, frozen=True, kw_only=True):
     units: int
 
     def __str__(self) -> str:
-        kinds = f"{self.kinds:,} more {'kind' if self.kinds == 1 else 'kinds'} of errors"
-        return f"{kinds}, of {self.units:,} {'unit' if self.units == 1 else 'units'}"
+        return f"{counted(self.kinds, 'more kind', 'more kinds')} of errors, of {counted(self.units, 'unit')}"
 
 
 class ValidationCounts(msgspec.Struct, frozen=True, kw_only=True):

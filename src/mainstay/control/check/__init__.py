@@ -1,7 +1,7 @@
-"""Check and repair: every invariant of every row, and what only the engine can see, on any store.
+"""Check and repair: every invariant of every row, and the engine's own check, on any store.
 
-Layer: control. Start from `check`. The invariants are in `mainstay.lifecycle.invariants`, the mending of a row in
-`mending`, the walk over a store here.
+Layer: control. Start from `check`. The invariants are in `mainstay.lifecycle.invariants`, the repair of a row in
+`repairs`, the walk over a store here.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from ..schedules.spec import read_spec
 from .repairs import Look, mended
 
 PAGE = 200
-#: how many rows the leader's timer looks at each time
+#: rows that the leader checks each time
 WATCHED_ROWS = 5_000
-#: A repair may uncover what the damage hid; more rounds than this mean that somebody damages as we mend.
+#: A repair may uncover other damage; more rounds than this mean that rows are damaged while we repair.
 ROUNDS = 6
-#: How long past its lease a session may be silent before its rows are more than the next sweep's business.
+#: How long past its lease a session may be silent before its rows count as violations, not as work of the next sweep.
 SWEEP_SLACK_MS = 60_000
 
 Progress = Callable[[int, int], None]
 
-#: what reading a row may raise when only the row is damaged; a damaged file raises a `StoreError`
+#: errors of reading a damaged row; a damaged file raises a `StoreError`
 _UNREADABLE = (RowDamaged, ValueError, TypeError, msgspec.MsgspecError)
 
 _log = logging.getLogger(__name__)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found."""
+    """The result of a check."""
 
     store: str
     checked: int
-    """rows looked at"""
+    """number of rows"""
     seconds: float
     violations: tuple[Violation, ...] = ()
-    """with `repaired` set where a repair mended it"""
+    """with `repaired` set if it was repaired"""
     notices: tuple[Violation, ...] = ()
     """worth knowing, but nothing is wrong"""
 
     @property
     def remaining(self) -> tuple[Violation, ...]:
-        """What is still wrong."""
+        """The violations that were not repaired."""
         return tuple(found for found in self.violations if found.repaired is None)
 
     @property
@@ -66,10 +66,10 @@ async def check(
     actor: str = "check",
     progress: Progress | None = None,
 ) -> Report:
-    """Check every row of a store; with `repair`, mend what can be mended and check again until it is clean.
+    """Check every row of a store; with `repair`, repair what can be repaired and check again until it is clean.
 
-    Safe beside running workers: it reads short pages, and mends with compare-and-swap. Raises `StoreDamaged`
-    when the file itself is damaged. `progress` is told (rows checked, rows there are).
+    Safe beside running workers: it reads short pages, and repairs with compare-and-swap. Raises `StoreDamaged` if the
+    file itself is damaged. `progress` is called with the checked rows and all rows.
 
     >>> import asyncio
     >>> from mainstay.stores import open_store
@@ -86,10 +86,10 @@ async def check(
 
 
 def watching(store: JobStore, *, rows: int = WATCHED_ROWS) -> Callable[[object], Awaitable[Report]]:
-    """The check as a duty of the leader: `control.duties(session, check=watching(store))`. What it finds is logged.
+    """The check as a duty of the leader: `control.duties(session, check=watching(store))`. Findings are logged.
 
-    Each call looks at the next `rows` rows, so its cost does not grow with the store; the engine's own check comes
-    at the beginning of every round.
+    Each call checks the next `rows` rows, so its cost does not grow with the store; the engine's own check comes at the
+    beginning of every round.
     """
     run = _Run(store, store.chain, "check", None)
     place = ""
@@ -125,22 +125,22 @@ class _Run:
         self._actor = actor
         self._progress = progress
         self._mended: dict[str, frozenset[str]] = {}
-        """job -> codes that were mended in an earlier round"""
+        """job -> codes that were repaired in an earlier round"""
         self.checked = 0
         self.notices: list[Violation] = []
 
     async def until_mended(self) -> list[Violation]:
-        told: dict[tuple[str | None, str, str], Violation] = {}
+        reported: dict[tuple[str | None, str, str], Violation] = {}
         for _ in range(ROUNDS):
             remaining = await self.once(repair=True)
-            told.update({_identity(each): each for each in remaining})
+            reported.update({_identity(each): each for each in remaining})
             if not any(each.repaired for each in remaining):
                 break
         else:
             remaining = await self.once(repair=False)
-        told.update({_identity(each): each for each in remaining})
+        reported.update({_identity(each): each for each in remaining})
         left = {_identity(each) for each in remaining}
-        return [each if name in left else _mended(each) for name, each in told.items()]
+        return [each if name in left else _mended(each) for name, each in reported.items()]
 
     async def once(self, *, repair: bool) -> list[Violation]:
         self.begin()
@@ -161,7 +161,7 @@ class _Run:
         return await self._store.check(repair=repair, quick=quick)
 
     async def schedules(self, *, repair: bool) -> list[Violation]:
-        """Schedules that cannot be read never tick. A repair pauses them: what is left of them stays for a person."""
+        """Unreadable schedules never tick. A repair pauses them and keeps them for an operator."""
         found = []
         for row in await self._store.schedules():
             try:
@@ -203,7 +203,7 @@ class _Run:
     async def page(self, page: list[Audited], *, repair: bool) -> list[Violation]:
         self.checked += len(page)
         violations: list[Violation] = []
-        # read after the rows: a session that claimed one of them was open by then
+        # read after the rows: a session that claimed one of them must be in the list
         live, silent = _sorted_out(await self._store.sessions(), self._store.clock.lease_ms())
         parents = await self._parents(page)
         for found in page:
@@ -227,21 +227,21 @@ class _Run:
         return violations
 
     async def _parents(self, page: list[Audited]) -> set[str]:
-        """Those of the page's parents that are there, readable or not."""
+        """The parents of the page that exist, readable or not."""
         wanted = sorted({found.job.parent for found in page if found.job.parent is not None})
         try:
             return {job.id for job in await self._store.get(wanted) if job is not None} if wanted else set()
         except _UNREADABLE:
-            return {job_id for job_id in wanted if await self._is_there(job_id)}
+            return {job_id for job_id in wanted if await self._exists(job_id)}
 
-    async def _is_there(self, job_id: str) -> bool:
+    async def _exists(self, job_id: str) -> bool:
         try:
             return (await self._store.get([job_id]))[0] is not None
         except _UNREADABLE:
             return True
 
     async def _has_open_units(self, job: Job, live: Collection[str]) -> bool:
-        """Asked only where it matters: a row that should be held, and is not."""
+        """Read only for a row that should be held and is not."""
         state = table_of(job.parent).get(job.status)
         if state is None or not state.holds or job.session in live:
             return False
@@ -252,7 +252,7 @@ class _Run:
             return True
 
     async def _moved_on(self, found: Audited) -> bool:
-        """Whether the row changed since its page was read, so that what was seen beside it is no longer true."""
+        """Whether the row has changed since its page was read: then the findings are out of date."""
         try:
             now = (await self._store.get([found.job.id]))[0]
         except _UNREADABLE:
@@ -260,10 +260,10 @@ class _Run:
         return now is not None and now.version != found.job.version
 
     async def _mend(self, found: Audited, look: Look) -> dict[str, str]:
-        """What was done, by code; empty when the row moved on meanwhile or will not take a repair."""
+        """What was done, by code; empty if the row has moved on or refuses the repair."""
         already = self._mended.setdefault(found.job.id, frozenset())
         everything = frozenset(each.code for each in look(found.job))
-        # a row that refuses its mended self (a unique key was taken since) can still be put on the shelf
+        # a row whose repair is refused (its unique key was taken since) can still be quarantined
         for stubborn in (already, everything):
             try:
                 plan = mended(
@@ -284,7 +284,7 @@ class _Run:
             except StoreError:
                 raise
             except Exception:  # noqa: BLE001 - one row must not stop the repair of the others
-                _log.warning("job %s could not be mended as planned", found.job.id, exc_info=True)
+                _log.warning("job %s could not be repaired as planned", found.job.id, exc_info=True)
                 continue
             self._mended[found.job.id] = already | everything
             return dict(plan.done)
@@ -316,7 +316,7 @@ def _look(
 
 
 def _sorted_out(sessions: list[Session], now_ms: int) -> tuple[set[str], set[str]]:
-    """Sessions that live, and those silent so shortly that the next sweep will see to them."""
+    """Live sessions, and sessions that became silent so recently that the next sweep handles them."""
     live, silent = set(), set()
     for session in sessions:
         late_ms = now_ms - session.beat_ms - session.lease_s * 1000
@@ -336,7 +336,7 @@ def _identity(found: Violation) -> tuple[str | None, str, str]:
 
 
 def _mended(found: Violation) -> Violation:
-    return found if found.repaired else msgspec.structs.replace(found, repaired="gone when looked at again")
+    return found if found.repaired else msgspec.structs.replace(found, repaired="gone at the next check")
 
 
 __all__ = ["Report", "check", "watching"]

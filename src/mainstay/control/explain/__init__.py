@@ -12,11 +12,11 @@ from ...model import Job, check_id
 from ...stores import JobStore
 from ..trail import read_events
 from .attempts import Attempt
-from .facts import Awaited, Facts, Held, gather, is_alive
+from .facts import Awaited, Facts, HeldJob, gather, is_alive
 from .obstacles import Advice
 from .story import Explanation, Section, explain
 
-#: the newest events that are read; older attempts are counted, not told
+#: how many of the newest events are read
 _READ = 1000
 
 
@@ -37,7 +37,7 @@ async def explained(store: JobStore, job_id: str) -> Explanation:
 
 
 async def matter(store: JobStore, job_id: str) -> tuple[Job | None, list[Event], Facts]:
-    """What an explanation is made of, for whoever may not tell all of it; raises `JobNotFound`."""
+    """The input of `explain`, for a caller that masks part of it first; raises `JobNotFound`."""
     (job,) = await store.get([check_id(job_id)])
     after = 0 if job is None else max(0, job.version - _READ)
     events = await read_events(store, job_id, after=after, limit=_READ + 1)
@@ -50,7 +50,7 @@ __all__ = [
     "Awaited",
     "Explanation",
     "Facts",
-    "Held",
+    "HeldJob",
     "Section",
     "explain",
     "explained",

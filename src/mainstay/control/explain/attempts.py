@@ -1,4 +1,4 @@
-"""From events to attempts: who held a job, for how long, and how each hold ended; and what others did to it."""
+"""From events to attempts: which session held a job, for how long, and how each claim ended."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One claim, from its beginning to its end."""
 
     seq: int
-    """of the event it began with"""
+    """the number of its first event"""
     token: int
     session: str
     claimed_ms: int
     ended_ms: int | None = None
-    """None: it goes on"""
+    """None: it still runs"""
     ended: str | None = None
     """the state it ended in"""
     by: str = ""
-    """who ended it"""
+    """the actor who ended it"""
     reason: str | None = None
     error: str | None = None
-    """type and message, when there was one"""
+    """type and message, if there was one"""
     then: str | None = None
-    """where it went from there, in the same transaction"""
+    """the state it moved to next, in the same transaction"""
     then_reason: str | None = None
     grants: tuple[float, ...] = ()
     """seconds of run time granted on top"""
@@ -39,24 +39,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.ended_ms is None else max(0, self.ended_ms - self.claimed_ms)
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """What the events say."""
-
-    attempts: list[Attempt]
-    """all claims, in order; those that began before the first event are passed over"""
-    others: list[Event]
-    """what belongs to no attempt: moves and notes of people, of the check, of the store"""
-
-
-def read(events: Iterable[Event], table: Table) -> Reading:
-    """Sort events into attempts and the rest."""
-    found = Reading([], [])
-    attempts = found.attempts
+def read(events: Iterable[Event], table: Table) -> tuple[list[Attempt], list[Event]]:
+    """Split events into attempts, in order, and the moves and notes of operators, the check and the store. An attempt
+    that began before the first event is left out."""
+    attempts: list[Attempt] = []
+    others: list[Event] = []
     for event in events:
         current = attempts[-1] if attempts else None
         if event.flag == "note":
             if current is None or current.ended is not None:
-                found.others.append(event)
+                others.append(event)
             else:
                 _note(attempts, event)
         elif _holds(table, event.to) and not _holds(table, event.source):
@@ -71,12 +63,12 @@ def read(events: Iterable[Event], table: Table) -> Reading:
                 error=_error(event.data),
             )
             if event.flag:
-                found.others.append(event)
+                others.append(event)
         elif current is not None and _follows(current, event):
             attempts[-1] = msgspec.structs.replace(current, then=event.to, then_reason=event.reason)
         else:
-            found.others.append(event)
-    return found
+            others.append(event)
+    return attempts, others
 
 
 def _begun(event: Event) -> Attempt:

@@ -1,4 +1,4 @@
-"""What a job's explanation needs to know beside the job itself, read in short bounded looks."""
+"""The facts around a job that its explanation needs, read with bounded queries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...lifecycle import JOB, UNIT
 from ...model import Job, QueueSettings, Session
 from ...stores import JobStore, Query, RefusedWrite
 
-#: jobs held by others that are looked at, over all sessions
+#: held jobs that are read, over all sessions
 _MOST_HELD = 2000
-#: pending jobs that are looked at to count those that go first, and pages they may come in
+#: pending jobs that are read to count those that go first, and the pages they may come in
 _MOST_AHEAD = 5000
 _MOST_PAGES = 20
 _PAGE = 500
@@ -21,8 +21,8 @@ _CLAIMABLE = JOB.named("claimable")
 _OPEN_UNITS = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A job somebody works on."""
+class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a session holds."""
 
     id: str
     name: str
@@ -37,12 +37,12 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str = ""
     status: str | None = None
-    """None: it is gone"""
+    """None: it was deleted"""
     settled: bool = True
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """The world around a job, at one moment."""
+    """The facts around a job at one moment."""
 
     now_ms: int
     lease_ms: int
@@ -51,24 +51,24 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """what an operator set for its queue"""
     limit: int | None = None
     """most jobs of its concurrency key at a time"""
-    held: tuple[Held, ...] = ()
-    """what others work on now"""
+    held: tuple[HeldJob, ...] = ()
+    """the jobs that sessions hold now"""
     ahead: int = 0
-    """ready jobs of its queue that go before it ..."""
+    """ready jobs of its queue that go before it"""
     ahead_counted: bool = True
-    """... False: at least so many"""
+    """False: there may be more than `ahead`"""
     awaited: tuple[Awaited, ...] = ()
     open_units: int = 0
     refusals: tuple[RefusedWrite, ...] = ()
 
 
 def is_alive(session: Session, lease_ms: int) -> bool:
-    """Whether a session counts as at work: not found dead, and heard of within its lease."""
+    """Whether a session counts as at work: not declared dead, and with a heartbeat within its lease."""
     return not session.dead and lease_ms - session.beat_ms <= session.lease_s * 1000
 
 
 async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
-    """The facts around a job. None of the looks grows with the store."""
+    """Read the facts around a job. The cost does not grow with the store."""
     sessions = tuple(await store.sessions())
     facts = Facts(
         now_ms=store.clock.now_ms(),
@@ -79,7 +79,7 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
     )
     if job is None or job.settled_ms is not None or job.session is not None:
         return facts
-    # where nobody is at work, it does not matter who would go first
+    # without a live worker it does not matter which job would go first
     at_work = any(is_alive(session, facts.lease_ms) for session in sessions)
     ahead, counted = await _ahead(store, job) if at_work else (0, True)
     limits = await store.limits() if job.concurrency_key is not None else {}
@@ -94,22 +94,22 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
     )
 
 
-async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[Held, ...]:
-    found: list[Held] = []
+async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[HeldJob, ...]:
+    found: list[HeldJob] = []
     for session in sessions:
         left = _MOST_HELD - len(found)
         if left <= 0:
             break
         page = await store.find(Query(session=session.id), limit=min(left, _PAGE))
         found += [
-            Held(id=job.id, name=job.name, queue=job.queue, session=session.id, concurrency_key=job.concurrency_key)
+            HeldJob(id=job.id, name=job.name, queue=job.queue, session=session.id, concurrency_key=job.concurrency_key)
             for job in page.jobs
         ]
     return tuple(found)
 
 
 async def _ahead(store: JobStore, job: Job) -> tuple[int, bool]:
-    """How many ready jobs of its queue go first. Those that do are mostly older, so these are looked at first."""
+    """How many ready jobs of its queue go first. These are mostly older, so the oldest are read first."""
     if job.is_unit or job.status not in _CLAIMABLE:
         return 0, True
     query = Query(queue=job.queue, status=_CLAIMABLE, oldest_first=True)

@@ -15,8 +15,8 @@ from .attempts import Attempt, read
 from .facts import Facts, is_alive
 from .obstacles import Advice, Obstacle, obstacles
 
-#: attempts and moves that are told one by one; earlier ones are counted
-_TOLD = 15
+#: attempts and moves that are listed; earlier ones are counted
+_LISTED = 15
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,48 +38,48 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(job_id: str, job: Job | None, events: Sequence[Event], facts: Facts) -> Explanation:
-    """Tell where a job is and why, what it waits for, what happened, and what comes next.
+    """Say where a job is and why, what it waits for, what happened, and what comes next.
 
     >>> from mainstay.testing import a_job
-    >>> told = explain("x", a_job("pending", queue="mail"), [], Facts(now_ms=60_000, lease_ms=0))
-    >>> print(*told.sections[0].sentences)
-    It is pending, and has been ready to be claimed from queue mail for 1m.
+    >>> found = explain("x", a_job("pending", queue="mail"), [], Facts(now_ms=60_000, lease_ms=0))
+    >>> print(*found.sections[0].sentences)
+    It is pending and has been ready to be claimed from queue mail for 1m.
     """
     if job is None:
         return _deleted(job_id, events, facts)
-    teller = _Teller(job, events, facts)
+    story = _Story(job, events, facts)
     sections = (
-        ("now", teller.now()),
-        ("waits for", [obstacle.told for obstacle in teller.obstacles]),
-        ("history", teller.history()),
-        ("refused", teller.refused()),
-        ("next", teller.next()),
+        ("now", story.now()),
+        ("waits for", [obstacle.text for obstacle in story.obstacles]),
+        ("history", story.history()),
+        ("refused", story.refused()),
+        ("next", story.next()),
     )
     return Explanation(
         id=job.id,
         name=job.name,
         status=job.status,
-        sections=tuple(Section(title=title, sentences=tuple(told)) for title, told in sections if told),
-        advice=tuple(teller.advice()),
+        sections=tuple(Section(title=title, sentences=tuple(lines)) for title, lines in sections if lines),
+        advice=tuple(story.advice()),
     )
 
 
 def _deleted(job_id: str, events: Sequence[Event], facts: Facts) -> Explanation:
-    told = ["It was deleted; nothing but its tombstone is left."]
+    lines = ["It was deleted; only its tombstone is left."]
     name = ""
     for event in events[-1:]:
         name = str(event.data.get("name", ""))
         why = f": {event.reason}" if event.reason else ""
         when = f"{moment(event.at_ms)}, {span(facts.now_ms - event.at_ms)} ago"
-        told = [sentence(f"It was deleted by {event.actor} at {when}, when it was {event.to}{why}")]
-        told.append("Nothing but this tombstone is left.")
+        deleted = sentence(f"It was deleted by {event.actor} at {when}, when it was {event.to}{why}")
+        lines = [deleted, "Only this tombstone is left."]
     return Explanation(
-        id=job_id, name=name, status=None, sections=(Section(title="now", sentences=tuple(told)),), advice=()
+        id=job_id, name=name, status=None, sections=(Section(title="now", sentences=tuple(lines)),), advice=()
     )
 
 
-class _Teller:
-    """One job's facts, asked about from several sides."""
+class _Story:
+    """The sentences about one job."""
 
     def __init__(self, job: Job, events: Sequence[Event], facts: Facts) -> None:
         table = table_of(job.parent)
@@ -89,8 +89,7 @@ class _Teller:
         self.obstacles: list[Obstacle] = obstacles(job, facts)
         self._events = events
         self._names = SessionNames(facts.sessions)
-        self._reading = read(events, table)
-        self._attempts = self._reading.attempts
+        self._attempts, self._others = read(events, table)
         self._holder = next((session for session in facts.sessions if session.id == job.session), None)
         self._anyone = any(is_alive(session, facts.lease_ms) for session in facts.sessions)
 
@@ -105,87 +104,89 @@ class _Teller:
         if state.holds:
             return self._held(state)
         if state.waiting:
-            told = [f"It is {state.name}, and no worker runs it."]
+            lines = [f"It is {state.name}, and no worker runs it."]
         elif job.due_ms > self.facts.now_ms:
-            told = [f"It is {state.name}, but not before {moment(job.due_ms)}."]
+            lines = [f"It is {state.name}, and not due before {moment(job.due_ms)}."]
         else:
             since = span(self.facts.now_ms - job.due_ms)
-            told = [f"It is {state.name}, and has been ready to be claimed from queue {job.queue} for {since}."]
+            lines = [f"It is {state.name} and has been ready to be claimed from queue {job.queue} for {since}."]
         if job.reason:
-            told.append(self._said("Why", job.reason))
-        return told
+            lines.append(self._labelled("Why", job.reason))
+        return lines
 
     def _ended(self, state: State) -> list[str]:
         job = self.job
         at_ms = job.settled_ms if job.settled_ms is not None else job.changed_ms
-        # it has settled there, so what a retry would do at once is not to be told
+        # it has settled, so the part of the meaning about retries does not apply
         meaning = state.meaning.split(";")[0] if state.name == "failed" else state.meaning
-        told = [f"It has been {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
+        lines = [f"It has been {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
         if job.reason:
-            told.append(self._said("Why", job.reason + self._beyond(state)))
+            lines.append(self._labelled("Why", job.reason + self._beyond(state)))
         if self._is_permanent() and job.error is not None:
-            told.append(
+            lines.append(
                 f"It was not retried: {job.error.type} is declared as not worth another attempt "
-                "(retry_on or give_up_on of its task, or the error says retryable=False)."
+                "(by retry_on or give_up_on of its task, or by retryable=False of the error)."
             )
-        by = next((event for event in reversed(self._events) if event.to == state.name and event.flag != "note"), None)
-        if by is not None and by.flag:
-            told.append(f"It was put there by {self._names[by.actor]} ({by.flag}).")
-        elif by is not None and not any(attempt.session == by.actor for attempt in self._attempts):
-            told.append(f"It was moved there by {self._names[by.actor]}.")
+        last = next((each for each in reversed(self._events) if each.to == state.name and each.flag != "note"), None)
+        if last is not None and last.flag:
+            lines.append(f"It was put into this state by {self._names[last.actor]} ({last.flag}).")
+        elif last is not None and not any(attempt.session == last.actor for attempt in self._attempts):
+            lines.append(f"It was moved to this state by {self._names[last.actor]}.")
         if job.error is not None and not state.final:
             kind = "" if job.error.code == "error" else f" ({job.error.code})"
-            told.append(self._said("Its last error", f"{job.error.type}: {job.error.message}{kind}"))
+            lines.append(self._labelled("Its last error", f"{job.error.type}: {job.error.message}{kind}"))
         if state.final and self._attempts and self._attempts[-1].held_ms is not None:
-            told.append(f"The last run took {span(self._attempts[-1].held_ms)}.")
-        return told
+            lines.append(f"The last run took {span(self._attempts[-1].held_ms)}.")
+        return lines
 
     def _is_permanent(self) -> bool:
         """Whether its last failure was one that is not retried, however many retries are left."""
         job = self.job
-        # what failed because of another job has an error, too, but no attempt
+        # a job that failed because of another one also has an error, but no attempt
         return job.status == "failed" and job.error is not None and job.error.retryable is False and job.failures > 0
 
     def _beyond(self, state: State) -> str:
-        """Why there are more attempts than its retries allow for."""
-        job, again = self.job, self._by_hand()
+        """Why there are more attempts than its retries allow."""
+        job, again = self.job, self._manual_retries()
         if state.name != "quarantined" or not again or job.failures <= job.options.retry.retries + 1:
             return ""
         times = "once" if again == 1 else f"{again} times"
-        return f" (retries={job.options.retry.retries}, and retried by hand {times})"
+        return f" (retries={job.options.retry.retries}, and retried manually {times})"
 
-    def _by_hand(self) -> int:
-        """How often somebody sent it back; the policy does so in the transaction in which the attempt ends."""
+    def _manual_retries(self) -> int:
+        """How often an operator sent it back; the policy does so in the transaction that ends the attempt."""
         table = table_of(self.job.parent)
-        sources = (table.get(event.source or "") for event in self._reading.others if event.to == "pending")
+        sources = (table.get(event.source or "") for event in self._others if event.to == "pending")
         return sum(source is not None and source.settled for source in sources)
 
     def _held(self, state: State) -> list[str]:
         job, facts = self.job, self.facts
-        told = [f"It is {state.name}: {state.meaning}."]
+        lines = [f"It is {state.name}: {state.meaning}."]
         if state.stopping and job.reason:
             asked = next((event for event in reversed(self._events) if event.to == state.name), None)
             by = f" by {self._names[asked.actor]}" if asked is not None else ""
-            told.append(self._said(f"It was asked to stop{by}", job.reason))
+            lines.append(self._labelled(f"It was asked to stop{by}", job.reason))
         if job.session is None:
-            told.append("No worker holds it: its owner was lost, or its units do the work.")
+            lines.append("No worker holds it: its owner was lost, or its units do the work.")
         else:
             since = job.claimed_ms if job.claimed_ms is not None else job.changed_ms
-            told.append(f"{self._names.full(job.session)} has held it for {span(facts.now_ms - since)}{self._heard()}.")
+            lines.append(
+                f"{self._names.full(job.session)} has held it for {span(facts.now_ms - since)}{self._heard()}."
+            )
             if job.started_ms is None:
-                told.append("The work has not begun yet.")
+                lines.append("The work has not begun yet.")
             else:
-                told.append(f"The work began {span(facts.now_ms - job.started_ms)} ago.")
+                lines.append(f"The work began {span(facts.now_ms - job.started_ms)} ago.")
         if facts.open_units:
-            told.append(f"{counted(facts.open_units, 'unit')} of it {'is' if facts.open_units == 1 else 'are'} open.")
-        told += self._progress()
-        return told
+            lines.append(f"{facts.open_units:,} of its units {'is' if facts.open_units == 1 else 'are'} open.")
+        lines += self._progress()
+        return lines
 
     def _heard(self) -> str:
-        """How the holder is."""
+        """Whether the holder is alive."""
         holder, facts = self._holder, self.facts
         if holder is None:
-            return ", but that session is not known any more"
+            return ", but that session is no longer known"
         silent = span(facts.lease_ms - holder.beat_ms)
         if holder.dead:
             return f", but it was found dead (silent for {silent})"
@@ -198,39 +199,38 @@ class _Teller:
         if progress is None or job.progress_ms is None:
             return []
         if job.claimed_ms is not None and job.progress_ms < job.claimed_ms:
-            return []  # that of an attempt before
+            return []  # of an earlier attempt
         done = f"{progress.done:g}"
         if progress.total:
             done += f" of {progress.total:g} ({100 * progress.done / progress.total:.0f}%)"
-        said = f": {progress.message}" if progress.message else ""
-        return [sentence(f"Progress is {done}, last reported {span(self.facts.now_ms - job.progress_ms)} ago{said}")]
+        message = f": {progress.message}" if progress.message else ""
+        return [sentence(f"Progress is {done}, last reported {span(self.facts.now_ms - job.progress_ms)} ago{message}")]
 
     # what happened ----------------------------------------------------------------------------------
 
     def history(self) -> list[str]:
         job, events = self.job, self._events
-        told = [f"It was submitted {self._submitted()} at {moment(job.created_ms)}."]
+        lines = [self._submitted()]
         if events and events[0].seq > 1:
-            told.append(f"Its events up to number {events[0].seq - 1} are left out here.")
-        lines = [(attempt.seq, self._attempt(attempt)) for attempt in self._attempts]
-        lines += [(event.seq, self._other(event)) for event in self._reading.others if not self._is_plain(event)]
-        lines.sort()
-        if len(lines) > _TOLD:
-            told.append(f"{len(lines) - _TOLD} earlier claims and moves are left out here.")
-        told += [line for _, line in lines[-_TOLD:]]
+            lines.append(f"Its events up to number {events[0].seq - 1} are left out here.")
+        numbered = [(attempt.seq, self._attempt(attempt)) for attempt in self._attempts]
+        numbered += [(event.seq, self._other(event)) for event in self._others if not self._is_plain(event)]
+        numbered.sort()
+        if len(numbered) > _LISTED:
+            lines.append(f"{len(numbered) - _LISTED} earlier claims and moves are left out here.")
+        lines += [line for _, line in numbered[-_LISTED:]]
         if job.failures or job.crashes or job.releases:
             retry = job.options.retry
-            crashes = f"{job.crashes} {'crash' if job.crashes == 1 else 'crashes'}"
             retried = "" if self._is_permanent() else f" ({retry.retries} may be retried)"
             lost = f" ({job.losses} of them lost with the worker)" if job.losses else ""
-            told.append(
-                f"Counted so far: {counted(job.failures, 'failure')}{retried}, "
-                f"{crashes} (the budget is {retry.crash_budget}), {counted(job.releases, 'release')}{lost}."
+            lines.append(
+                f"So far: {counted(job.failures, 'failure')}{retried}, {counted(job.crashes, 'crash', 'crashes')} "
+                f"(the budget is {retry.crash_budget}), {counted(job.releases, 'release')}{lost}."
             )
-        return told
+        return lines
 
     def _is_plain(self, event: Event) -> bool:
-        """The submit, told already; and what the store does when a time has come."""
+        """Whether it needs no line of its own: the submit, and a move that the store makes when a job becomes due."""
         source = None if event.source is None else table_of(self.job.parent).get(event.source)
         return event.source is None or (source is not None and source.waiting and event.actor == "store")
 
@@ -244,25 +244,27 @@ class _Teller:
 
     def _submitted(self) -> str:
         first = self._events[0] if self._events and self._events[0].seq == 1 else None
-        return f"{span(self.facts.now_ms - self.job.created_ms)} ago" + (f" by {first.actor}" if first else "")
+        by = f" by {first.actor}" if first else ""
+        created_ms = self.job.created_ms
+        return f"It was submitted{by} at {moment(created_ms)}, {span(self.facts.now_ms - created_ms)} ago."
 
     def _attempt(self, attempt: Attempt) -> str:
         who = self._names[attempt.session]
-        told = f"Claim {attempt.token}: {who} took it at {moment(attempt.claimed_ms)}"
+        text = f"Claim {attempt.token}: {who} took it at {moment(attempt.claimed_ms)}"
         if attempt.grants:
             granted = ", ".join(duration_text(round(seconds, 3)) for seconds in attempt.grants)
-            told += f", was granted more time ({granted})"
+            text += f", was granted more time ({granted})"
         if attempt.notes:
-            told += f" (noted: {'; '.join(attempt.notes)})"
+            text += f" (noted: {'; '.join(attempt.notes)})"
         if attempt.ended is None:
-            return f"{told} and holds it." if self.job.session is not None else f"{told}."
-        told += f", held it for {span(attempt.held_ms or 0)}"
+            return f"{text} and still holds it." if self.job.session is not None else f"{text}."
+        text += f", held it for {span(attempt.held_ms or 0)}"
         end = self._end(attempt)
         then = f" Then: {attempt.then_reason or attempt.then}" if attempt.then else ""
-        return self._names.within(sentence(sentence(f"{told}, and {end}") + then))
+        return self._names.within(sentence(sentence(f"{text}, and {end}") + then))
 
     def _end(self, attempt: Attempt) -> str:
-        """How a hold ended, in words; by the flags of the state, as far as they say it."""
+        """How a claim ended, from the flags of the state it left the job in."""
         state = table_of(self.job.parent).get(attempt.ended or "")
         why = f": {attempt.error or attempt.reason}" if attempt.error or attempt.reason else ""
         if state is None or state.holds:
@@ -274,8 +276,8 @@ class _Teller:
         if attempt.ended == "succeeded":
             return "finished it"
         if attempt.by != attempt.session:
-            return f"was ended by {self._names[attempt.by]} as {attempt.ended}{why}"
-        return f"ended as {attempt.ended}{why}"
+            return f"{self._names[attempt.by]} ended it as {attempt.ended}{why}"
+        return f"it ended as {attempt.ended}{why}"
 
     def refused(self) -> list[str]:
         return [
@@ -289,39 +291,41 @@ class _Teller:
     def next(self) -> list[str]:
         state, job = self.state, self.job
         if state is None:
-            return ["This version leaves it alone; the newer workers beside it know what to do."]
+            return ["This version does not touch it; workers of the newer version know what to do."]
         if state.final:
-            told = ["Nothing: it never changes again."]
+            lines = ["Nothing: it never changes again."]
         elif state.settled:
-            told = ["Nothing happens until an operator acts on it."]
+            lines = ["Nothing happens until an operator acts on it."]
         elif state.holds:
             return self._while_held(state)
         else:
             return self._while_waiting()
         if job.expires_ms is not None:
-            told.append(f"It is kept until {moment(job.expires_ms)} and may be trimmed then.")
-        return told
+            lines.append(f"It is kept until {moment(job.expires_ms)} and may be trimmed after that.")
+        return lines
 
     def _while_held(self, state: State) -> list[str]:
         job, facts = self.job, self.facts
         if job.session is not None and (self._holder is None or not is_alive(self._holder, facts.lease_ms)):
             if not self._anyone:
                 return ["No worker is alive to sweep: the next worker that starts takes it back."]
-            return ["The next sweep (every second, by every worker) takes it back, and it is run again by its policy."]
-        told = []
+            return [
+                "The next sweep (every second, by every worker) takes it back, and it runs again if its policy allows."
+            ]
+        lines = []
         if job.expires_ms is not None:
             left = span(job.expires_ms - facts.now_ms)
             if state.stopping:
-                told.append(f"If it has not stopped by {moment(job.expires_ms)} (in {left}), a sweep ends it.")
+                lines.append(f"If it has not stopped by {moment(job.expires_ms)} (in {left}), a sweep ends it.")
             else:
-                told.append(f"It may run until {moment(job.expires_ms)} (in {left}){self._limits()}.")
+                lines.append(f"It may run until {moment(job.expires_ms)} (in {left}){self._limits()}.")
         elif state.stopping:
-            told.append("It is cancelled when its worker confirms that the work has stopped.")
+            lines.append("It is cancelled when its worker confirms that the work has stopped.")
         elif job.started_ms is None and job.session is not None:
-            told.append("When the work begins, its timeouts count from there.")
+            lines.append("Its timeouts count from the moment when the work begins.")
         if not state.stopping:
-            told.append(self._if_it_fails())
-        return told
+            lines.append(self._if_it_fails())
+        return lines
 
     def _limits(self) -> str:
         options = self.job.options
@@ -343,22 +347,22 @@ class _Teller:
 
     def _while_waiting(self) -> list[str]:
         job, facts = self.job, self.facts
-        told = []
+        lines = []
         if any(obstacle.stops for obstacle in self.obstacles):
-            told.append("It stays where it is until that changes.")
+            lines.append("It stays where it is until that changes.")
         elif job.awaits:
-            told.append("It moves on in the same transaction in which the last of them settles.")
+            lines.append("It moves on in the transaction that settles the last of them.")
         elif job.due_ms > facts.now_ms:
-            told.append(f"At {moment(job.due_ms)} it gets ready, and the first worker with room takes it.")
+            lines.append(f"At {moment(job.due_ms)} it becomes ready, and the first worker with room takes it.")
         elif not self.obstacles:
-            told.append("It is next: the first worker of its queue with room takes it.")
+            lines.append("It is next: the first worker of its queue with room takes it.")
         else:
-            told.append("It is taken when its turn comes.")
+            lines.append("It is taken when its turn comes.")
         start_by_ms = job.options.start_by_ms
         if start_by_ms is not None and job.starts == 0:
             left = span(start_by_ms - facts.now_ms)
-            told.append(f"If no worker has started it by {moment(start_by_ms)} (in {left}), it times out for good.")
-        return told
+            lines.append(f"If no worker has started it by {moment(start_by_ms)} (in {left}), it times out for good.")
+        return lines
 
     # what to do -------------------------------------------------------------------------------------
 
@@ -369,34 +373,34 @@ class _Teller:
         if state.final:
             return []
         if state.settled:
-            return self._mend()
+            return self._repair_advice()
         if not state.holds:
             own = [advice for obstacle in self.obstacles for advice in obstacle.advice]
             return own or [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
-        told = [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
+        lines = [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
         if job.session is not None and not self._anyone:
-            told = [Advice(why="start a worker: it takes the job back", command="mainstay worker MODULE:APP")]
+            lines = [Advice(why="start a worker: it takes the job back", command="mainstay worker MODULE:APP")]
         if not state.stopping:
-            told.append(Advice(why="stop it", command=f"mainstay jobs cancel {job.id}"))
-        return told
+            lines.append(Advice(why="stop it", command=f"mainstay jobs cancel {job.id}"))
+        return lines
 
-    def _mend(self) -> list[Advice]:
+    def _repair_advice(self) -> list[Advice]:
         job = self.job
         table = table_of(job.parent)
-        told = []
+        lines = []
         if job.error is not None:
-            told.append(Advice(why="read the error with its traceback", command=f"mainstay jobs show {job.id}"))
+            lines.append(Advice(why="read the error with its traceback", command=f"mainstay jobs show {job.id}"))
         kind = kind_named(job.kind) if job.parent is None and is_kind(job.kind) else None
         if kind is not None and kind.advice:
-            told += part(kind.advice)(job)
+            lines += part(kind.advice)(job)
         elif table.allows(job.status, "pending"):
-            again = "the cause is mended: run it again"
+            again = "the cause is fixed: run it again"
             if job.failures > job.options.retry.retries:
                 again += " (one attempt; its retries are spent)"
-            told.append(Advice(why=again, command=f"mainstay jobs retry {job.id}"))
+            lines.append(Advice(why=again, command=f"mainstay jobs retry {job.id}"))
         if table.allows(job.status, "cancelled"):
-            told.append(Advice(why="it is not needed any more: close it", command=f"mainstay jobs cancel {job.id}"))
-        return told
+            lines.append(Advice(why="it is no longer needed: close it", command=f"mainstay jobs cancel {job.id}"))
+        return lines
 
-    def _said(self, what: str, text: str) -> str:
-        return sentence(f"{what}: {self._names.within(text)}")
+    def _labelled(self, label: str, text: str) -> str:
+        return sentence(f"{label}: {self._names.within(text)}")

@@ -1,5 +1,5 @@
-"""The decisions, as pure functions of (row, what happened, policy, now, chance). No I/O.
+"""The decisions as pure functions of row, event, policy, time and random source. No I/O.
 
-Each answers with the moves to make, in order; an empty answer means that nothing is to be done. Which state
-may follow which is not known here: rules ask the table, so units and jobs share them.
+Each returns the moves to make, in order; none means that there is nothing to do. The rules read from the table which
+state may follow another, so units and jobs share them.
 """

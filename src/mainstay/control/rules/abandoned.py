@@ -1,4 +1,4 @@
-"""What becomes of a job that was left to its units when the last of them ends, and nobody has moved it on."""
+"""The move of a job whose driver ended without moving it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ...model import ErrorInfo
 
 ABANDONED = Move(
     to="failed",
-    reason="its driver ended without a word about it",
+    reason="its driver ended without moving it",
     fields={
         "error": ErrorInfo(
             type="DriverLost",
             code="driver_lost",
-            message="the unit that was to go on with it ended without a word about it; its own history tells why",
+            message="the unit that drives it ended without moving it; the history of that unit says why",
             retryable=False,
         )
     },

@@ -1,4 +1,4 @@
-"""How an attempt ends: success, failure, crash, time-out, release, snooze, park, skip."""
+"""The ends of an attempt: failure, crash, timeout, release, snooze, park, skip."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import msgspec
 from ...clock import duration_text
 from ...lifecycle import Move, Table, is_stopping, table_of, time_text
 from ...model import ErrorInfo, Job
+from ...words import counted
 from .retry import Quarantine, Stop, Verdict, Wait
 
 Moves = tuple[Move, ...]
@@ -15,12 +16,12 @@ _REASON_LIMIT = 200
 
 
 def begun(job: Job) -> int:
-    """`starts` once this attempt is counted; start marks ride on later writes, so the row may not have it yet."""
+    """`starts` including this attempt; the start is written with a later write, so the row may not have it yet."""
     return job.starts if job.started_ms is not None else job.starts + 1
 
 
 def fail(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str = "failed") -> Moves:
-    """The attempt failed (or, with `to="timed_out"`, overran); the verdict says what follows, in one transaction."""
+    """The attempt failed (or timed out, with `to="timed_out"`); the verdict says what follows in the transaction."""
     if stopping(job):
         return _stopped(job, "failed while it was being cancelled", error)
     attempt = job.failures + 1
@@ -31,7 +32,7 @@ def fail(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str =
 
 
 def crash(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str) -> Moves:
-    """The attempt took its process down: counted apart from failures, and blamed on this job."""
+    """The attempt killed its process: counted apart from failures, and blamed on this job."""
     if stopping(job):
         return _stopped(job, "its worker died while stopping it", error)
     fields = {"crashes": job.crashes + 1, "starts": begun(job), "error": error}
@@ -41,60 +42,60 @@ def crash(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str)
 
 
 def lose(job: Job, error: ErrorInfo, *, now_ms: int) -> Moves:
-    """Its worker was lost while it ran, and nothing says that this job did it: a loss, not a crash. It runs again at
-    once."""
+    """Its worker was lost while it ran, and nothing indicates that this job was the cause: a loss, not a crash. It runs
+    again at once."""
     if stopping(job):
         return _stopped(job, "its worker died while stopping it", error)
     losses = job.losses + 1
     fields = {"releases": job.releases + 1, "losses": losses, "starts": begun(job), "error": error}
     details = {"loss": losses, "error": msgspec.to_builtins(error)}
     ended = Move(to="timed_out", reason=in_short(error), details=details, fields=fields)
-    again = Wait(0, f"again at once; lost with its worker {losses} {'time' if losses == 1 else 'times'}")
+    again = Wait(0, f"again at once; lost with its worker {counted(losses, 'time')}")
     return (ended, *_then(job, "timed_out", again, now_ms))
 
 
 def release(job: Job, reason: str, *, lost: bool = False) -> Moves:
-    """Give the claim back; no failure is counted and the place in the queue is kept. `lost`: its session died, and
-    nothing says that this job did it."""
+    """Give the claim back; no failure is counted and the job keeps its place in the queue. `lost`: its session died,
+    and nothing indicates that this job was the cause."""
     if stopping(job):
         return _stopped(job, reason)
     if not _table(job).allows(job.status, "pending"):
         return disown(job, reason)
-    counted = {"releases": job.releases + 1, "losses": job.losses + int(lost)}
-    return (Move(to="pending", reason=reason, fields={**counted, "extra_ms": 0}),)
+    counts = {"releases": job.releases + 1, "losses": job.losses + int(lost)}
+    return (Move(to="pending", reason=reason, fields={**counts, "extra_ms": 0}),)
 
 
 def snooze(job: Job, wait_s: float, reason: str | None, *, now_ms: int) -> Moves:
-    """Put it off, by its own wish; no failure is counted."""
+    """The job postpones itself; no failure is counted."""
     if stopping(job):
-        return _stopped(job, "stopped by putting itself off")
+        return _stopped(job, "stopped by postponing itself")
     due_ms = now_ms + round(wait_s * 1000)
-    why = reason or f"put itself off until {time_text(due_ms)}"
+    why = reason or f"postponed itself until {time_text(due_ms)}"
     return _put_off(job, due_ms, "given back by itself", why, {"starts": begun(job)})
 
 
 def park(job: Job, wait_s: float, reason: str, *, now_ms: int) -> Moves:
-    """Put it off because its worker cannot run it: neither a failure nor a start is counted."""
+    """Postpone it because its worker cannot run it; neither a failure nor a start is counted."""
     if stopping(job):
         return _stopped(job, reason)
     return _put_off(job, now_ms + round(wait_s * 1000), "given back by its worker", reason, {})
 
 
 def skip(job: Job, reason: str) -> Moves:
-    """Not needed after all, says the job itself."""
+    """The job says that it is not needed."""
     if stopping(job):
         return _stopped(job, reason)
     return (Move(to="skipped", reason=reason, fields={"starts": begun(job)}),)
 
 
-def disown(job: Job, reason: str, **counted: int) -> Moves:
-    """The owner is gone, the phase stays where it is: another owner can take over in place."""
-    nobody = {"session": None, "claimed_ms": None, "started_ms": None, "expires_ms": None}
-    return (Move(to=job.status, reason=reason, fields={**nobody, **counted}, flag="note"),)
+def disown(job: Job, reason: str, **counts: int) -> Moves:
+    """The owner is gone and the state stays: another owner can take over."""
+    no_holder = {"session": None, "claimed_ms": None, "started_ms": None, "expires_ms": None}
+    return (Move(to=job.status, reason=reason, fields={**no_holder, **counts}, flag="note"),)
 
 
 def stopping(job: Job) -> bool:
-    """Whether it has been asked to stop: then every end but success is the end of the cancel."""
+    """Whether it is being cancelled: then every end except success completes the cancel."""
     return is_stopping(job.parent, job.status)
 
 
@@ -104,14 +105,14 @@ def in_short(error: ErrorInfo) -> str:
     return (f"{error.type}: {message}" if message else error.type)[:_REASON_LIMIT]
 
 
-def _stopped(job: Job, how: str, error: ErrorInfo | None = None) -> Moves:
-    why = f"{job.reason} ({how})" if job.reason else how
+def _stopped(job: Job, cause: str, error: ErrorInfo | None = None) -> Moves:
+    why = f"{job.reason} ({cause})" if job.reason else cause
     details = None if error is None else {"error": msgspec.to_builtins(error)}
     return (Move(to="cancelled", reason=why[:_REASON_LIMIT], details=details),)
 
 
-def _put_off(job: Job, due_ms: int, back: str, why: str, counted: dict[str, int]) -> Moves:
-    fields = {"releases": job.releases + 1, "extra_ms": 0, **counted}
+def _put_off(job: Job, due_ms: int, back: str, why: str, counts: dict[str, int]) -> Moves:
+    fields = {"releases": job.releases + 1, "extra_ms": 0, **counts}
     if not _table(job).allows("pending", "scheduled"):
         return (Move(to="pending", reason=why, fields={**fields, "due_ms": due_ms}),)
     return (
@@ -121,7 +122,7 @@ def _put_off(job: Job, due_ms: int, back: str, why: str, counted: dict[str, int]
 
 
 def _then(job: Job, ended: str, verdict: Verdict, now_ms: int) -> Moves:
-    """Where an ended attempt goes from here, as far as the table knows such a place."""
+    """The next move after an ended attempt, if the table allows it."""
     table = _table(job)
     if isinstance(verdict, Stop):
         return ()
@@ -132,7 +133,7 @@ def _then(job: Job, ended: str, verdict: Verdict, now_ms: int) -> Moves:
 
 def _again(table: Table, ended: str, wait: Wait, now_ms: int) -> Move:
     if not wait.seconds:
-        # at once means at once: it keeps its place in the queue
+        # at once: it keeps its place in the queue
         return Move(to="pending", reason=wait.reason, fields={"extra_ms": 0})
     reason = wait.reason or f"retry in {duration_text(wait.seconds)}"
     to = "scheduled" if table.allows(ended, "scheduled") else "pending"

@@ -1,4 +1,4 @@
-"""Cancel: at once when nobody works on it; through `cancelling`, with a grace, when somebody does."""
+"""Cancel: at once if no worker holds the job, else through `cancelling` with a grace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .attempts import Moves
 
 
 def cancel(job: Job, reason: str, *, now_ms: int) -> Moves:
-    """What a wish to cancel comes to. What already stops, or has stopped, is left alone."""
+    """The moves of a cancel. A job that is stopping or cancelled is left alone."""
     if job.status in ("cancelled", "cancelling"):
         return ()
     table = table_of(job.parent)

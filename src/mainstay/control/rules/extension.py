@@ -1,8 +1,8 @@
 """More time for a long run, earned by progress.
 
-Each grant asks for progress above that of the grant before, and each is half the one before it: 1/2, 1/4, 1/8 ...
-of the run timeout, at least a second, five at most. So a job that advances gets up to about its run timeout
-again, and one that is stuck gets nothing.
+Each grant requires more progress than the grant before, and is half as long: 1/2, 1/4, 1/8 ... of the run timeout, at
+least a second, at most five times. So a job that advances gets up to about its run timeout again, and a stuck job gets
+nothing.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def grant(job: Job, events: Sequence[Event]) -> Extension:
-    """Decide about one more grant; `events` are the job's latest, back to its claim at least."""
+    """Decide about one more grant; `events` are the job's latest, at least back to its claim."""
     given = [event.data for event in events if event.token == job.token and _MARK in event.data]
     count = len(given)
     base_s = job.options.run_timeout_s
     if base_s is None:
-        return Extension(granted_s=0.0, grants=count, why="it has no run timeout to extend")
+        return Extension(granted_s=0.0, grants=count, why="the job has no run timeout to extend")
     if count >= MOST_GRANTS:
         return Extension(granted_s=0.0, grants=count, why=f"all {MOST_GRANTS} extensions of this attempt are used up")
     if job.progress is None or job.progress_ms is None or job.progress_ms < (job.claimed_ms or 0):
@@ -54,6 +54,6 @@ def grant(job: Job, events: Sequence[Event]) -> Extension:
 
 
 def mark(job: Job, extension: Extension) -> dict[str, float]:
-    """What the note of a grant keeps, so that the next decision can be made from the events."""
+    """The details of the note of a grant, from which the next decision is made."""
     done = job.progress.done if job.progress is not None else 0.0
     return {_MARK: extension.grants, "seconds": extension.granted_s, "done": done}

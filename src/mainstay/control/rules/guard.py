@@ -1,15 +1,15 @@
 """When a sweeper may trust its own sense of time.
 
-A paused machine (suspend, a frozen container) makes every session look dead to the first sweeper that wakes. One
-that notices a gap in its own beats therefore gives the others a full lease to be heard first. While its own beats do
-not get through (the store is locked, or away) nobody else's may either, so it judges nobody until one does.
+After a pause of the machine (suspend, a frozen container) every session looks dead to the first sweeper that wakes.
+So a sweeper that notices a gap in its own heartbeats gives the other sessions a full lease to be heard first. While its
+own heartbeats fail (the store is locked, or unreachable), those of others may fail as well, so it does not sweep.
 """
 
 from __future__ import annotations
 
 
 class SweepGuard:
-    """Fed with the lease time of one's own beats.
+    """Decides from the times of the sweeper's own heartbeats.
 
     >>> guard = SweepGuard(lease_ms=8000, heartbeat_ms=2000)
     >>> guard.heard(0); guard.may_sweep(1000)
@@ -24,9 +24,9 @@ class SweepGuard:
 
     def __init__(self, *, lease_ms: int, heartbeat_ms: int) -> None:
         self._lease_ms = lease_ms
-        # Others beat as often as we do, so their last beat may be older than ours by as much as that, and by a little
-        # more on a busy machine: one more beat is the room for it. After a longer gap they may look dead for no fault
-        # of theirs.
+        # Other sessions beat as often as we do, so their last beat may be older than ours by one interval, and by a
+        # little more on a busy machine: that is the second interval. After a longer gap they may look dead although
+        # they are alive.
         self._gap_ms = max(lease_ms - 2 * heartbeat_ms, heartbeat_ms)
         self._seen_ms: int | None = None
         self._not_before_ms: int | None = None
@@ -34,24 +34,24 @@ class SweepGuard:
 
     @property
     def watching(self) -> bool:
-        """Whether there are beats to miss."""
+        """Whether this process sends heartbeats."""
         return self._seen_ms is not None
 
     def trying(self, now_ms: int) -> None:
-        """A beat is on its way; if it fails, the next one is. The first one begins the watch over ourselves: nobody
-        knows what the store was like before."""
+        """A heartbeat is being sent, or a failed one is being repeated. The first one begins the watch: the state of
+        the store before it is unknown."""
         self._trying = True
         if self._seen_ms is None:
             self._seen_ms = now_ms
 
     def heard(self, now_ms: int) -> None:
-        """A beat of ours got through, whatever the answer was."""
+        """A heartbeat of ours was processed, whatever the answer was."""
         self._sense(now_ms, self._gap_ms)
         self._seen_ms = now_ms
         self._trying = False
 
     def may_sweep(self, now_ms: int) -> bool:
-        """A sweeper that never beats (a command, a test) has nothing to miss and may always sweep."""
+        """Whether to sweep now. A sweeper without heartbeats (a command, a test) may always sweep."""
         if self._seen_ms is None:
             return True
         if self._trying and now_ms - self._seen_ms > self._gap_ms:
@@ -65,7 +65,7 @@ class SweepGuard:
         return self._not_before_ms is None
 
     def forget(self) -> None:
-        """Our sessions ended in good order; there are no beats to miss any more."""
+        """Our sessions were closed; there are no more heartbeats."""
         self._seen_ms = self._not_before_ms = None
         self._trying = False
 

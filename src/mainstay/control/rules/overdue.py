@@ -1,4 +1,4 @@
-"""What the sweeper does about a row: its owner died, or its time ran out."""
+"""The sweeper's decision about a row whose owner died or whose time ran out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOST = "its worker died"
 
 
 def lost(job: Job, *, now_ms: int) -> Moves:
-    """The session that holds it is dead. It is blamed if it ran alone; else it was lost with its worker."""
+    """The session that holds the job is dead. The job is blamed if it ran alone; else it counts as a loss."""
     table = table_of(job.parent)
     state = table.get(job.status)
     if state is None or not state.holds or job.session is None:
@@ -47,8 +47,7 @@ def lost(job: Job, *, now_ms: int) -> Moves:
 def overran(job: Job, *, now_ms: int, rng: random.Random) -> Moves:
     """Its `expires_ms` has passed: queue deadline, end of the grace, run timeout, or a stall.
 
-    The row may have moved its own deadline since (progress was reported, time was granted); then it is only
-    watched anew.
+    The deadline may have moved since (progress was reported, or time was granted); then only `expires_ms` is updated.
     """
     if job.expires_ms is None or job.expires_ms > now_ms:
         return ()
@@ -67,7 +66,7 @@ def overran(job: Job, *, now_ms: int, rng: random.Random) -> Moves:
 
 
 def has_stalled(job: Job) -> bool:
-    """Which of the two limits of a run came first."""
+    """Whether the stall timeout ended before the run timeout."""
     options = job.options
     if options.stall_timeout_s is None or job.started_ms is None:
         return False
@@ -78,21 +77,21 @@ def has_stalled(job: Job) -> bool:
 
 
 def time_out(job: Job, *, stalled: bool, now_ms: int, rng: random.Random, decide: Decide | None = None) -> Moves:
-    """A run that overran: counted as a failure, then by policy; a stall may be held for a person."""
+    """A run that overran: a failure, followed by the policy; a stalled job may be kept for an operator."""
     began_ms = job.started_ms or job.claimed_ms or job.changed_ms
     if stalled:
         for_s = _elapsed(max(began_ms, job.progress_ms or 0), now_ms)
         limit = _limit("stall timeout", job.options.stall_timeout_s)
         error = ErrorInfo(type="Stalled", code="stalled", message=f"no progress for {for_s} ({limit})")
         if job.options.on_stall == "hold":
-            return attempts.fail(job, error, Quarantine("stalled; held for a person"), now_ms=now_ms, to="timed_out")
+            return attempts.fail(job, error, Quarantine("stalled; kept for an operator"), now_ms=now_ms, to="timed_out")
     else:
         run_s = job.options.run_timeout_s
         limit = _limit("run timeout", None if run_s is None else run_s + job.extra_ms / 1000)
         message = f"still running after {_elapsed(began_ms, now_ms)} ({limit})"
         error = ErrorInfo(type="RunTimeout", code="run_timeout", message=message)
     if job.session is None:
-        # left to its units: it has no attempts of its own to repeat, and a resume goes on from what its units have done
+        # its units advance it: there is no attempt to repeat, and a resume continues from the results of its units
         return attempts.fail(job, error, Stop(), now_ms=now_ms, to="timed_out")
     verdict = after_failure(job, error, rng=rng, decide=decide)
     return attempts.fail(job, error, verdict, now_ms=now_ms, to="timed_out")
@@ -103,12 +102,12 @@ def _elapsed(since_ms: int, now_ms: int) -> str:
 
 
 def _limit(what: str, limit_s: float | None) -> str:
-    """The limit as it was set; a worker may stop a run at one of its own."""
+    """The limit as it was set, if it was; a worker may stop a run at a limit of its own."""
     return what if limit_s is None else f"{what} {duration_text(limit_s)}"
 
 
 def _missed_start(job: Job) -> Moves:
-    """It was not begun by its queue deadline: settled, for a person or the submitter to decide."""
+    """It had not begun by its queue deadline: settled, for an operator or the submitter to decide."""
     by = time_text(job.options.start_by_ms or 0)
     message = f"no attempt had begun by {by} (queue deadline)"
     error = ErrorInfo(type="QueueDeadline", code="queue_deadline", message=message)

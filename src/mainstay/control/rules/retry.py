@@ -1,4 +1,4 @@
-"""Whether a failed attempt is tried again, and when.
+"""Whether and when a failed attempt is retried.
 
 >>> import random
 >>> from mainstay.model import RetryPolicy
@@ -16,36 +16,37 @@ import msgspec
 
 from ...clock import MAX_MS, duration_text
 from ...model import ErrorInfo, Job, RetryPolicy
+from ...words import counted
 from ..failure import clean, shown
 
-#: beyond this the doubling has long met every cap, and floats would overflow
+#: more doublings exceed every cap, and floats would overflow
 _MOST_DOUBLINGS = 1000
 _REASON_LIMIT = 200
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Try again after so many seconds; zero means at once."""
+    """Try again after this number of seconds; zero means at once."""
 
     seconds: float
     reason: str | None = None
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Leave it failed: another attempt would not help."""
+    """Leave the job failed: another attempt would not help."""
 
     reason: str | None = None
 
 
 class Quarantine(msgspec.Struct, frozen=True):
-    """Give up and keep it for a person."""
+    """Give up and keep the job for an operator."""
 
     reason: str | None = None
 
 
 Verdict = Wait | Stop | Quarantine
 
-#: A retry policy of one's own: (attempt, job, error) -> verdict; attempt is 1 after the first failure.
-#: It must be pure: it may be asked more than once about the same failure.
+#: A custom retry policy: (attempt, job, error) -> verdict; attempt is 1 after the first failure.
+#: It must be pure: it may be called more than once for the same failure.
 Decide = Callable[[int, Job, ErrorInfo], Verdict]
 
 
@@ -64,10 +65,10 @@ def backoff(policy: RetryPolicy, n: int, rng: random.Random) -> float:
 def after_failure(
     job: Job, error: ErrorInfo, *, rng: random.Random, decide: Decide | None = None, after_s: float | None = None
 ) -> Verdict:
-    """What follows the failure of the attempt that `job` describes (its counters do not hold it yet).
+    """The verdict on a failed attempt, which the counters of `job` do not include yet.
 
-    An own `decide` function has the whole say. Without one, an error that calls itself permanent stops, a spent
-    budget quarantines, and `after_s` (asked for by the job itself) stands in for the backoff.
+    A custom `decide` function decides alone. Without one, a permanent error stops, a spent budget quarantines, and
+    `after_s` (requested by the job itself) replaces the backoff.
     """
     attempt = job.failures + 1
     if decide is not None:
@@ -76,7 +77,7 @@ def after_failure(
         return Stop("the error is permanent")
     policy = job.options.retry
     if attempt > policy.retries:
-        return Quarantine(f"gave up after {attempt} failed {'attempt' if attempt == 1 else 'attempts'}")
+        return Quarantine(f"gave up after {counted(attempt, 'failed attempt')}")
     if after_s is not None and not _is_wait(after_s):
         return Quarantine(f"it asked to wait {shown(after_s)} seconds before its next attempt")
     wait_s = backoff(policy, attempt, rng) if after_s is None else after_s
@@ -85,25 +86,23 @@ def after_failure(
 
 
 def after_crash(job: Job) -> Verdict:
-    """What follows when the attempt took its process down: again at once, until the crash budget is spent."""
+    """The verdict on an attempt that killed its process: again at once, until the crash budget is spent."""
     crashes, budget = job.crashes + 1, job.options.retry.crash_budget
     if crashes >= budget:
-        return Quarantine(
-            f"its worker died {crashes} {'time' if crashes == 1 else 'times'} while running it (crash budget {budget})"
-        )
+        return Quarantine(f"its worker died {counted(crashes, 'time')} while running it (crash budget {budget})")
     return Wait(0, f"again at once; crash {crashes} of {budget}")
 
 
 def _asked(decide: Callable[[int, Job, ErrorInfo], object], attempt: int, job: Job, error: ErrorInfo) -> Verdict:
-    """The answer of a user's function; whatever goes wrong in it, the job is not lost."""
+    """The verdict of a user's function; if the function fails, the job is quarantined."""
     try:
         verdict = decide(attempt, job, error)
     except Exception as raised:  # noqa: BLE001 - the function is not ours, it may raise anything
         return Quarantine(f"its retry function raised {shown(raised, _REASON_LIMIT)}")
     if not isinstance(verdict, Wait | Stop | Quarantine):
-        return Quarantine(f"its retry function answered {shown(verdict)}; expected Wait, Stop or Quarantine")
-    said: object = verdict.reason
-    reason = clean(said if isinstance(said, str) else shown(said))[:_REASON_LIMIT] if said else None
+        return Quarantine(f"its retry function returned {shown(verdict)}; expected Wait, Stop or Quarantine")
+    given: object = verdict.reason
+    reason = clean(given if isinstance(given, str) else shown(given))[:_REASON_LIMIT] if given else None
     if not isinstance(verdict, Wait):
         return msgspec.structs.replace(verdict, reason=reason)
     wait_s = verdict.seconds
@@ -114,7 +113,7 @@ def _asked(decide: Callable[[int, Job, ErrorInfo], object], attempt: int, job: J
 
 
 def _is_wait(wait_s: object) -> bool:
-    """A time that can be waited for: a number, finite, and not centuries."""
+    """Whether it is a time to wait: a finite number, below some centuries."""
     if not isinstance(wait_s, int | float) or isinstance(wait_s, bool):
         return False
     return 0 <= wait_s <= MAX_MS // 4000

@@ -1,7 +1,7 @@
 """Schedules: jobs at times. A tick is a UTC instant; each is a unique insert by schedule and time.
 
 Layer: part of control. Start from `schedule(...)`, which describes one, `register`, which stores it, and `Ticker`, the
-leader's duty that makes the jobs. `plan` holds the decision what is due, as a pure function.
+leader's duty that submits the jobs. `plan` decides which ticks are due, as a pure function.
 """
 
 from .cron import Cron

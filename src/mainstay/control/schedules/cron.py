@@ -1,7 +1,7 @@
 """Cron: times by the clock of a time zone.
 
-`cronsim` reads the expression and says which local times match. What a local time means on the days when the clocks
-are changed is decided here: its own rules for that step over half-hour changes, and depend on where one starts to look.
+`cronsim` reads the expression and finds the local times that match. What a local time means on the days when the clocks
+change is decided here: the rules of `cronsim` miss half-hour changes, and depend on the start of the search.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Cron:
         self._zone = zone_of(tz)
         self._expression = _ALIASES.get(self.text.lower(), self.text)
         fields = _checked(self._expression)
-        # as in Debian's cron: a star at the head of the minute or the hour means "as the clock goes round"
+        # as in Debian's cron: a star at the start of the minute or the hour means every match of the clock
         self._by_the_clock = fields[0].startswith("*") or fields[1].startswith("*")
 
     @property
@@ -74,16 +74,16 @@ class Cron:
 
     def _at_fixed_times(self, after: datetime) -> datetime | None:
         for match in self._matches(local(after, self._zone)):
-            # in the second of two equal hours the matches of the first come once more
+            # in the second of two equal hours the matches of the first come again
             if (found := instant(match, self._zone)) > after:
                 return found
         return None
 
     def _round_the_clock(self, start: datetime) -> datetime | None:
-        """Every instant at which the clocks show a match, so none in a gap, and two where they go back.
+        """Every instant at which the clocks show a match: none in a gap, two where the clocks go back.
 
-        Goes from one change of the clocks to the next, because between them local time is UTC and an offset. A change
-        matters only within a day of either end: there it can repeat a match or take one away.
+        It goes from one change of the clocks to the next, because between them local time is UTC plus an offset. A
+        change matters only within a day of either end: there it can repeat or remove a match.
         """
         zone, first = self._zone, local(start, self._zone)
         while True:
@@ -98,7 +98,7 @@ class Cron:
             elif end == found:
                 return found
             else:
-                # a day is the longest that clocks were ever put forward; the match stays ahead all the same
+                # clocks were never put forward by more than a day, so the match is still ahead
                 start = max(found - 2 * _DAY, end)
                 first = local(start, zone)
 
@@ -116,7 +116,7 @@ class Cron:
 
 
 def _checked(expression: str) -> list[str]:
-    """The five fields; refuses what is no cron expression, with the field."""
+    """The five fields; refuses an invalid expression with its field."""
     fields = expression.split()
     if expression.startswith("@"):
         raise InvalidInput("cron", f"{expression!r} is not known; write {', '.join(_ALIASES)}, or five fields")
@@ -131,7 +131,7 @@ def _checked(expression: str) -> list[str]:
 
 
 def _refusal(fields: list[str]) -> InvalidInput:
-    """Which part of which field is wrong: the library names the field only."""
+    """The error with the wrong part of the field; the library names only the field."""
     for index, (name, values) in enumerate(_FIELDS.items()):
         for part in fields[index].split(","):
             alone: list[Any] = ["*"] * len(_FIELDS)
@@ -141,4 +141,4 @@ def _refusal(fields: list[str]) -> InvalidInput:
             except CronSimError:
                 rule = f"{part!r} is not a {name.replace('_', ' ')}; write {values}"
                 return InvalidInput(f"cron.{name}", f"{rule}, also as lists, ranges and steps (1,2 1-5 */5)")
-    return InvalidInput("cron.day_of_month", f"no month of {fields[3]!r} has a day {fields[2]}: it would never come")
+    return InvalidInput("cron.day_of_month", f"no month of {fields[3]!r} has a day {fields[2]}: it would never tick")

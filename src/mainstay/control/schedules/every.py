@@ -12,8 +12,8 @@ _SHORTEST_S = 1.0
 
 
 class Every:
-    """Every so often, counted from an anchor (1970 by default) in both directions: ticks do not drift, and are the same
-    whoever computes them. The shortest interval is a second.
+    """A fixed interval, counted from an anchor (1970 by default) in both directions: ticks do not drift, and are the
+    same in every process. The shortest interval is a second.
 
     >>> from datetime import datetime, UTC
     >>> Every("15m").next(datetime(2026, 7, 1, 12, 7, tzinfo=UTC)).isoformat()
@@ -33,7 +33,7 @@ class Every:
 
     @property
     def text(self) -> str:
-        """Short, for people; very odd intervals are rounded."""
+        """A short text; very odd intervals are rounded."""
         interval = f"every {duration_text(self.every_ms / 1000)}"
         return f"{interval} from {self.anchor.isoformat()}" if self.anchor_ms else interval
 

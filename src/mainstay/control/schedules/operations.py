@@ -1,4 +1,4 @@
-"""What programs and people do with schedules: register, pause, resume, run now, drop, look."""
+"""Operations on schedules: register, pause, resume, run now, drop, describe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN_TICKS = 3
 
 
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule, for people."""
+    """A schedule with its times and its last job."""
 
     name: str
     when: str = "?"
@@ -38,34 +38,34 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = "once"
     overlap: Overlap = "allow"
     counted_from: datetime | None = None
-    """ticks up to here are dealt with: the last tick, or when it was registered, changed or resumed"""
+    """ticks up to here are done: the last tick, or the time when it was registered, changed or resumed"""
     last_tick: datetime | None = None
     """the newest tick; None if there was none since it was registered, changed or resumed"""
     next_ticks: tuple[datetime, ...] = ()
-    """empty when paused, and when its times come from an object that this program does not have"""
+    """empty if paused, and if its times come from an object that this program does not have"""
     last_job: str | None = None
     """the newest job of a tick or of `run_now` that is still kept"""
     last_status: str | None = None
     ticks_without_job: int = 0
-    """ticks since `last_job` that made none because it is not settled yet (with overlap "skip"); counted up to 1000"""
+    """ticks since `last_job` without a job, because that is not settled (with overlap "skip"); counted up to 1000"""
     registered: bool = True
-    """False: a program declares it, and no leader has stored it yet"""
+    """False: a program declares it, and no worker has stored it yet"""
     problem: str | None = None
     """why it does not tick"""
 
 
 async def register(control: Control, specs: Iterable[ScheduleSpec]) -> None:
-    """Store schedules, as every worker does at its start. What is stored already is left as it is.
+    """Store schedules, as every worker does at its start. An unchanged schedule is left as it is.
 
-    A new schedule, and one whose times changed, counts from now: it never ticks the past. Otherwise the last tick is
-    kept, and a pause always is.
+    A new schedule, and one whose times changed, counts from now: it never makes up for earlier ticks. Otherwise the
+    last tick is kept. A pause is always kept.
     """
     store = control.store
     rows = {row.name: row for row in await store.schedules()}
     seen: set[str] = set()
     for spec in specs:
         if spec.name in seen:
-            raise InvalidInput("schedule", f"{spec.name!r} is declared twice; each schedule needs a name of its own")
+            raise InvalidInput("schedule", f"{spec.name!r} is declared twice; give each schedule its own name")
         seen.add(spec.name)
         data, row = spec_bytes(spec), rows.get(spec.name)
         if row is not None and row.spec == data:
@@ -76,14 +76,14 @@ async def register(control: Control, specs: Iterable[ScheduleSpec]) -> None:
 
 
 async def pause(control: Control, name: str, *, actor: str = "client") -> None:
-    """Make no more ticks, until `resume`; also across restarts of the workers that register it."""
+    """Stop the ticks until `resume`, also across restarts of the workers that register it."""
     await _row(control, name)
     await control.store.pause_schedule(name, paused=True)
     log.info("paused schedule=%s actor=%s", name, actor)
 
 
 async def resume(control: Control, name: str, *, actor: str = "client") -> None:
-    """Tick again, from now on: what was due while it was paused is not made up for, whatever `catch_up` says."""
+    """Tick again from now on: ticks of the pause are not made up for, whatever `catch_up` says."""
     row = await _row(control, name)
     if not row.paused:
         return
@@ -95,20 +95,21 @@ async def resume(control: Control, name: str, *, actor: str = "client") -> None:
 async def run_now(
     control: Control, name: str, *, actor: str, prepare: Callable[[JobRequest], JobRequest] | None = None
 ) -> Submitted:
-    """Submit the schedule's job at once, beside its ticks; also when it is paused. With overlap "skip" the answer may
-    be the job that is not settled yet (`created` is False). `prepare` is that of the `Ticker`: a program's hooks."""
+    """Submit the job of a schedule now, in addition to its ticks, even if it is paused. With overlap "skip" the result
+    may be the job that is not settled yet (`created` is False). `prepare` is that of the `Ticker`: a program's
+    hooks."""
     check_text(actor, field="actor")
     spec = read_spec((await _row(control, name)).spec)
     request = request_of(spec, scheduled_for=at_of(control.store.clock.now_ms()))
     if prepare is not None:
         request = prepare(request)
-    (made,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
-    log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, made.id, made.created)
-    return Submitted(made.id, made.created)
+    (result,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
+    log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, result.id, result.created)
+    return Submitted(result.id, result.created)
 
 
 async def drop(control: Control, name: str, *, actor: str = "client") -> None:
-    """Forget a schedule. Its jobs stay; a program that still declares it registers it anew at its next start."""
+    """Delete a schedule. Its jobs stay; a program that still declares it registers it again at its next start."""
     await _row(control, name)
     await control.store.drop_schedule(name)
     log.info("dropped schedule=%s actor=%s", name, actor)
@@ -120,9 +121,9 @@ async def describe(
     *,
     declared: Iterable[ScheduleSpec] = (),
 ) -> list[ScheduleView]:
-    """All schedules, by name. One that cannot be read says so in `problem`.
+    """All schedules, by name. An unreadable one says so in `problem`.
 
-    Of those a program has `declared`, the ones that are not stored yet are shown with `registered` False.
+    Schedules in `declared` that are not stored yet have `registered` False.
     """
     rows = {row.name: row for row in await control.store.schedules()}
     missing = {spec.name: Schedule(name=spec.name, spec=spec_bytes(spec)) for spec in declared if spec.name not in rows}
@@ -154,7 +155,7 @@ async def _view(control: Control, row: Schedule, custom: When | None) -> Schedul
         if when is None:
             return msgspec.structs.replace(view, problem="its times are known only to the program that declares it")
         return _with_times(view, when, job, at_of(control.store.clock.now_ms()))
-    except Exception as error:  # noqa: BLE001 - a user's `next` may raise anything, and the others are to be seen
+    except Exception as error:  # noqa: BLE001 - a user's `next` may raise anything; the other schedules are still shown
         return msgspec.structs.replace(view, problem=shown(error, 500))
 
 
@@ -170,7 +171,7 @@ def _with_times(view: ScheduleView, when: When, job: Job | None, now: datetime) 
 
 
 def _held_back(view: ScheduleView, when: When, job: Job | None, until: datetime) -> int:
-    """Ticks that made no job because the last one is in the way. Nobody wrote them down: they are the times since."""
+    """Ticks without a job because the last one is not settled. They are not stored: they are the times since."""
     if view.overlap != "skip" or job is None:
         return 0
     state = table_of(job.parent).get(job.status)

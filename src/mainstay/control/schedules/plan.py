@@ -1,7 +1,7 @@
-"""Which ticks to make now: a pure function of the schedule, its last tick and the time.
+"""Which ticks are due: a pure function of the schedule, its last tick and the time.
 
-A schedule that was left alone for long has many ticks behind it. They are walked one by one only up to a limit; beyond
-it the newest ones are searched from the end, so a minute's schedule after a year costs no more than after a day.
+A schedule that no worker ticked for long has missed many ticks. They are walked one by one up to a limit; beyond it the
+newest ones are searched from the end, so a schedule of every minute costs no more after a year than after a day.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from ...errors import InvalidInput
 from .spec import ScheduleSpec
 from .when import When, next_tick
 
-#: passed-over ticks are counted up to here
+#: skipped ticks are counted up to here
 COUNTED = 1000
 _STEPS = 200
 
 
 class TickPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is due."""
+    """The ticks that are due."""
 
     ticks: tuple[datetime, ...] = ()
-    """turn these into jobs, oldest first"""
+    """to be turned into jobs, oldest first"""
     skipped: int = 0
-    """so many are passed over ..."""
+    """number of skipped ticks"""
     uncounted: bool = False
-    """... and more that nobody counted"""
+    """True: there are more than `skipped`"""
     passed: datetime | None = None
-    """the newest that is passed over, when nothing newer is ticked: to be remembered, so that it is passed over once"""
+    """the newest skipped tick, if no newer one is due: to be stored, so that it is skipped only once"""
     next: datetime | None = None
-    """when to look again; None: never"""
+    """the next tick; None: never"""
 
     @property
     def skipped_text(self) -> str:
@@ -43,9 +43,9 @@ def due_ticks(
 ) -> TickPlan:
     """Plan the ticks in (last_tick, now].
 
-    Those at most `grace` old are current: they are made whatever `catch_up` says, for a change of the leader is no
-    reason to miss one. Older ones are missed. "skip" passes them over; "once" makes up for the newest, unless there is
-    a current one; "all" makes all of them. At most `catch_up_limit` at a time, the newest.
+    Ticks that are at most `grace` old are current and due whatever `catch_up` says: a change of the leader must not
+    lose a tick. Older ones are missed. "skip" skips them; "once" makes up for the newest, unless there is a current
+    one; "all" makes up for all of them. At most `catch_up_limit` ticks are due at a time, the newest.
     """
     most = spec.catch_up_limit
     walked, following = ticks_between(when, last_tick, now, COUNTED + most)
@@ -76,7 +76,7 @@ def upcoming(when: When, after: datetime, n: int) -> list[datetime]:
 
 
 def ticks_between(when: When, after: datetime, until: datetime, most: int) -> tuple[list[datetime], datetime | None]:
-    """The ticks in (after, until], at most so many, and the one that follows them."""
+    """The ticks in (after, until], at most `most`, and the one that follows them."""
     found: list[datetime] = []
     following = next_tick(when, after)
     while following is not None and following <= until and len(found) < most:
@@ -107,7 +107,7 @@ def _newest(when: When, until: datetime, most: int, walked: list[datetime]) -> l
 
 
 def _previous(when: When, before: datetime, after: datetime, step: timedelta) -> datetime | None:
-    """The newest tick in (after, before): go back in growing steps to one that lies before it, then close in."""
+    """The newest tick in (after, before): go back in growing steps until a tick is before it, then close in."""
     start = before
     while True:
         start = max(after, start - step)
@@ -128,4 +128,4 @@ def _previous(when: When, before: datetime, after: datetime, step: timedelta) ->
             end, tick = middle, following
         else:
             tick = later
-    raise InvalidInput("when", "next() contradicts itself: it must give the first time after the one it is asked for")
+    raise InvalidInput("when", "next() is inconsistent: it must return the first time after its argument")

@@ -1,6 +1,6 @@
 """ScheduleSpec: a schedule as it is stored.
 
-Read by its shape: fields that a newer Mainstay added are ignored, fields that it left out get their defaults.
+Fields that a newer version added are ignored; missing fields get their defaults.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Overlap = Literal["allow", "skip"]
 
 CATCH_UP_LIMIT = 100
 _MOST_AT_ONCE = 1000
-#: the tag `schedule:NAME` has to fit
+#: the tag `schedule:NAME` must fit
 _NAME_LIMIT = 90
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-#: options that would mean something else at the second tick, or belong to one job only
+#: options that make no sense for repeated jobs
 _NOT_FOR_SCHEDULES = {
     "run_at": "the schedule says when",
-    "key": "every tick is a job of its own, and its time is its key",
+    "key": "every tick is its own job, and its time is its key",
     "key_ttl": "a schedule has no key",
-    "on_clash": "a tick that meets the unsettled job of `unique` makes none",
+    "on_clash": "a tick submits nothing while a job with the same `unique` key is unsettled",
     "parent": "units belong to their job",
     "unit": "units belong to their job",
 }
@@ -44,7 +44,7 @@ class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     payload: bytes
-    """as it is before a codec sees it"""
+    """before a codec seals it"""
     options: dict[str, Any]
 
 
@@ -59,11 +59,11 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     options: dict[str, Any] = {}
     """as `Jobs.submit` takes them"""
     catch_up: CatchUp = "once"
-    """what becomes of ticks that nobody was there for: passed over, the newest made up for, or all of them"""
+    """what happens to missed ticks: skip them, make up for the newest, or for all of them"""
     catch_up_limit: Annotated[int, msgspec.Meta(ge=1, le=_MOST_AT_ONCE)] = CATCH_UP_LIMIT
-    """most ticks turned into jobs at one time; the oldest are passed over"""
+    """most ticks turned into jobs at one time; the oldest are skipped"""
     overlap: Overlap = "allow"
-    """what a tick does while the job of an earlier one is not settled: insert its own, or nothing"""
+    """what a tick does while the job of an earlier one is not settled: submit its own job, or skip"""
 
     @property
     def tag(self) -> str:
@@ -98,7 +98,7 @@ def schedule(
     _one_of("overlap", overlap, Overlap)
     given = dict(options or {})
     if overlap == "skip" and given.get("unique") is not None:
-        raise InvalidInput("overlap", "'skip' makes the jobs of a schedule unique by itself; leave out `unique`")
+        raise InvalidInput("overlap", "'skip' already makes the jobs of a schedule unique; leave out `unique`")
     for option, why in _NOT_FOR_SCHEDULES.items():
         if given.get(option) is not None:
             raise InvalidInput(f"options.{option}", f"not for a schedule: {why}")
@@ -115,7 +115,7 @@ def schedule(
         catch_up_limit=check_count(catch_up_limit, field="catch_up_limit", least=1, most=_MOST_AT_ONCE),
         overlap=overlap,
     )
-    # once more with what a tick adds to them: one tag too many is better told here
+    # again with the tag and metadata of a tick: one tag too many is refused here
     read(_options_of(spec, _ANY_TIME))
     return spec
 
@@ -136,12 +136,12 @@ def _options_of(spec: ScheduleSpec, scheduled_for: datetime) -> dict[str, Any]:
 
 
 def spec_bytes(spec: ScheduleSpec) -> bytes:
-    """As stored; equal specs are equal bytes."""
+    """The spec as stored; equal specs are equal bytes."""
     return _encode(spec)
 
 
 def read_spec(data: bytes) -> ScheduleSpec:
-    """A stored spec; `InvalidInput` if it cannot be one."""
+    """A stored spec; raises `InvalidInput` if it cannot be read."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

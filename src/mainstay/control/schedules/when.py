@@ -1,7 +1,7 @@
-"""When: what says which times come, how it is stored, and how it is asked.
+"""When: the times of a schedule, how they are stored, and how the next one is computed.
 
-Anything with `next(after)` will do. Cron expressions and intervals are stored as data, so that every leader can tick
-them; an object of the user's own is only named in the store, and the leader needs the program that has it.
+Any object with `next(after)` is a `When`. Cron expressions and intervals are stored as data, so that every leader can
+tick them. A custom object is only named in the store, and the leader needs the program that has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAST = _EPOCH + MAX_MS * _MS
 
 @runtime_checkable
 class When(Protocol):
-    """Says when the next tick is. Pure: the same answer for the same question, on every machine."""
+    """The times of a schedule. Pure: the same result for the same argument, on every machine."""
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick strictly after this time; both aware and in UTC. None: never again."""
@@ -37,7 +37,7 @@ class StoredWhen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: Literal["cron", "every", "custom"]
     text: str
-    """the cron expression; for the others only shown"""
+    """the cron expression; for other kinds only a description"""
     tz: str = "UTC"
     every_ms: int = 0
     anchor_ms: int = 0
@@ -58,7 +58,7 @@ class StoredWhen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self == other or (self.kind == other.kind == "custom")
 
     def revived(self, custom: When | None = None) -> When | None:
-        """What it was made from; None for a custom one that this program does not have."""
+        """The object it was made from; None for a custom one that this program does not have."""
         match self.kind:
             case "cron":
                 return Cron(self.text, tz=self.tz)
@@ -69,7 +69,7 @@ class StoredWhen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def when_of(given: str | timedelta | When, *, tz: str | ZoneInfo | None = None) -> When:
-    """What people write for a schedule: a cron expression, an interval, or an object with `next(after)`.
+    """Read what users write: a cron expression, an interval, or an object with `next(after)`.
 
     >>> when_of("*/5 * * * *", tz="Europe/Berlin"), when_of("15m").text
     (Cron('*/5 * * * *', tz='Europe/Berlin'), 'every 15m')
@@ -77,7 +77,7 @@ def when_of(given: str | timedelta | When, *, tz: str | ZoneInfo | None = None) 
     if isinstance(given, str) and (" " in given.strip() or given.strip().startswith("@")):
         return Cron(given, tz="UTC" if tz is None else tz)
     if tz is not None:
-        raise InvalidInput("tz", "only a cron expression goes by a time zone; an interval counts from its anchor")
+        raise InvalidInput("tz", "only a cron expression has a time zone; an interval counts from its anchor")
     if isinstance(given, str | timedelta):
         return Every(given)
     if isinstance(given, type) or not isinstance(given, When):
@@ -87,20 +87,20 @@ def when_of(given: str | timedelta | When, *, tz: str | ZoneInfo | None = None) 
 
 
 def next_tick(when: When, after: datetime) -> datetime | None:
-    """Ask for the next tick, and trust nothing: a `When` that stands still would tick for ever.
+    """The next tick, checked: a `When` that returns the same time again would tick without end.
 
-    Ticks are kept in whole milliseconds; a finer one is moved to the next.
+    Ticks are whole milliseconds; a finer time is rounded up.
     """
-    found: Any = when.next(after)
-    if found is None:
+    given: Any = when.next(after)
+    if given is None:
         return None
-    if not isinstance(found, datetime) or found.utcoffset() is None:
-        raise InvalidInput("when", f"next({after.isoformat()}) gave {shown(found)}, which is not an aware datetime")
-    if found > LAST:
+    if not isinstance(given, datetime) or given.utcoffset() is None:
+        raise InvalidInput("when", f"next({after.isoformat()}) returned {shown(given)}, not an aware datetime")
+    if given > LAST:
         return None
-    at = at_of(-((_EPOCH - found) // _MS))
+    at = at_of(-((_EPOCH - given) // _MS))
     if at <= after:
-        raise InvalidInput("when", f"next({after.isoformat()}) gave {found.isoformat()}, which is not later")
+        raise InvalidInput("when", f"next({after.isoformat()}) returned {given.isoformat()}, which is not later")
     return at
 
 

@@ -1,7 +1,7 @@
-"""Time zones: from a local time to the instant it means, and where a zone's clocks are changed.
+"""Time zones: the instant of a local time, and the changes of a zone's clocks.
 
-`zoneinfo` does not list the changes, so they are looked for: between two instants with different offsets from UTC lies
-one. No zone changes its clocks twice within a day, and nobody here looks further at once.
+`zoneinfo` does not list the changes, so they are searched: there is one between two instants with different offsets
+from UTC. No zone changes its clocks twice within a day, and no search here covers more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def zone_of(tz: Any) -> ZoneInfo:
     'Europe/Berlin'
     >>> zone_of("Berlin")
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: tz: 'Berlin' is not a time zone known here; write an IANA name, like 'Europe/Berlin'
+    mainstay.errors.InvalidInput: tz: 'Berlin' is not a known time zone; write an IANA name, like 'Europe/Berlin'
     """
     if isinstance(tz, ZoneInfo):
         if tz.key is None:
@@ -33,18 +33,18 @@ def zone_of(tz: Any) -> ZoneInfo:
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, TypeError, AttributeError, OSError):
-        # an unknown name, one with odd characters, no text at all, the name of a folder
-        rule = f"{tz!r} is not a time zone known here; write an IANA name, like 'Europe/Berlin'"
+        # an unknown name, odd characters, not a text, the name of a folder
+        rule = f"{tz!r} is not a known time zone; write an IANA name, like 'Europe/Berlin'"
         raise InvalidInput("tz", rule) from None
 
 
 def local(at: datetime, zone: ZoneInfo) -> datetime:
-    """What the clocks of the zone show, without the zone."""
+    """The local time of the zone, without the zone."""
     return at.astimezone(zone).replace(tzinfo=None)
 
 
 def offset(at: datetime, zone: ZoneInfo) -> timedelta:
-    """How far the clocks of the zone are ahead of UTC."""
+    """The offset of the zone from UTC."""
     found = at.astimezone(zone).utcoffset()
     assert found is not None
     return found
@@ -66,11 +66,11 @@ def clock_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime |
 
 
 def instant(shown: datetime, zone: ZoneInfo) -> datetime:
-    """The instant at which the clocks show this. The first of two; where there is none, the end of the gap."""
+    """The instant at which the clocks show this: the first of two, or the end of the gap if there is none."""
     first = shown.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if local(first, zone) == shown:
         return first
-    # within a gap the first reading goes by the offset before it and ends behind it, the second the other way round
+    # within a gap, fold=0 uses the offset before it and lands after it; fold=1 the other way round
     before = shown.replace(tzinfo=zone, fold=1).astimezone(UTC)
     change = clock_change(zone, before, first)
     assert change is not None

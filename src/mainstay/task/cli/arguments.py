@@ -1,7 +1,7 @@
-"""The arguments of a job as people type them: `key=value`, or JSON.
+"""The arguments of a job as users type them: `key=value`, or JSON.
 
-A value is JSON if it can be read as that, and else it is text. Where the task is known, its annotation decides: `to=42`
-is the text "42" for a `str` and the number for an `int`.
+A value that is not JSON is text. If the task is known, its annotation decides: `to=42` is the text "42" for a `str` and
+the number for an `int`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,15 +30,15 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments by name, as they were written."""
+    """Arguments by name, as typed."""
 
     data: Mapping[str, bytes] = {}
     """JSON"""
     texts: Mapping[str, str] = {}
-    """`key=value`; they go before the others"""
+    """`key=value`; they override the others"""
 
     def plain(self) -> dict[str, Any]:
-        """As data, with nothing declared about it.
+        """The values, without declared types.
 
         >>> Given(texts={"n": "3", "to": "ann"}).plain()
         {'n': 3, 'to': 'ann'}
@@ -47,46 +47,41 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
         return {**data, **{name: _from_text(text, Any) for name, text in self.texts.items()}}
 
     def typed(self, task: Task[..., Any]) -> dict[str, Any]:
-        """As the task declares them; raises `InvalidInput` naming the field."""
-        written: dict[str, bytes | str] = {**self.data, **self.texts}
-        _check_names(task, written)
-        made: dict[str, Any] = {}
-        for name, value in written.items():
-            kind = task.annotation(name)
+        """The values as the task declares them; raises `InvalidInput` with the field."""
+        raw_values: dict[str, bytes | str] = {**self.data, **self.texts}
+        _check_names(task, raw_values)
+        values: dict[str, Any] = {}
+        for name, raw in raw_values.items():
             try:
-                made[name] = (
-                    _from_text(value, kind) if isinstance(value, str) else msgspec.json.decode(value, type=kind)
-                )
+                values[name] = _value(raw, task.annotation(name))
             except msgspec.ValidationError as error:
                 place, rule = place_and_rule(str(error))
                 inner = f"{'' if place.startswith('[') else '.'}{place}" if place else ""
                 raise InvalidInput(f"{task.name}.{name}{inner}", rule) from None
-        return made
+        return values
 
     def struct(self, kind: type[T], *, of: str) -> T:
-        """As the fields of a struct; `name.key=value` is an entry of a mapping."""
+        """The values as the fields of a struct; `name.key=value` is an entry of a mapping."""
         hints = {field.name: field.type for field in msgspec.structs.fields(kind) if field.name != "schema"}
-        made: dict[str, Any] = {}
-        given: dict[str, bytes | str] = {**self.data, **self.texts}
-        for written, value in given.items():
-            name, dot, key = written.partition(".")
+        values: dict[str, Any] = {}
+        raw_values: dict[str, bytes | str] = {**self.data, **self.texts}
+        for path, raw in raw_values.items():
+            name, dot, key = path.partition(".")
             if name not in hints or (dot and not key):
-                close = difflib.get_close_matches(name, hints, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(hints)}"
-                raise Refused(f"{of}.{written}", f"{of} has no argument {written!r}; {hint}")
+                raise _unknown_argument(of, path, name, hints)
             if dot:
-                made.setdefault(name, {})[key] = value if isinstance(value, str) else msgspec.json.decode(value)
+                values.setdefault(name, {})[key] = raw if isinstance(raw, str) else msgspec.json.decode(raw)
             else:
-                made[name] = _struct_value(value, hints[name], f"{of}.{name}")
+                values[name] = _struct_value(raw, hints[name], f"{of}.{name}")
         try:
-            return msgspec.convert(made, kind)
+            return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
             place, rule = place_and_rule(str(error))
             raise InvalidInput(f"{of}.{place}" if place else of, rule) from None
 
 
 def read(words: Sequence[str], args: str | None, args_file: str | None) -> Given:
-    """From the command line: `key=value` words, `-` for JSON from stdin, `--args` or `--args-file`."""
+    """Read the arguments from `key=value` words, `-` for JSON from stdin, `--args` or `--args-file`."""
     texts: dict[str, str] = {}
     sources = [(source, field) for source, field in ((args, "args"), (args_file, "args-file")) if source is not None]
     for word in words:
@@ -109,7 +104,7 @@ def read(words: Sequence[str], args: str | None, args_file: str | None) -> Given
 
 
 def read_object(text: bytes, field: str) -> dict[str, bytes]:
-    """A JSON object, its values left as they are.
+    """A JSON object with its values still encoded.
 
     >>> read_object(b'[1]', "args")
     Traceback (most recent call last):
@@ -124,31 +119,40 @@ def read_object(text: bytes, field: str) -> dict[str, bytes]:
 
 
 def _check_names(task: Task[..., Any], given: Iterable[str]) -> None:
-    """Name what the task does not take, before anything is said to be missing: it is often the same, misspelt."""
+    """Refuse unknown names before missing ones: often one is the other, misspelt."""
     parameters = inspect.signature(task.function).parameters.values()
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return
     known = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME]
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
-            raise Refused(f"{task.name}.{name}", f"{task.name} has no argument {name!r}; {hint}")
+            raise _unknown_argument(task.name, name, name, known)
 
 
-def _struct_value(value: bytes | str, kind: Any, field: str) -> Any:
+def _unknown_argument(of: str, path: str, name: str, known: Collection[str]) -> Refused:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
+    return Refused(f"{of}.{path}", f"{of} has no argument {path!r}; {hint}")
+
+
+def _value(raw: bytes | str, kind: Any) -> Any:
+    return _from_text(raw, kind) if isinstance(raw, str) else msgspec.json.decode(raw, type=kind)
+
+
+def _struct_value(raw: bytes | str, kind: Any, field: str) -> Any:
     try:
-        return _from_text(value, kind) if isinstance(value, str) else msgspec.json.decode(value, type=kind)
+        return _value(raw, kind)
     except msgspec.ValidationError as error:
-        # one of several that may be given is written without brackets
-        with contextlib.suppress(msgspec.ValidationError):
-            return msgspec.convert([value], kind) if isinstance(value, str) else msgspec.json.decode(value, type=kind)
+        # a list with one item may be typed without brackets
+        if isinstance(raw, str):
+            with contextlib.suppress(msgspec.ValidationError):
+                return msgspec.convert([raw], kind)
         raise InvalidInput(field, place_and_rule(str(error))[1]) from None
 
 
 def _from_text(text: str, kind: Any) -> Any:
     try:
-        # straight into the type: by way of a float, a Decimal would lose digits
+        # directly into the type: through a float, a Decimal would lose digits
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         try:

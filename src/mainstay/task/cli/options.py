@@ -1,4 +1,4 @@
-"""The options of a submit, as flags."""
+"""The options of a submit as flags of the command line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 from ...cli import completion
 from ...cli.ids import full_id
 from ...cli.options import Options, panel
-from ...control.time_input import deadline, moment
+from ...control.time_input import read_deadline, read_time
 from ...errors import InvalidInput
 from ...stores import JobStore
 
 _panel = panel("Job options")
-#: flags that are called otherwise in code, or read here
+#: flags that have another name in code, or are converted here
 _READ = frozenset({"unique", "unique_key", "run_at", "queue_deadline", "tag", "metadata", "after"})
 
 
@@ -74,27 +74,24 @@ class Flags(Options, frozen=True, kw_only=True):
     ] = None
 
     async def options(self, store: JobStore) -> dict[str, Any]:
-        """As code would write them, only those that were given; their values are checked by whoever reads them."""
-        made = {
-            name: value
-            for name, value in msgspec.structs.asdict(self).items()
-            if value is not None and name not in _READ
-        }
+        """The options that were given, as code would write them. Control checks their values."""
+        flags = msgspec.structs.asdict(self)
+        options = {name: value for name, value in flags.items() if value is not None and name not in _READ}
         if self.unique and self.unique_key is not None:
             raise InvalidInput("unique", "give --unique (by the arguments) or --unique-key, not both")
         if self.unique or self.unique_key is not None:
-            made["unique"] = True if self.unique_key is None else self.unique_key
+            options["unique"] = True if self.unique_key is None else self.unique_key
         if self.run_at is not None:
-            made["run_at"] = moment(self.run_at, field="run_at")
+            options["run_at"] = read_time(self.run_at, field="run_at")
         if self.queue_deadline is not None:
-            made["queue_deadline"] = deadline(self.queue_deadline)
+            options["queue_deadline"] = read_deadline(self.queue_deadline)
         if self.tag:
-            made["tags"] = self.tag
+            options["tags"] = self.tag
         if self.metadata:
-            made["metadata"] = _entries(self.metadata)
+            options["metadata"] = _entries(self.metadata)
         if self.after:
-            made["after"] = [await full_id(store, each, field="after") for each in self.after]
-        return made
+            options["after"] = [await full_id(store, each, field="after") for each in self.after]
+        return options
 
 
 def _entries(given: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Submit from the command line: one job, or one for each line. With a task that checks the arguments, or without."""
+"""Submit from the command line: one job, or one for each line of a file. With a task that checks the arguments, or
+without."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...app import App
 from ...control import Control, JobRequest, Submitted
 from ...control.json_view import stored_value
 from ...errors import MainstayError, UnknownTask
 from ...kinds import kinds
 from ...model import Job
+from ...words import counted
+from ...worker import AppBase
 from .. import Task
 from .arguments import Given, read_object
 
@@ -24,7 +26,7 @@ _REQUEST = re.compile(r"requests\[(\d+)\]\.?")
 
 
 class Maker(Protocol):
-    """Makes what is submitted, and reads what comes back."""
+    """Makes the jobs of a submit and reads their results."""
 
     validated: bool
 
@@ -34,7 +36,7 @@ class Maker(Protocol):
 
 
 class Checked:
-    """A task of an app: it says what fits."""
+    """Makes jobs of a task of an app, which checks the arguments."""
 
     validated = True
 
@@ -44,7 +46,7 @@ class Checked:
         self._submits = task.options(**options)
 
     def request(self, given: Given, *, key: str | None = None) -> JobRequest:
-        """Bound, checked, and seen by the hooks of the app."""
+        """The job, after the hooks of the app."""
         submits = self._submits if key is None else self._task.options(**{**self._options, "key": key})
         return submits.job(**given.typed(self._task)).ready()
 
@@ -53,7 +55,7 @@ class Checked:
 
 
 class Unchecked:
-    """Only a name: whatever is given is stored for it."""
+    """Makes jobs of a task of which only the name is known: the arguments are stored as given."""
 
     validated = False
 
@@ -64,7 +66,6 @@ class Unchecked:
         self._plan = control.jobs.plan(**options)
 
     def request(self, given: Given, *, key: str | None = None) -> JobRequest:
-        """As it is."""
         plan = self._plan if key is None else self._control.jobs.plan(**{**self._options, "key": key})
         return JobRequest(self._name, given.plain(), plan)
 
@@ -72,23 +73,23 @@ class Unchecked:
         return None if job.result is None else stored_value(job.result)
 
 
-def task_of(app: App, name: str) -> Task[..., Any]:
-    """The task of that name; raises `UnknownTask` with what may have been meant."""
-    found = app.tasks.get(name)
-    if found is None:
+def task_of(app: AppBase, name: str) -> Task[..., Any]:
+    """The task of that name; raises `UnknownTask` with the closest name."""
+    tasks: Mapping[str, Task[..., Any]] = app.part("task").tasks
+    task = tasks.get(name)
+    if task is None:
         # people leave out the module
-        alike = [known for known in app.tasks if known.endswith(f".{name}")]
-        raise UnknownTask(name, alike or [*app.tasks, *_others(app)])
-    return found
+        close = [known for known in tasks if known.endswith(f".{name}")]
+        raise UnknownTask(name, close or [*tasks, *_other_names(app)])
+    return task
 
 
-def _others(app: App) -> list[str]:
-    """What can be submitted besides tasks: the names of kinds that say how."""
-    names = (app.part(kind.name).handlers for kind in kinds() if kind.submission)
-    return [name for found in names for name in found]
+def _other_names(app: AppBase) -> list[str]:
+    """The names of other kinds that can be submitted."""
+    return [name for kind in kinds() if kind.submission for name in app.part(kind.name).handlers]
 
 
-class Line(msgspec.Struct, frozen=True):
+class ArgumentLine(msgspec.Struct, frozen=True):
     """One line of a file of arguments."""
 
     number: int
@@ -96,7 +97,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, kw_only=True):
-    """How far it got."""
+    """The jobs that are stored so far."""
 
     jobs: list[Submitted] = []
     next_line: int = 1
@@ -107,20 +108,20 @@ class Stored(msgspec.Struct, kw_only=True):
         return sum(job.created for job in self.jobs)
 
 
-def lines_of(file: Iterable[bytes], *, start: int, seen: Callable[[int], object]) -> Iterator[Line]:
-    """The lines from `start` on that are not empty; `seen` is told how many bytes were read."""
+def lines_of(file: Iterable[bytes], *, start: int, on_read: Callable[[int], object]) -> Iterator[ArgumentLine]:
+    """The lines from `start` on that are not empty; `on_read` gets the number of bytes of each line."""
     for number, text in enumerate(file, 1):
-        seen(len(text))
+        on_read(len(text))
         if number >= start and text.strip():
-            yield Line(number, text)
+            yield ArgumentLine(number, text)
 
 
 async def submit_lines(
-    control: Control, maker: Maker, lines: Iterator[Line], given: Given, stored: Stored, *, key: str | None
+    control: Control, maker: Maker, lines: Iterator[ArgumentLine], given: Given, stored: Stored, *, key: str | None
 ) -> None:
-    """Submit a job for each line, in chunks that are stored whole or not at all; `stored` says how far it got.
+    """Submit a job for each line, in chunks that are stored whole or not at all. `stored` is updated with each chunk.
 
-    An error names the line, and says how to go on.
+    An error names the line and how to continue.
     """
     while chunk := list(islice(lines, CHUNK)):
         line = chunk[0]
@@ -128,40 +129,40 @@ async def submit_lines(
             requests = []
             for line in chunk:
                 data = read_object(line.text, "the arguments")
-                own = None if key is None else f"{key}:{line.number}"
-                requests.append(maker.request(Given(data=data, texts=given.texts), key=own))
+                line_key = None if key is None else f"{key}:{line.number}"
+                requests.append(maker.request(Given(data=data, texts=given.texts), key=line_key))
         except MainstayError as error:
-            error.args = (f"line {line.number}: {error}\n{how_to_go_on(stored)}",)
+            error.args = (f"line {line.number}: {error}\n{how_to_continue(stored)}",)
             raise
         storing = asyncio.ensure_future(_store(control, requests, chunk, stored))
         try:
             await asyncio.shield(storing)
         except asyncio.CancelledError:
-            # Ctrl-C: the chunk may be stored already, and what is told then must be right
+            # Ctrl-C: the chunk may be stored already, and the message must be right
             await storing
             raise
 
 
-async def _store(control: Control, requests: list[JobRequest], chunk: list[Line], stored: Stored) -> None:
+async def _store(control: Control, requests: list[JobRequest], chunk: list[ArgumentLine], stored: Stored) -> None:
     try:
         stored.jobs += await control.jobs.submit_many(requests)
     except MainstayError as error:
-        error.args = (f"{_with_line(str(error), chunk)}\n{how_to_go_on(stored)}",)
+        error.args = (f"{_with_line(str(error), chunk)}\n{how_to_continue(stored)}",)
         raise
     stored.next_line = chunk[-1].number + 1
 
 
-def how_to_go_on(stored: Stored) -> str:
-    """What is stored, and from where the rest is to be submitted."""
+def how_to_continue(stored: Stored) -> str:
+    """How many jobs are stored, and the option that submits the rest."""
     if not stored.jobs:
         return "nothing is stored"
-    n = f"{len(stored.jobs):,} {'job is' if len(stored.jobs) == 1 else 'jobs are'}"
-    return f"{n} stored, from the lines before line {stored.next_line}; go on with --from-line {stored.next_line}"
+    jobs, line = counted(len(stored.jobs), "job is", "jobs are"), stored.next_line
+    return f"{jobs} stored, from the lines before line {line}; continue with --from-line {line}"
 
 
-def _with_line(message: str, chunk: list[Line]) -> str:
-    """Which line is meant by the place in a batch."""
-    found = _REQUEST.search(message)
-    if found is None:
+def _with_line(message: str, chunk: list[ArgumentLine]) -> str:
+    """The message with the number of the line instead of the place in the chunk."""
+    match = _REQUEST.search(message)
+    if match is None:
         return message if len(chunk) > 1 else f"line {chunk[0].number}: {message}"
-    return f"line {chunk[int(found[1])].number}: {message[: found.start()]}{message[found.end() :].lstrip(': ')}"
+    return f"line {chunk[int(match[1])].number}: {message[: match.start()]}{message[match.end() :].lstrip(': ')}"

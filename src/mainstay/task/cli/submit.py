@@ -1,4 +1,4 @@
-"""`mainstay submit`: hand a job to the workers, and wait for it if asked to."""
+"""`mainstay submit`: submit a job, and wait for it with `--wait`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ...cli import completion
 from ...cli.command import command
-from ...cli.common import JsonOption, print_json, printable
+from ...cli.common import JsonOption, aside, print_json, printable
 from ...cli.exits import FAILED, NO
 from ...cli.options import panel
 from ...cli.programs import Connected, connecting
@@ -27,9 +27,10 @@ from ...control.task_defaults import TaskDefaults, filled
 from ...errors import InvalidInput, MainstayError
 from ...kinds import kinds, part
 from ...model import Job
+from ...words import counted
 from .arguments import STDIN, Given, read
 from .options import Flags
-from .submission import Checked, Maker, Stored, Unchecked, how_to_go_on, lines_of, submit_lines, task_of
+from .submission import Checked, Maker, Stored, Unchecked, how_to_continue, lines_of, submit_lines, task_of
 
 _more = panel("More arguments")
 
@@ -95,16 +96,16 @@ def submit(
     for_s = None if for_ is None else seconds(for_, field="for")
     given = read(words or (), args, args_file)
     if where.target().url.startswith("memory:"):
-        raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
+        raise InvalidInput("store", "memory: ends with this command, and so does the job; name a store that stays")
     if jsonl is None:
         _one(where, flags, name, given, wait=wait or for_s is not None, for_s=for_s, as_json=as_json)
         return
     if wait or for_s is not None:
-        raise InvalidInput("wait", "is for one job, and --jsonl makes many; watch them with mainstay jobs watch")
+        raise InvalidInput("wait", "waits for one job, but --jsonl submits many; watch them with mainstay jobs watch")
     if given.data:
-        raise InvalidInput("jsonl", "each line has its own arguments; what all share is written as key=value")
+        raise InvalidInput("jsonl", "each line has its own arguments; write shared arguments as key=value")
     if flags.on_clash == "replace":
-        raise InvalidInput("on_clash", "'replace' works for one job at a time, and --jsonl makes many")
+        raise InvalidInput("on_clash", "'replace' works for one job at a time, but --jsonl submits many")
     _many(where, flags, name, given, jsonl, from_line, as_json=as_json)
 
 
@@ -113,21 +114,21 @@ def _one(
 ) -> None:
     async def work(to: Connected) -> Job | None:
         maker = await _maker(to, name, await flags.options(to.control.store))
-        made = await to.control.jobs.submit_request(maker.request(given))
-        data = {"id": made.id, "created": made.created, "validated": maker.validated}
+        submitted = await to.control.jobs.submit_request(maker.request(given))
+        data = {"id": submitted.id, "created": submitted.created, "validated": maker.validated}
         if not as_json:
-            _tell(made, validated=maker.validated, aside=wait)
+            _print_id(submitted, validated=maker.validated, to_stderr=wait)
         elif not wait:
             print_json(data)
         if not wait:
             return None
         try:
-            job = await _settled(to.control, made.id, for_s, quiet=as_json)
+            job = await _settled(to.control, submitted.id, for_s, quiet=as_json)
             result = await maker.result(job) if job.status == "succeeded" else None
         except MainstayError as error:
             if not as_json:
                 raise
-            # the job is there all the same, and so is its id
+            # the job is submitted all the same: print its id
             print_json({**data, "error": {"code": error.code, "message": str(error)}})
             raise typer.Exit(FAILED) from None
         if as_json:
@@ -140,9 +141,8 @@ def _one(
     if job is None or job.status == "succeeded":
         return
     if not as_json:
-        console = _aside()
-        console.print(printable(_failure(job)), style="bold red", markup=False)
-        console.print(where.again(f"mainstay jobs explain {job.id}"), style="cyan", markup=False)
+        aside(printable(_failure(job)), style="bold red")
+        aside(where.again(f"mainstay jobs explain {job.id}"), style="cyan")
     raise typer.Exit(NO)
 
 
@@ -154,11 +154,11 @@ def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_l
         key = options.pop("key", None)
         maker = await _maker(to, name, options)
         try:
-            with _file(path) as file, _bar(path, stored, quiet=as_json) as seen:
-                lines = lines_of(file, start=from_line, seen=seen)
+            with _file(path) as file, _bar(path, stored, quiet=as_json) as on_read:
+                lines = lines_of(file, start=from_line, on_read=on_read)
                 await submit_lines(to.control, maker, lines, given, stored, key=key)
         except asyncio.CancelledError:
-            _aside().print(f"stopped: {how_to_go_on(stored)}", style="yellow", markup=False)
+            aside(f"stopped: {how_to_continue(stored)}")
             raise
         return maker.validated
 
@@ -178,47 +178,46 @@ def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_l
             raise typer.Exit(FAILED)
         return
     if not data["validated"]:
-        _unvalidated()
-    there = len(stored.jobs) - stored.created
-    before = f" ({there:,} there before)" if there else ""
-    typer.echo(f"{len(stored.jobs):,} {'job' if len(stored.jobs) == 1 else 'jobs'} submitted{before}")
+        _warn_unvalidated()
+    repeated = len(stored.jobs) - stored.created
+    note = f" ({repeated:,} submitted before)" if repeated else ""
+    typer.echo(f"{counted(len(stored.jobs), 'job')} submitted{note}")
 
 
 async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     if to.app is None:
-        known = await TaskDefaults(to.control.store).of([name])
-        return Unchecked(to.control, name, filled(options, known.get(name, {})))
-    if name not in to.app.tasks:
+        defaults = await TaskDefaults(to.control.store).of([name])
+        return Unchecked(to.control, name, filled(options, defaults.get(name, {})))
+    if not to.app.part("task").declares(name):
         for kind in kinds():
             if kind.submission and to.app.part(kind.name).declares(name):
-                found: Maker = part(kind.submission)(to.app, name, options)
-                return found
+                maker: Maker = part(kind.submission)(to.app, name, options)
+                return maker
     return Checked(task_of(to.app, name), options)
 
 
-def _tell(made: Submitted, *, validated: bool, aside: bool) -> None:
+def _print_id(submitted: Submitted, *, validated: bool, to_stderr: bool) -> None:
     if not validated:
-        _unvalidated()
-    if not made.created:
-        _aside().print("was there before; nothing new was stored:", style="yellow")
-    if aside:
-        _aside().print(made.id, style="dim")
+        _warn_unvalidated()
+    if not submitted.created:
+        aside("was submitted before; nothing new was stored:")
+    if to_stderr:
+        aside(submitted.id, style="dim")
     else:
-        typer.echo(made.id)
+        typer.echo(submitted.id)
 
 
-def _unvalidated() -> None:
-    why = "nothing was validated: without --app the task's arguments, queue and options are not known"
-    _aside().print(why, style="yellow")
+def _warn_unvalidated() -> None:
+    aside("nothing was validated: without --app the task's arguments, queue and options are not known")
 
 
 async def _settled(control: Control, job_id: str, for_s: float | None, *, quiet: bool) -> Job:
-    console = _aside()
+    console = _stderr()
     lease_ms = control.store.clock.lease_ms()
     if not quiet and not any(is_alive(session, lease_ms) for session in await control.store.sessions()):
-        console.print("no worker is alive now; it waits for one", style="yellow")
-    waits = console.status("waiting") if console.is_terminal and not quiet else contextlib.nullcontext()
-    with waits:
+        aside("no worker is alive now; the job waits for one")
+    spinner = console.status("waiting") if console.is_terminal and not quiet else contextlib.nullcontext()
+    with spinner:
         return await control.jobs.wait(job_id, None if for_s is None else f"{for_s}s")
 
 
@@ -232,8 +231,8 @@ def _ending(job: Job) -> dict[str, Any]:
 
 
 def _failure(job: Job) -> str:
-    said = [text for text in (job.reason, job.error and f"{job.error.type}: {job.error.message}") if text]
-    return f"job {job.id} ended {job.status}" + (f": {' / '.join(said)}" if said else "")
+    causes = [text for text in (job.reason, job.error and f"{job.error.type}: {job.error.message}") if text]
+    return f"job {job.id} ended {job.status}" + (f": {' / '.join(causes)}" if causes else "")
 
 
 @contextlib.contextmanager
@@ -242,7 +241,7 @@ def _file(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below; what is raised within is not about opening it
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below; errors of the body must not be caught here
     except OSError as error:
         raise InvalidInput("jsonl", f"{path!r} cannot be read: {error.strerror}") from None
     with file:
@@ -251,8 +250,8 @@ def _file(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _bar(path: str, stored: Stored, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Progress by bytes: a file's lines are not counted beforehand."""
-    console = _aside()
+    """Progress by bytes: the lines of the file are not counted beforehand."""
+    console = _stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     total = None if path == STDIN else Path(path).stat().st_size
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
@@ -260,6 +259,5 @@ def _bar(path: str, stored: Stored, *, quiet: bool) -> Iterator[Callable[[int], 
         yield lambda n: bar.update(task, advance=n, description=f"{len(stored.jobs):,} stored")
 
 
-def _aside() -> Console:
-    """Beside the output, which is for scripts."""
+def _stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from ...control import JobRequest
 from ...control.options import check_text
 from ...control.payload import encoded, unique_of
 from ...control.task_defaults import filled
-from ...control.time_input import deadline
+from ...control.time_input import read_deadline
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
 from ...stores import Durability
@@ -93,7 +93,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.unique is False:
             del options["unique"]
         if self.queue_deadline is not None:
-            options["queue_deadline"] = deadline(self.queue_deadline)
+            options["queue_deadline"] = read_deadline(self.queue_deadline)
         if key is not None:
             if self.key not in (None, key):
                 raise InvalidInput("key", "is not the same as the header Idempotency-Key; send one of them")

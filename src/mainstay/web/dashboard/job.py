@@ -90,7 +90,7 @@ async def job(view: PageView) -> Response:
         told=told,
         events=list(reversed(events)),
         trimmed=events[0].seq - 1 if events else 0,
-        attempts=list(reversed(read(events, table).attempts)),
+        attempts=list(reversed(read(events, table)[0])),
         drawing=drawn(table, events, found.status),
         holder=await _holder(view, found),
         awaited=await control.jobs.awaited(job_id) if found.options.after_when else [],

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from ...kinds import kind_named, kinds
 from ...report.templates import template_environment
-from ...words import short_session, span
+from ...words import ago, clock, iso, short_session, span
 from ..api.masker import Masker
 from ..api.routes import as_problem
 from ..caller import Caller
@@ -169,17 +169,15 @@ def _environment() -> jinja2.Environment:
         __package__, prefixes={kind.name: kind.templates for kind in kinds() if kind.templates}
     )
     found.filters.update(
-        clock=words.clock,
-        iso=words.iso,
+        clock=clock,
+        iso=iso,
         span=lambda seconds: span(seconds * 1000),
         n=lambda value: f"{value:,}",
         json=lambda value: msgspec.json.encode(value).decode(),
         actor=short_session,
         part=lambda text: quote(text, safe=""),
     )
-    found.globals.update(
-        kind_named=kind_named, asset=asset_url, ago=words.ago, look_of=words.look_of, lasted=words.lasted
-    )
+    found.globals.update(kind_named=kind_named, asset=asset_url, ago=ago, look_of=words.look_of, lasted=words.lasted)
     return found
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from ...words import counted
+
 #: what is shown of a long text, of a long list, and how deep
 _TEXT, _ITEMS, _DEPTH = 2000, 100, 12
 #: shown in all: a page must stay a page
@@ -50,7 +52,7 @@ class _Grower:
         return Node(key=key, kind="text", text=_cut(text))
 
     def _branch(self, key: str, kind: str, items: list[tuple[str, Any]], depth: int) -> Node:
-        count = f"{len(items):,} {'item' if kind == 'list' else 'field'}{'' if len(items) == 1 else 's'}"
+        count = counted(len(items), "item" if kind == "list" else "field")
         node = Node(key=key, kind=kind, text=count, nodes=[])
         if depth >= _DEPTH:
             node.nodes.append(Node(kind="cut", text="nested deeper than is shown"))

@@ -1,8 +1,7 @@
-"""How things are said on the pages: times, ages, states. A state has its word and a sign, never only a colour."""
+"""How the pages show a state and how long a job took. A state has its word and a sign, never only a colour."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ...lifecycle import JOB, UNIT, State
@@ -55,36 +54,8 @@ def _by_flags(state: State) -> tuple[str, str]:
     return "wait", "○"
 
 
-def iso(at_ms: int) -> str:
-    """For machines."""
-    return _at(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def clock(at_ms: int) -> str:
-    """For people; the page says that all times are UTC.
-
-    >>> clock(1700000000123)
-    '2023-11-14 22:13:20'
-    """
-    return _at(at_ms).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def ago(at_ms: int, now_ms: int) -> str:
-    """How long ago, or in how long.
-
-    >>> ago(0, 65_000), ago(65_000, 0), ago(0, 10), ago(0, 999_999_999)
-    ('1m ago', 'in 1m', 'now', '11d ago')
-    """
-    seconds = abs(now_ms - at_ms) / 1000
-    if seconds < 1:
-        return "now"
-    size, unit = next(each for each in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")) if seconds >= each[0])
-    told = f"{int(seconds // size)}{unit}"
-    return f"{told} ago" if at_ms <= now_ms else f"in {told}"
-
-
 def lasted(job: Job, now_ms: int) -> str:
-    """Since when somebody works on it, or how long it took from its submit to its end."""
+    """How long a worker has run the job, or how long it took from submit to end."""
     if job.settled_ms is not None:
         return f"after {span(job.settled_ms - job.created_ms)}"
     if job.started_ms is not None and job.session is not None:
@@ -92,11 +63,4 @@ def lasted(job: Job, now_ms: int) -> str:
     return ""
 
 
-def _at(at_ms: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(0, UTC)
-
-
-__all__ = ["StatusStyle", "ago", "clock", "iso", "lasted", "look_of"]
+__all__ = ["StatusStyle", "lasted", "look_of"]

@@ -125,7 +125,7 @@ async def lacking(place: ServedStore, _: Masker) -> Found:
     """Which jobs no live worker takes."""
     store = place.store
     found = unserved(await store.stats(), await store.sessions(), store.clock.lease_ms())
-    return {"unserved": [each.told for each in found]}
+    return {"unserved": [each.text for each in found]}
 
 
 async def failures(place: ServedStore, masker: Masker) -> Found:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mainstay.stores import change_check
 from mainstay.stores.memory import directory, store
 from sim.faults import Fault
 from sim.runs import RunResult, simulate
@@ -50,13 +51,13 @@ def test_seeds_give_different_histories() -> None:
 
 
 def test_a_store_that_takes_writes_with_an_old_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = store.judge
+    judge = change_check.judge
 
     def gullible(row: Any, change: Any, since: Any) -> Any:
         outcome = judge(row, change, since)
         return "applied" if outcome == "stale" else outcome
 
-    monkeypatch.setattr(store, "judge", gullible)
+    monkeypatch.setattr("mainstay.stores.memory.store.judge", gullible)
 
     assert first_failure() is not None
 

@@ -181,7 +181,7 @@ async def test_a_server_that_refuses_the_command_is_told_as_such(newer: Newer) -
 async def test_an_older_server_is_refused_with_what_to_do(old: Redis) -> None:
     if tuple(map(int, old.version.split(".")[:2])) >= (7, 2):
         pytest.skip("the server of this machine knows the command")
-    with pytest.raises(InvalidInput, match=r"takes Redis 7\.2 or Valkey, and this is .*appendfsync always"):
+    with pytest.raises(InvalidInput, match=r"needs Redis 7\.2 or Valkey, and this is .*appendfsync always"):
         await open_store(f"{old.url()}?durability=local")
     store = await open_store(old.url())
     world = World(store, store.clock)  # type: ignore[arg-type]  # as above
@@ -196,8 +196,8 @@ async def test_an_older_server_is_refused_with_what_to_do(old: Redis) -> None:
     ("fields", "level", "why"),
     [
         ({"appendonly": False}, "local", "appendonly yes"),
-        ({"appendonly": True, "appendfsync": "everysec"}, "replicated", "waits for its replicas.*it can give local"),
-        ({"appendonly": True, "appendfsync": "everysec"}, "applied", "waits for its replicas"),
+        ({"appendonly": True, "appendfsync": "everysec"}, "replicated", "wait for its replicas.*it can give local"),
+        ({"appendonly": True, "appendfsync": "everysec"}, "applied", "wait for its replicas"),
         ({"appendonly": True, "appendfsync": "always"}, "local", None),
         ({"appendonly": True, "appendfsync": "everysec", "version": "7.2.0"}, "local", None),
         ({"version": "8.0.1", "product": "Valkey"}, "local", None),

@@ -260,7 +260,7 @@ async def test_who_may_not_subscribe_is_judged_by_the_lease_and_says_so(
             await other.open_session(Session(id="s1", pid=os.getpid(), lease_s=HOUR_S))
 
             async def is_said() -> bool:
-                return "known dead when its lease is over" in caplog.text
+                return "detected when its lease expires" in caplog.text
 
             await until(is_said)
         assert plain("HGET", "s:s1", "linked") is None

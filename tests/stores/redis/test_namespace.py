@@ -6,7 +6,7 @@ import pytest
 
 from mainstay.errors import SchemaTooNew
 from mainstay.stores import open_store
-from mainstay.stores.redis.namespace import COMPATIBLE_FROM, VERSION
+from mainstay.stores.redis.directory import COMPATIBLE_FROM, VERSION
 from tests.stores.redis.conftest import Plain
 
 

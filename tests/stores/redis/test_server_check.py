@@ -77,7 +77,7 @@ async def test_a_server_that_evicts_is_refused_unless_told(tmp_path: Path, polic
     with pytest.raises(UnsafeEngine, match=f"maxmemory-policy {policy}.*allow_eviction=on"):
         admit(found, address(server.url()))
     admit(found, address(f"{server.url()}?allow_eviction=on"))
-    assert f"throws jobs away (maxmemory-policy {policy})" in found.durability
+    assert f"evicts jobs (maxmemory-policy {policy})" in found.durability
 
 
 async def test_a_replica_is_refused(tmp_path: Path) -> None:

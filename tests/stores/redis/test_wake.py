@@ -103,7 +103,7 @@ async def test_one_that_was_chosen_times_out_and_goes_away_passes_it_on(
     first, second = world.store.wake(["queue:default"]), other.wake(["queue:default"])
     waiting = asyncio.create_task(second.wait(LONG_S))
     await asleep(plain, "queue:default", 1)
-    monkeypatch.setattr(listener, "_told", lambda _: None)  # its process is slow to read its list
+    monkeypatch.setattr(listener, "_deliver", lambda _: None)  # its process is slow to read its list
     waits = asyncio.create_task(first.wait(QUIET_S))
     await asleep(plain, "queue:default", 2)
     assert plain("SREM", "l:queue:default", f"{listener.name} {first.name}") == 1  # type: ignore[attr-defined]

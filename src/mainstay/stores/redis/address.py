@@ -1,8 +1,8 @@
-"""The URL of a Redis or Valkey store: which server, which namespace, and how patient to be.
+"""The URL of a Redis or Valkey store: the server, the namespace and the timeouts.
 
     redis://user:password@host:6379/0?prefix=mainstay
     rediss://host/0                      the same over TLS
-    redis:///run/redis/redis.sock?db=0   a socket of this machine: no host, and a path
+    redis:///run/redis/redis.sock?db=0   a Unix socket: no host, and a path
 
 `valkey:` and `valkeys:` are other names of `redis:` and `rediss:`.
 """
@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from ...errors import InvalidInput, UnknownOption
-from ...storage.options import duration_of, is_on, number_of
+from ...errors import InvalidInput
+from ...storage.options import check_options, duration_of, is_on, number_of
 from ...storage.urls import shown_url
 from ..durability import Durability, check_durability
 
@@ -41,14 +41,14 @@ _PORT = 6379
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed URL. Show `shown`, never the rest: it has the password."""
+    """A parsed URL. Only `shown` may be shown: the rest includes the password."""
 
     shown: str
     """the URL without its secrets"""
     host: str = "localhost"
     port: int = _PORT
     path: str | None = None
-    """of a Unix socket; host and port mean nothing then"""
+    """of a Unix socket; then host and port are not used"""
     username: str | None = None
     password: str | None = None
     db: int = 0
@@ -57,12 +57,12 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = "mainstay"
     """the namespace: several applications may share a server"""
     pool: int = 8
-    """most connections for commands; one more waits for wakes"""
+    """maximum of connections for commands; one more waits for wakes"""
     connect_timeout_s: float = 5.0
     retries: int = 6
     """how often a call is sent again after the connection was lost"""
     durability: Durability | None = None
-    """of what is submitted and of what ends; None: as the server is set"""
+    """of submits and of ends of jobs; None: as the server is configured"""
     allow_eviction: bool = False
     auto_migrate: bool = False
 
@@ -71,23 +71,21 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """What every key starts with. The braces make it the hash tag: all keys of a namespace share one slot."""
+        """The beginning of every key. The braces make it the hash tag: all keys of a namespace share one slot."""
         return f"{{{self.prefix}}}:"
 
 
 def parse(url: str, options: Mapping[str, str]) -> RedisAddress:
-    """Read a store URL and its options; refuses what it does not know.
+    """Parse a store URL and its options; refuses unknown options.
 
     >>> parse("redis://:secret@cache:7000/2", {"prefix": "shop"})
     Address('redis://:***@cache:7000/2', prefix='shop')
     """
-    for name in options:
-        if name not in _OPTIONS:
-            raise UnknownOption(name, _OPTIONS)
+    check_options(options, _OPTIONS)
     parts = urlsplit(url)
     shown = shown_url(url)
     if parts.fragment:
-        raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 where a name or a password has one")
+        raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 in a name or a password")
     is_socket = not parts.hostname and not _is_number(parts.path.strip("/"))
     place = _socket(url, shown, options) if is_socket else _network(url, shown, options)
     return RedisAddress(
@@ -116,7 +114,7 @@ def _network(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]
     if given and "db" in options:
         raise InvalidInput("db", "the database is named twice, in the path of the URL and as an option; name it once")
     if not _is_number(given):
-        raise InvalidInput("store", f"{shown!r}: behind the host stands the number of a database, like /0")
+        raise InvalidInput("store", f"{shown!r}: the path has to be the number of a database, like /0")
     for name in _TLS_OPTIONS:
         if name in options and not tls:
             raise InvalidInput(name, f"{parts.scheme}: URLs are not encrypted; write rediss: for TLS")
@@ -132,21 +130,21 @@ def _network(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]
 def _socket(url: str, shown: str, options: Mapping[str, str]) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme in TLS_SCHEMES or any(name in options for name in _TLS_OPTIONS):
-        raise InvalidInput("store", f"{shown!r}: a socket of this machine is not encrypted; write redis:// for it")
+        raise InvalidInput("store", f"{shown!r}: a Unix socket is not encrypted; write redis:// for it")
     return {"path": unquote(parts.path), "db": number_of(options, "db", 0, least=0, most=1 << 30)}
 
 
 def _tls(options: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {name: options[name] for name in _TLS_OPTIONS if name in options}
-    if (wanted := found.get("ssl_cert_reqs", "required")) not in _CERT_REQS:
-        raise InvalidInput("ssl_cert_reqs", f"{wanted!r} is neither of {', '.join(_CERT_REQS)}")
-    # a certificate that is not checked has no host to be checked for
-    found["ssl_check_hostname"] = wanted == "required" and is_on(options, "ssl_check_hostname", default="on")
-    return found
+    tls: dict[str, Any] = {name: options[name] for name in _TLS_OPTIONS if name in options}
+    if (wanted := tls.get("ssl_cert_reqs", "required")) not in _CERT_REQS:
+        raise InvalidInput("ssl_cert_reqs", f"{wanted!r} is not one of {', '.join(_CERT_REQS)}")
+    # the host name is part of a certificate: it is checked only with the certificate
+    tls["ssl_check_hostname"] = wanted == "required" and is_on(options, "ssl_check_hostname", default="on")
+    return tls
 
 
 def _is_number(text: str) -> bool:
-    """Whether it names a database, or nothing."""
+    """Whether it is empty or the number of a database."""
     return not text or (text.isascii() and text.isdigit())
 
 

@@ -1,4 +1,4 @@
-"""What every operation of the store works on: one namespace on one server."""
+"""The base of every operation of the store: one namespace on one server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RedisBase:
         self.rng = rng or random.Random()
         self.scripts = Scripts(server, clock, self.rng)
         self.forced = False
-        """what is submitted and what ends is forced to the server's disk before it is answered"""
+        """submits and ends of jobs are forced to the server's disk before they return"""
         self.offers = Offers()
         self.observer: Observer | None = None
 
@@ -35,34 +35,33 @@ class RedisBase:
         return self.scripts.key(name)
 
     async def call(self, command: str, name: str, *args: Any) -> Any:
-        """One command on one key of the namespace; what the server answered, as a script would see it."""
+        """One command on one key of the namespace. Returns the reply as a script would see it."""
         key = self.key(name)
         return await self.server.call(lambda wire: wire.ask(command, key, *args))
 
     async def raw(self, ids: Sequence[str]) -> list[RawRow | None]:
-        """Jobs as they are stored, all of one moment."""
+        """Jobs as they are stored, read in one command."""
         if not ids:
             return []
         keys = [self.key(f"{part}:{job_id}") for job_id in ids for part in "rfx"]
-
-        found = await self.server.call(lambda wire: wire.ask("MGET", *keys))
-        triples = zip(found[::3], found[1::3], found[2::3], strict=True)
+        values = await self.server.call(lambda wire: wire.ask("MGET", *keys))
+        triples = zip(values[::3], values[1::3], values[2::3], strict=True)
         return [None if row is None else RawRow(row, fixed, beside) for row, fixed, beside in triples]
 
     async def jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Jobs to look at or to move on, with harmless stand-ins for what cannot be read."""
-        found = zip(ids, await self.raw(ids), strict=True)
-        return [None if raw is None else readable_job(job_id, raw, self.chain)[0] for job_id, raw in found]
+        """Jobs to read or to move on, with harmless values in place of unreadable ones."""
+        rows = zip(ids, await self.raw(ids), strict=True)
+        return [None if raw is None else readable_job(job_id, raw, self.chain)[0] for job_id, raw in rows]
 
     async def events(self, job_id: str, after: int, limit: int) -> list[Event]:
-        """Events of a job behind a number, in order; that of an open claim among them."""
+        """Events of a job after a sequence number, in order, including that of an open claim."""
         *parts, stored = await self.scripts.run("queries", ["history", job_id, after, limit])
         events = [readable_event(job_id, each) for each in stored]
         if parts[0] is not None and is_open(raw := RawRow(*parts)):
             events.append(claim_event(readable_job(job_id, raw, self.chain)[0]))
         return [event for event in events if event.seq > after][:limit]
 
-    def tell(self, written: Sequence[Written]) -> None:
-        """Tell whoever watches of what was written."""
+    def observe(self, written: Sequence[Written]) -> None:
+        """Pass written rows to the observer."""
         if self.observer is not None and written:
             self.observer(written)

@@ -1,8 +1,8 @@
 """Inserting and changing rows.
 
-What simply fits goes in one script, many at a time: nearly all there is. If one of them does not, none is written, and
-all of them go through a transaction, in one commit. It lost a race, moves on somebody who waits, was the last unit of
-its parent, or brings new jobs along.
+Changes that simply fit are written in one script, many at a time: nearly all of them. If one does not fit, none is
+written, and all of them go through a transaction, in one commit. Such a change lost a race, moves on a waiting job, is
+that of the last unit of its parent, or brings new jobs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .. import change_check
 from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob
 from . import waits
 from .base import RedisBase
-from .entry import EntryBatch, EntryFacts, answers_of, refusal_of
+from .entry import EntryBatch, EntryFacts, refusal_of, results_of
 from .rows import claim_bytes, event_bytes, progress_text, row_bytes
 from .scripts import blob
 from .transaction import RedisTx, deposed, fence, transact
@@ -28,46 +28,46 @@ _APPLIED, _LAST = ord("0"), ord("1")
 
 
 async def insert(base: RedisBase, jobs: Sequence[NewJob], *, forced: bool = False) -> list[InsertResult]:
-    """Insert all or nothing. `forced`: to the server's disk, before it is answered."""
+    """Insert all or nothing. `forced`: return when it is on the server's disk."""
     known = EntryFacts()
     while True:
         entering = EntryBatch(jobs, known.ended, now_ms=base.clock.now_ms(), chain=base.chain)
         outcome, packed = await base.scripts.run("insert", [entering.args], forced=forced or base.forced)
-        answers = _decode(packed)
+        reply = _decode(packed)
         if outcome == b"done":
-            base.tell(entering.written(answers))
-            return answers_of(jobs, answers)
-        error = refusal_of(jobs, answers, known)
+            base.observe(entering.written(reply))
+            return results_of(jobs, reply)
+        error = refusal_of(jobs, reply, known)
         if error is not None:
             raise error
 
 
 async def apply_changes(base: RedisBase, changes: Sequence[Change], lead: Leadership | None) -> list[ChangeResult]:
-    """Write each change on its own merits, all in one commit."""
+    """Decide on each change separately, and write all in one commit."""
     if are_plain(changes):
         args = [fence(lead), [change_arg(change) for change in changes]]
-        [told] = await base.scripts.run("apply", args, forced=base.forced)
-        if told is None:
+        [outcomes] = await base.scripts.run("apply", args, forced=base.forced)
+        if outcomes is None:
             raise deposed(lead)
-        if all(outcome in (_APPLIED, _LAST) for outcome in told):
-            base.tell([(change.before, change.after, change.events) for change in changes])
+        if all(outcome in (_APPLIED, _LAST) for outcome in outcomes):
+            base.observe([(change.before, change.after, change.events) for change in changes])
             return [
                 ChangeResult("applied", change.after, outcome == _LAST)
-                for change, outcome in zip(changes, told, strict=True)
+                for change, outcome in zip(changes, outcomes, strict=True)
             ]
-    deciding = _Deciding(changes)
-    answers, _ = await transact(base, deciding.decide, lead=lead, refused=deciding.refused)
-    return answers
+    decision = _ChangeDecision(changes)
+    results, _ = await transact(base, decision.decide, lead=lead, refused=decision.refused)
+    return results
 
 
 async def report(base: RedisBase, reports: Sequence[ClaimReport]) -> list[bool]:
-    """Record what holders say, where they still hold."""
-    [told] = await base.scripts.run("report", [[report_arg(item) for item in reports]])
-    return [digit == ord("1") for digit in told]
+    """Record the reports of holders that still hold their claim."""
+    [digits] = await base.scripts.run("report", [[report_arg(item) for item in reports]])
+    return [digit == ord("1") for digit in digits]
 
 
 def report_arg(item: ClaimReport) -> list[Any]:
-    """A report as the scripts take it."""
+    """A report as an argument of the scripts."""
     return [
         item.job_id,
         item.session,
@@ -79,7 +79,7 @@ def report_arg(item: ClaimReport) -> list[Any]:
 
 
 def change_arg(change: Change) -> list[Any]:
-    """A change as the scripts take it."""
+    """A change as an argument of the scripts."""
     before, after = change.before, change.after
     seen: int | bool = False
     if change_check.takes_away(change):
@@ -99,20 +99,21 @@ def change_arg(change: Change) -> list[Any]:
 
 
 def are_plain(changes: Sequence[Change]) -> bool:
-    """Whether these are moves to other states, of different rows, that bring no new jobs and claim to fit."""
+    """Whether these are moves of different rows that bring no new jobs, and seem to fit."""
     return len({change.after.id for change in changes}) == len(changes) and all(
-        not change.spawn and change.kind != "note" and _claims_to_fit(change) for change in changes
+        not change.spawn and change.kind != "note" and _seems_to_fit(change) for change in changes
     )
 
 
-def _claims_to_fit(change: Change) -> bool:
-    """The scripts compare the version and the claim that its sender saw; so it is enough that it saw itself as the
+def _seems_to_fit(change: Change) -> bool:
+    """The scripts compare the version and the claim that the sender saw, so it is enough that it saw itself as the
     holder."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
-class _Deciding:
-    """Changes with all that may be in their way. One whose new jobs are refused is a conflict; the others go on."""
+class _ChangeDecision:
+    """Decides on changes, with all possible obstacles. A change whose new jobs are refused is a conflict; the others
+    are written."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self._changes = changes
@@ -127,18 +128,17 @@ class _Deciding:
                 for change in self._changes
             ]
         )
-        answers = []
+        results = []
         for at, change in enumerate(self._changes):
             if at in self._refused:
-                answers.append(ChangeResult("conflict", await tx.job(change.after.id)))
+                results.append(ChangeResult("conflict", await tx.job(change.after.id)))
                 continue
-            answer = await _decide(tx, change)
+            results.append(await _decide(tx, change))
             self._brought_by += [at] * (len(tx.new) - len(self._brought_by))
-            answers.append(answer)
-        return answers
+        return results
 
     def refused(self, index: int) -> None:
-        """One of the new jobs is refused."""
+        """The new job with this index is refused."""
         self._refused.add(self._brought_by[index])
 
 
@@ -169,14 +169,14 @@ def _refuse(tx: RedisTx, change: Change) -> None:
 
 
 async def _takes_unique(tx: RedisTx, row: Job, after: Job) -> bool:
-    """Whether a settled job would come back while another one holds its unique key."""
+    """Whether a settled job would become unsettled while another job holds its unique key."""
     if after.unique_key is None or not change_check.is_settled(row) or change_check.is_settled(after):
         return False
     return await tx.holds_unique(after.unique_key)
 
 
 async def _closes(tx: RedisTx, parent_id: str, change: Change) -> bool:
-    """True if no unit of the parent is open any more; its `on_last` move is then made here and now."""
+    """Whether no unit of the parent is open any more; then makes its `on_last` move."""
     if await tx.open_units(parent_id) > 0:
         return False
     parent = await tx.job(parent_id)

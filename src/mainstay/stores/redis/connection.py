@@ -1,11 +1,11 @@
-"""Connections to one server: a few for commands, and the patience to send a call again.
+"""Connections to one server: a few for commands, and the retries of calls.
 
-All of it lives on the store's home loop. Every call of the port may be sent twice (see `stores/port` and the scripts
-it runs), so a call whose connection was lost is: with growing pauses, a random part of each, up to `retries` times.
-Then it raises `StoreUnavailable`.
+All of it runs on the store's own loop. Every call of the port may be sent twice (see `stores/port` and the scripts it
+runs), so a call is sent again when its connection was lost: with growing pauses, a random part of each, up to `retries`
+times. Then it raises `StoreUnavailable`.
 
-In a cluster all keys of a namespace share one slot, so one node serves them. A node that does not says which one does,
-and from then on the calls go there.
+In a cluster all keys of a namespace share one slot, so one node serves them. Another node names that one, and from then
+on the calls go there.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ log = logging.getLogger("mainstay.stores.redis")
 T = TypeVar("T")
 Work = Callable[[RedisWire], Awaitable[T]]
 
-#: longest pause between two tries
+#: longest pause between two attempts
 _LONGEST_PAUSE_S = 2.0
 _FIRST_PAUSE_S = 0.05
-#: a cluster that sends us round in circles is not whole
+#: redirections of one call: more mean that the cluster is not consistent
 _MOST_HOPS = 5
 
 
 class RedisServer:
-    """The server a store lives on. Use it on the home loop only.
+    """The server of a store. Use it on the store's own loop only.
 
-    An answer that takes longer than `answer_s` ends its connection: the server hangs, or the network swallows.
+    A reply that takes longer than `answer_s` ends its connection: the server hangs, or the network loses packets.
     """
 
     def __init__(self, address: RedisAddress, *, rng: random.Random | None = None, answer_s: float = 15.0) -> None:
@@ -51,11 +51,11 @@ class RedisServer:
         self._connecting = 0
         self._tried = asyncio.Event()
         self._failed: Exception | None = None
-        """why the last try to connect failed"""
+        """why the last attempt to connect failed"""
         self._ending = asyncio.Event()
 
     async def call(self, work: Work[T]) -> T:
-        """Do some work on a connection; all of it again when that was lost on the way."""
+        """Do some work on a connection; repeats all of it when the connection was lost."""
         lost = 0
         hops = 0
         while True:
@@ -73,19 +73,19 @@ class RedisServer:
                         raise
                     raise ours from error
                 if needs_new_connection(error):
-                    self._part()
+                    self._retire_all()
                 lost += 1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self.pause_s(lost)):
                         await self._ending.wait()
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait before try number `failures` + 1: at least half of a time that doubles."""
+        """How long to wait before attempt number `failures` + 1: at least half of a time that doubles."""
         most: float = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(failures - 1, 16))
         return self._rng.uniform(most / 2, most)
 
     async def listening(self, blocks_s: float) -> RedisWire:
-        """A connection of its own, for commands that block up to `blocks_s`. Its user closes it."""
+        """A separate connection, for commands that block up to `blocks_s`. The caller closes it."""
         return await self._connect(blocks_s)
 
     async def hear(self, clock: ServerClock) -> None:
@@ -99,7 +99,7 @@ class RedisServer:
         await self.call(ask)
 
     def hurry(self) -> None:
-        """What is left is only to take leave: from now on nothing waits for a server that is away."""
+        """The store is closing: from now on no call waits for a server that is down."""
         self._ending.set()
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ class RedisServer:
             await wire.close()
 
     async def _wire(self) -> RedisWire:
-        """One that nobody uses, or a new one; or, when there are enough, the one with the least to do."""
+        """An idle connection, or a new one; at the maximum, the one with the fewest pending commands."""
         while True:
             self._wires = [wire for wire in self._wires if wire.is_open]
             for wire in self._wires:
@@ -121,7 +121,7 @@ class RedisServer:
                 return min(self._wires, key=lambda wire: wire.waiting)
             await self._tried.wait()
             if self._failed is not None and not self._wires:
-                # it was theirs, too: one after the other they would wait for many times as long as a caller is told
+                # it counts for every waiting call: if each tried in turn, they would wait for many timeouts
                 raise self._failed
 
     async def _one_more(self) -> RedisWire:
@@ -139,7 +139,7 @@ class RedisServer:
             self._tried.clear()
         if place == self._place:
             self._wires.append(wire)
-        else:  # the keys are elsewhere by now, as it will say
+        else:  # the keys have moved to another node since
             asyncio.get_running_loop().call_soon(wire.retire)
         return wire
 
@@ -147,17 +147,17 @@ class RedisServer:
         patience_s = max(self._answer_s, self.address.connect_timeout_s) + blocks_s
         return await connect(self.address, self._place, patience_s=patience_s)
 
-    def _part(self) -> None:
-        """Use none of the connections any more; calls that are under way there end by themselves."""
+    def _retire_all(self) -> None:
+        """Use none of the connections any more; their pending calls end by themselves."""
         wires, self._wires = self._wires, []
         for wire in wires:
             wire.retire()
 
     def _follow(self, error: driver.MovedError) -> None:
-        """The slot is served by another node: go there, and stay."""
+        """Another node serves the slot: use it from now on."""
         place = (error.host or self._place[0], error.port)
         if place == self._place:
             return
         log.info("%s: the keys are on node %s:%s of the cluster", self.address.shown, *place)
         self._place = place
-        self._part()
+        self._retire_all()

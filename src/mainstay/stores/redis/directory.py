@@ -1,7 +1,7 @@
 """Sessions, leadership, queue settings, limits and schedules: calls of the script `directory`.
 
-A supervisor declares its own engines dead at once. A whole worker that was killed shows in its subscriptions
-(`liveness.py`); a machine that vanished is found when the leases of its sessions are over.
+A supervisor declares its own engines dead at once. A killed worker is detected by its subscriptions (`liveness.py`), a
+machine that vanished when the leases of its sessions expire.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from ...model import Leadership, QueueSettings, Schedule, Session
+from ..audit_key import admit_fingerprint
 from ..bounds import TICKS_KEPT_MS
+from ..compatibility import refuse_newer
 from ..port import ClaimReport, InsertResult, NewJob, Overdue, Pulse
 from ..records import MORE, SCHEDULES, SESSIONS
 from ..routes import offer_from, offer_text
@@ -24,9 +26,24 @@ from .rows import RawRow, readable_job
 from .scripts import blob
 from .transaction import RedisTx, transact
 
-#: what is read of a session, beside its id
+#: version of the keys and rows, as `lua/prelude.lua` lays them out
+VERSION = 1
+#: the oldest version of programs that can use this layout: raised when a key or a field that they use is removed or
+#: changes its meaning, and then not above VERSION - 1
+COMPATIBLE_FROM = 1
+#: the fields of a session that are read, beside its id
 _SESSION_FIELDS = (*SESSIONS.columns[1:], "offer")
 _decode_queue = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+async def admit_namespace(base: RedisBase) -> None:
+    """Mark a new namespace; refuse one with a layout that is too new, or with another audit key."""
+    # a script, because a full server refuses plain writes, and its jobs must stay accessible
+    version, audit, compatible = await _do(base, "admit", VERSION, base.chain.fingerprint, COMPATIBLE_FROM)
+    address = base.server.address
+    place = f"{address.shown} (prefix {address.prefix})"
+    refuse_newer(place, version=int(version), compatible=int(compatible), known=VERSION)
+    admit_fingerprint(audit.decode(), base.chain.fingerprint, address.shown)
 
 
 # -- sessions and leadership ----------------------------------------------------------------------
@@ -50,15 +67,15 @@ async def link(base: RedisBase, sessions: Sequence[str]) -> None:
 
 
 async def beat(base: RedisBase, sessions: Sequence[str], reports: Sequence[ClaimReport]) -> list[Pulse]:
-    """Keep sessions alive, and record what they report, in one call."""
-    told = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
-    # an answer ends at its last word: trailing sessions that are not known are not in it
-    told += [None] * (len(sessions) - len(told))
-    return [_pulse(session, answer) for session, answer in zip(sessions, told, strict=True)]
+    """Keep sessions alive, and record their reports, in one call."""
+    replies = await base.scripts.run("beat", [list(sessions), [report_arg(item) for item in reports]])
+    # a reply ends before a trailing nil: it lacks unknown sessions at the end
+    replies += [None] * (len(sessions) - len(replies))
+    return [_pulse(session, reply) for session, reply in zip(sessions, replies, strict=True)]
 
 
 async def drain(base: RedisBase, sessions: Sequence[str], by: str) -> list[bool]:
-    return [bool(asked) for asked in await _do(base, "drain", list(sessions), by)]
+    return [bool(alive) for alive in await _do(base, "drain", list(sessions), by)]
 
 
 async def close_session(base: RedisBase, session: str) -> None:
@@ -67,14 +84,14 @@ async def close_session(base: RedisBase, session: str) -> None:
 
 
 async def sessions(base: RedisBase) -> list[Session]:
-    found = [_session(fields) for fields in await _do(base, "sessions", list(_SESSION_FIELDS))]
-    return sorted(found, key=lambda session: (session.started_ms, session.id))
+    stored = [_session(fields) for fields in await _do(base, "sessions", list(_SESSION_FIELDS))]
+    return sorted(stored, key=lambda session: (session.started_ms, session.id))
 
 
 async def overdue(base: RedisBase, limit: int) -> tuple[list[Overdue], bool]:
-    """Declare the dead dead, then list what they held and what is past its time; and whether there is a session that
-    no process subscribes for, so that it may be dead in a moment."""
-    found = []
+    """Declare dead sessions dead, then list their jobs and the jobs that are past their time. The second result: a
+    session has no subscriber, so it may be declared dead in a moment."""
+    jobs = []
     suspected = False
     sent_ms = base.clock.now_ms() if isinstance(base.clock, ServerClock) else False
     for cause, job_id, *parts in await _do(base, "overdue", limit, sent_ms):
@@ -82,10 +99,10 @@ async def overdue(base: RedisBase, limit: int) -> tuple[list[Overdue], bool]:
             suspected = True
             continue
         row, fixed, beside = (*parts, None, None, None)[:3]
-        if row is not None:  # an entry without a row is the check's business
+        if row is not None:  # the check reports an entry without a row
             job, _ = readable_job(job_id.decode(), RawRow(row, fixed, beside), base.chain)
-            found.append(Overdue(job, "session" if cause == b"session" else "time"))
-    return found, suspected
+            jobs.append(Overdue(job, "session" if cause == b"session" else "time"))
+    return jobs, suspected
 
 
 async def lead(base: RedisBase, name: str, session: str, ttl_s: float) -> Leadership:
@@ -125,33 +142,33 @@ async def put_schedule(base: RedisBase, schedule: Schedule) -> None:
 
 
 async def pause_schedule(base: RedisBase, name: str, *, paused: bool) -> bool:
-    [found] = await _do(base, "pause_schedule", name, paused)
-    return bool(found)
+    [existed] = await _do(base, "pause_schedule", name, paused)
+    return bool(existed)
 
 
 async def schedules(base: RedisBase) -> list[Schedule]:
-    found = [_schedule(fields) for fields in await _do(base, "schedules")]
-    return sorted(found, key=lambda schedule: schedule.name)
+    stored = [_schedule(fields) for fields in await _do(base, "schedules")]
+    return sorted(stored, key=lambda schedule: schedule.name)
 
 
 async def drop_schedule(base: RedisBase, name: str) -> bool:
-    [found] = await _do(base, "drop_schedule", name)
-    return bool(found)
+    [existed] = await _do(base, "drop_schedule", name)
+    return bool(existed)
 
 
 async def tick(
     base: RedisBase, name: str, at_ms: int, jobs: Sequence[NewJob], held: Leadership | None
 ) -> list[InsertResult] | None:
-    """Insert a tick's jobs and remember the tick, once."""
+    """Insert the jobs of a tick and record the tick, once."""
     if jobs:
-        # A commit goes through on a server whose memory is full, so that nothing that ended is lost. A tick comes
-        # again, so it is refused like any other new jobs: as an insert of none is.
+        # A full server accepts a commit, so that no end of a job is lost. A tick is made again later, so it is refused
+        # like any other new jobs: a full server refuses an insert, even of no jobs.
         await base.scripts.run("insert", [[]])
 
     async def decide(tx: RedisTx) -> bool:
         last_text = await tx.ask("HGET", f"schedule:{name}", "last")
         last = int(last_text) if last_text else None
-        # older ticks may have been trimmed: then the last one remembered decides
+        # older ticks may have been trimmed: then the last recorded one decides
         if last is not None and at_ms < last - TICKS_KEPT_MS:
             return False
         if await tx.ask("ZSCORE", f"ticked:{name}", at_ms) is not None:
@@ -162,11 +179,11 @@ async def tick(
         tx.insert(jobs)
         return True
 
-    ticked, made = await transact(base, decide, lead=held)
-    return made if ticked else None
+    ticked, results = await transact(base, decide, lead=held)
+    return results if ticked else None
 
 
-# -- answers --------------------------------------------------------------------------------------
+# -- replies --------------------------------------------------------------------------------------
 
 
 async def _do(base: RedisBase, what: str, *args: Any) -> list[Any]:
@@ -174,14 +191,14 @@ async def _do(base: RedisBase, what: str, *args: Any) -> list[Any]:
 
 
 async def _hash(base: RedisBase, name: str) -> dict[bytes, bytes]:
-    found = await base.call("HGETALL", name)
-    return dict(zip(found[::2], found[1::2], strict=True))
+    fields = await base.call("HGETALL", name)
+    return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
-def _pulse(session: str, answer: list[Any] | None) -> Pulse:
-    if answer is None:
+def _pulse(session: str, reply: list[Any] | None) -> Pulse:
+    if reply is None:
         return Pulse(session=session, known=False)
-    stopping, by = (*answer, None)[:2]  # an answer ends at its last word
+    stopping, by = (*reply, None)[:2]  # a reply ends before a trailing nil
     return Pulse(
         session=session,
         known=True,
@@ -191,12 +208,12 @@ def _pulse(session: str, answer: list[Any] | None) -> Pulse:
 
 
 def _session(fields: Sequence[bytes | None]) -> Session:
-    # an answer ends at its last word
+    # a reply ends before a trailing nil
     texts = [None if field is None else field.decode() for field in fields]
     texts += [None] * (1 + len(_SESSION_FIELDS) - len(texts))
     apart: dict[str, Any] = {"offer": offer_from(texts.pop())}
     if not texts[SESSIONS.columns.index("dead")]:
-        apart["dead"] = True  # its hash is gone
+        apart["dead"] = True  # its hash was removed
     return SESSIONS.read(texts, apart)
 
 
@@ -206,5 +223,5 @@ def _schedule(fields: Sequence[bytes | None]) -> Schedule:
 
 
 def _text(value: Any) -> str:
-    """A value of a field of a hash: as numbers, truth is 0 or 1."""
+    """A value of a field of a hash; booleans are 0 or 1."""
     return str(int(value)) if isinstance(value, bool) else str(value)

@@ -1,8 +1,8 @@
-"""New jobs on their way in: as the scripts take them, and what those answer.
+"""New jobs as arguments of the scripts, and the scripts' replies.
 
-Whether a job comes in is decided by the script, in one step with writing it (`lua/entry.lua`). What becomes of a job
-that waits for one which has settled already is judged here, before it is written: it goes in as what it has become.
-The script tells what has settled, and the insert is sent again with that.
+The script decides whether a job is inserted, in one step with writing it (`lua/entry.lua`). The fate of a job that
+waits for a settled one is decided here, before it is written: it is inserted in its new state. The script reports the
+settled jobs, and the insert is sent again with them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from .scripts import blob
 
 
 class EntryFacts(msgspec.Struct):
-    """What earlier tries have found out."""
+    """What earlier attempts have found."""
 
     ended: dict[str, str] = {}
-    """the status of each awaited job that has settled, by the id that was given"""
+    """awaited job that has settled, by the given id -> its status"""
     standing: set[str] = set()
-    """units that do not come in, because others stand for them"""
+    """units that are not inserted, because others stand for them"""
 
 
 class EntryBatch:
-    """Some new jobs, judged by what is known of the jobs they wait for.
+    """New jobs, moved on by the settled jobs that they wait for.
 
-    `ended` has the status of each awaited job that has settled, by the id that was given.
+    `ended` maps each awaited job that has settled, by the given id, to its status.
     """
 
     def __init__(self, jobs: Sequence[NewJob], ended: dict[str, str], *, now_ms: int, chain: Chain) -> None:
@@ -44,20 +44,20 @@ class EntryBatch:
         self._moves: dict[str, list[Written]] = {}
         self._ended = dict(ended)
         if ended:
-            self._judge(now_ms, chain)
+            self._move_on(now_ms, chain)
         self.args = [self._arg(new) for new in jobs]
 
-    def written(self, answers: Sequence[Any]) -> list[Written]:
-        """What to tell of those that came in."""
-        told: list[Written] = []
-        for new, met in zip(self._jobs, answers, strict=True):
-            if met is False:
-                told.append((None, new.job, new.events))
-                told += self._moves.get(new.job.id, ())
-        return told
+    def written(self, reply: Sequence[Any]) -> list[Written]:
+        """The rows that were inserted, for the observer."""
+        written: list[Written] = []
+        for new, existing in zip(self._jobs, reply, strict=True):
+            if existing is False:
+                written.append((None, new.job, new.events))
+                written += self._moves.get(new.job.id, ())
+        return written
 
-    def _judge(self, now_ms: int, chain: Chain) -> None:
-        """Move on whoever waits for what has settled, and whoever waits for those."""
+    def _move_on(self, now_ms: int, chain: Chain) -> None:
+        """Move on the jobs that wait for settled jobs, and those that wait for them."""
         waiters: dict[str, list[str]] = {}
         left: Counter[str] = Counter()
         for new in self._jobs:
@@ -103,25 +103,25 @@ class EntryBatch:
         ]
 
 
-def answers_of(jobs: Sequence[NewJob], answers: Sequence[Any]) -> list[InsertResult]:
-    """What became of each."""
+def results_of(jobs: Sequence[NewJob], reply: Sequence[Any]) -> list[InsertResult]:
+    """The result of each new job."""
     return [
         InsertResult(new.job.id, True)
-        if met is False
-        else InsertResult(met[0], False, cast('Literal["key", "unique"]', met[1]))
-        for new, met in zip(jobs, answers, strict=True)
+        if existing is False
+        else InsertResult(existing[0], False, cast('Literal["key", "unique"]', existing[1]))
+        for new, existing in zip(jobs, reply, strict=True)
     ]
 
 
 def refusal_of(jobs: Sequence[NewJob], refused: Sequence[Any], known: EntryFacts) -> MainstayError | None:
-    """Why nothing was written. None: it must be decided anew, by what is in `known` now."""
+    """The error for a refused insert. None: decide again, with what is in `known` now."""
     what, *rest = refused
     if what == "judge":
-        told = rest[0]
-        for on, status in zip(told[::2], told[1::2], strict=True):
+        statuses = rest[0]
+        for on, status in zip(statuses[::2], statuses[1::2], strict=True):
             if status:
                 known.ended[on] = status
-            else:  # it was taken up again meanwhile
+            else:  # it has become unsettled since
                 known.ended.pop(on, None)
         return None
     if what == "stands":

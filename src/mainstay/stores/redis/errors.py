@@ -1,5 +1,5 @@
-"""What the driver and the server say, in our own words and with advice. No password ever gets into a message: the
-server is named by `shown_url`, and of the driver's words only those that cannot hold one are passed on."""
+"""The errors of the driver and the server, translated into ours with advice. No password ever gets into a message: it
+names the server by `shown_url`, and quotes only those texts of the driver that cannot contain one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...errors import (
     StoreUnavailable,
 )
 
-#: first words of answers after which the same call may succeed a moment later
+#: first words of error replies after which the same call may succeed a moment later
 _PASSING = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "READONLY", "UNBLOCKED", "BUSY", "ASK")
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether the same call, sent again in a moment, may well succeed: the connection was lost or never made, or the
-    server is starting, failing over or busy."""
+    """Whether the same call may succeed in a moment: the connection was lost or could not be made, or the server is
+    starting, failing over or busy."""
     if isinstance(error, (driver.AuthenticationError, driver.AuthorizationError)):
         return False
     if isinstance(error, (driver.ConnectionError, driver.TimeoutError, OSError, EOFError, asyncio.IncompleteReadError)):
@@ -33,13 +33,13 @@ def is_passing(error: BaseException) -> bool:
 
 
 def needs_new_connection(error: BaseException) -> bool:
-    """Whether what is at the other end of the connections is the wrong server by now, a primary that became a replica;
-    or nobody: where one is silent, finding it out of the others would cost a try each."""
+    """Whether the connections lead to the wrong server by now: a primary that became a replica, or a server that is
+    silent. Without this, each of the other connections would cost an attempt."""
     return isinstance(error, (driver.ReadOnlyError, driver.TimeoutError)) or _code(error) == "READONLY"
 
 
 def translated(error: Exception, shown: str) -> MainstayError | None:
-    """Our error for what the driver raised; None if it is not the driver's."""
+    """Our error for one of the driver; None if it is not of the driver."""
     if isinstance(error, MainstayError) or not isinstance(error, (driver.RedisError, OSError, EOFError)):
         return None
     code = _code(error)
@@ -47,8 +47,9 @@ def translated(error: Exception, shown: str) -> MainstayError | None:
         return StoreError(f"{shown} refused the user name or the password; check them in the store's URL")
     if isinstance(error, driver.NoPermissionError) or code == "NOPERM":
         return StoreError(
-            f"{shown}: this user may not do that ({_said(error)}). It needs the commands that read and write data, "
-            "EVAL, EVALSHA, TIME, INFO and PING, on the keys of the store's prefix; of a database other than 0, SELECT"
+            f"{shown}: this user lacks a permission ({_quoted(error)}). It needs the commands that read and write "
+            "data, EVAL, EVALSHA, TIME, INFO and PING, on the keys of the store's prefix; for a database other than 0, "
+            "SELECT"
         )
     if isinstance(error, driver.OutOfMemoryError) or code == "OOM":
         return StoreFull(
@@ -66,32 +67,32 @@ def translated(error: Exception, shown: str) -> MainstayError | None:
         return StoreLocked(f"{shown} is busy with another program's script; look at it with: redis-cli SLOWLOG GET")
     if code in ("WRONGTYPE", "CROSSSLOT"):
         return StoreError(
-            f"{shown}: a key of this namespace is not what Mainstay made of it ({_said(error)}). Does another program "
+            f"{shown}: a key of this namespace was not written by Mainstay ({_quoted(error)}). Does another program "
             "write under this prefix? Choose another with ?prefix=NAME, or run: mainstay check"
         )
     if is_passing(error):
         return unavailable(error, shown)
-    return StoreError(f"{shown} refused ({_said(error)})")
+    return StoreError(f"{shown} refused ({_quoted(error)})")
 
 
 def unavailable(error: BaseException, shown: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"{shown} cannot be reached ({_said(error)}). Whether the last call was carried out is not known; repeating it "
-        "is safe: nothing is done twice, and a job that was submitted by it is refused by its id. Check that the "
-        "server runs and that this machine reaches it"
+        f"{shown} cannot be reached ({_quoted(error)}). The outcome of the last call is unknown; repeating it is safe: "
+        "nothing is done twice, and a job that it submitted is refused by its id. Check that the server runs and that "
+        "this machine reaches it"
     )
 
 
 def _code(error: BaseException) -> str:
-    """The first word of what the server answered. The driver cuts it off where it has a class for it."""
+    """The first word of the server's error. The driver removes it if it has a class for the error."""
     if found := getattr(error, "status_code", None):
         return str(found)
     word, _, _ = str(error).partition(" ")
     return word if word.isupper() else ""
 
 
-def _said(error: BaseException) -> str:
-    """What the driver said, on one line and not at length: an answer may quote a script."""
+def _quoted(error: BaseException) -> str:
+    """The driver's text, on one line and shortened: a reply may quote a script."""
     if isinstance(error, (asyncio.TimeoutError, driver.TimeoutError)):
         return "no answer in time"
     text = " ".join(str(error).split())

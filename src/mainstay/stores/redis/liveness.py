@@ -1,14 +1,14 @@
-"""Knowing at once that a process is dead, wherever it ran.
+"""Detecting at once that a process is dead, on any machine.
 
-A process subscribes to a channel for each of its sessions, and for each session that it beats for (a supervisor for its
-engines), on a connection of its own. Nothing is ever published there. The server drops the subscriptions the moment the
-process ends, and `PUBSUB NUMSUB` shows it, inside the script that looks for the dead (`lua/directory.lua`).
+A process subscribes to a channel for each of its sessions, and for each session that it sends heartbeats for (a
+supervisor for its engines), on a separate connection. Nothing is ever published there. The server drops the
+subscriptions the moment the process ends, and `PUBSUB NUMSUB` shows it, in the script that looks for dead sessions
+(`lua/directory.lua`).
 
-A session that subscribed says so in its row (`linked`: the run of the server that it subscribed on). Without
-subscribers it counts as dead after a second, or after two if sessions of other workers have lost theirs as well: a cut
-connection is not a dead process, so a link that is lost is made again at once. What a subscription cannot show (a
-process that hangs, a server that restarted or failed over, a proxy that knows no subscriptions, a user who may not
-subscribe) the lease covers.
+A subscribed session has this in its row (`linked`: the run of the server that it subscribed on). Without subscribers it
+counts as dead after a second, or after two if sessions of other workers have lost theirs as well: a cut connection is
+not a dead process, so a lost link is restored at once. The lease decides where a subscription shows nothing: a process
+that hangs, a server that restarted or failed over, a proxy without subscriptions, a user who may not subscribe.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from .wire import RedisWire
 
 log = logging.getLogger("mainstay.stores.redis")
 
-#: the longest pause between two tries to get a lost link back, in the first moments; and how long these last
+#: the longest pause between two attempts to restore a link at first; and how long this lasts
 QUICK_S, SOON_S = 0.2, 5.0
-#: how soon to look again at a session that was found without subscribers
+#: how soon to look again at a session without subscribers
 AGAIN_S = 0.2
-#: how often the connection is tried when nothing is heard
+#: how often an idle connection is tested
 _CHECK_S = 15.0
 
-#: tells the server that these sessions have subscribed
-Tell = Callable[[Sequence[str]], Awaitable[object]]
+#: records on the server that these sessions have subscribed
+Announce = Callable[[Sequence[str]], Awaitable[object]]
 
 
 class SessionLink:
-    """The subscriptions of one open store. Use it on the home loop only."""
+    """The subscriptions of one open store. Use it on the store's own loop only."""
 
-    def __init__(self, server: RedisServer, tell: Tell) -> None:
+    def __init__(self, server: RedisServer, announce: Announce) -> None:
         self._server = server
-        self._tell = tell
+        self._announce = announce
         self._held: set[str] = set()
         """sessions of this process"""
         self._beaten: set[str] = set()
-        """sessions that it beats for"""
+        """sessions that it sends heartbeats for"""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def hold(self, session: str) -> None:
-        """A session of this process. Nothing waits for it: until it has subscribed, the lease decides."""
+        """Subscribe for a session of this process, in the background: until then the lease decides."""
         self._held.add(session)
         self._change()
 
@@ -60,7 +60,7 @@ class SessionLink:
         self._change()
 
     def beat(self, sessions: Collection[str]) -> None:
-        """This process beats for these sessions, and for no others."""
+        """This process sends heartbeats for these sessions, and for no others."""
         if set(sessions) != self._beaten:
             self._beaten = set(sessions)
             self._change()
@@ -68,7 +68,7 @@ class SessionLink:
     async def close(self) -> None:
         self._closed = True
         while self._task is not None and not self._task.done():
-            # more than once: the driver loses a cancellation that comes just as an answer does
+            # more than once: the driver loses a cancellation that coincides with a reply
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.1)
 
@@ -87,17 +87,17 @@ class SessionLink:
             try:
                 wire = await self._server.listening(0.0)
                 await self._serve(wire)
-            except Exception as error:  # noqa: BLE001 - for as long as the store is open; its calls tell what is wrong
+            except Exception as error:  # noqa: BLE001 - retried while the store is open; its calls report the error
                 if not is_passing(error) and not failures:
                     log.warning(
-                        "%s: sessions cannot subscribe (%s), so a killed worker is known dead when its lease is over",
+                        "%s: sessions cannot subscribe (%s), so a killed worker is detected when its lease expires",
                         self._server.address.shown,
                         error,
                     )
             finally:
                 if wire is not None:
                     await wire.close()
-            if loop.time() - begun_s > 1.0:  # it held: one that was lost right away is not made again without a pause
+            if loop.time() - begun_s > 1.0:  # it worked; a link that is lost right away is restored after a pause
                 failures, lost_s = 0, loop.time()
                 continue
             failures += 1
@@ -106,19 +106,19 @@ class SessionLink:
 
     async def _serve(self, wire: RedisWire) -> None:
         """Until the connection is lost."""
-        there: set[str] = set()
-        told: set[str] = set()
+        subscribed: set[str] = set()
+        announced: set[str] = set()
         while True:
             self._changed.clear()
             wanted = self._held | self._beaten
-            for session in sorted(there - wanted):
+            for session in sorted(subscribed - wanted):
                 await wire.ask("UNSUBSCRIBE", self._channel(session))
-            for session in sorted(wanted - there):
+            for session in sorted(wanted - subscribed):
                 await wire.ask("SUBSCRIBE", self._channel(session))
-            there = wanted
-            if fresh := sorted(self._held - told):
-                await self._tell(fresh)
-            told = set(self._held)
+            subscribed = wanted
+            if fresh := sorted(self._held - announced):
+                await self._announce(fresh)
+            announced = set(self._held)
             if self._changed.is_set():
                 continue
             changed = asyncio.ensure_future(self._changed.wait())

@@ -1,8 +1,8 @@
 """Lists and statistics, by indexes; never by walking the keys.
 
 Every list is a sorted set in order of id, so a page costs the same at the first and at the millionth row. Several
-statuses are merged from their heads, all read at one moment. Filters no index serves are looked for in a window of
-bounded length: such a page may come back short, with a cursor to go on from.
+statuses are merged from their heads, all read in one script. Filters without an index search a window of bounded
+length: such a page may be short, with a cursor to continue from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import InvalidInput
-from ...lifecycle import JOB, UNIT, Event
+from ...lifecycle import JOB, UNIT
 from ...model import Job, check_id, driver_ids, first_id_at
 from ..bounds import LEADER, LONGEST_LEAD_MS, RATE_MINUTES, SUBMITTED, WINDOW
 from ..omitted_values import shortened
@@ -24,9 +24,9 @@ from ..rates import per_minute
 from .base import RedisBase
 
 _FETCH = 500
-#: of a kind, which may be a handful of jobs among millions, a page looks less far: each row is sent and read here
+#: the window of a filter by kind, which may match a few jobs among millions: each row is sent and read here
 _KIND_WINDOW = 2_000
-#: a job with units is seldom claimed more often; if it is, its units are counted in two calls
+#: a job with units is rarely claimed more often; then its units are counted in two calls
 _USUAL_CLAIMS = 8
 _decode_refusal = msgspec.msgpack.Decoder(tuple[str, int, str, str, int]).decode
 
@@ -112,17 +112,13 @@ async def unit_counts(base: RedisBase, parent: str) -> dict[str, int]:
         known = token
 
 
-async def events(base: RedisBase, job_id: str, after: int, limit: int) -> list[Event]:
-    return await base.events(job_id, after, limit)
-
-
 async def refusals(base: RedisBase, job_id: str) -> list[RefusedWrite]:
-    found = await base.call("HVALS", f"refusals:{job_id}")
-    return sorted((RefusedWrite(*_decode_refusal(each)) for each in found), key=lambda line: line.token)
+    stored = await base.call("HVALS", f"refusals:{job_id}")
+    return sorted((RefusedWrite(*_decode_refusal(each)) for each in stored), key=lambda write: write.token)
 
 
 async def _sources(base: RedisBase, query: Query) -> list[str] | list[list[str]]:
-    """Names of the sorted sets that together cover the query; or, of a session, what it holds, in order."""
+    """Names of the sorted sets that together cover the query; for a session, the ids it holds, in order."""
     if query.parent is not None and query.status is not None:
         return [f"units:{query.parent}:{status}" for status in dict.fromkeys(query.status)]
     if query.parent is not None:
@@ -139,13 +135,13 @@ async def _sources(base: RedisBase, query: Query) -> list[str] | list[list[str]]
     statuses = query.status
     if statuses is None:
         fields = await base.call("HKEYS", "tallies")
-        told = {field.decode(errors="replace").rpartition("\0")[2] for field in fields}
-        statuses = tuple(sorted({*JOB.states, *told}))
+        counted = {field.decode(errors="replace").rpartition("\0")[2] for field in fields}
+        statuses = tuple(sorted({*JOB.states, *counted}))
     return [f"status:{status}" for status in dict.fromkeys(statuses)]
 
 
 def _is_plain(query: Query) -> bool:
-    """Whether the lists and the bounds of the ids say it all."""
+    """Whether the lists and the bounds of the ids are enough."""
     named = {"status", "oldest_first", "created_from_ms", "created_before_ms", "value_bytes"}
     return all(name in named or getattr(query, name) is None for name in query.__struct_fields__)
 
@@ -158,8 +154,8 @@ async def _ids(
     lists = []
     names = [name for name in sources if isinstance(name, str)]
     if names:
-        answers = await base.scripts.run("queries", ["ids", names, low, high, not query.oldest_first, n])
-        lists = [[each.decode() for each in found] for found in answers]
+        replies = await base.scripts.run("queries", ["ids", names, low, high, not query.oldest_first, n])
+        lists = [[each.decode() for each in ids] for ids in replies]
     for held in sources:
         if isinstance(held, list):
             within = [job_id for job_id in held if _inside(job_id, low, high)]
@@ -169,7 +165,7 @@ async def _ids(
 
 
 async def _in_queue(base: RedisBase, ids: Sequence[str], queue: str) -> list[str]:
-    """Told apart on the server: of a queue with few jobs among many, none of the others are sent and decoded."""
+    """Filtered on the server: the other jobs are not sent and decoded."""
     return [each.decode() for each in await base.scripts.run("queries", ["in_queue", list(ids), queue])]
 
 

@@ -1,4 +1,4 @@
-"""Letting go: trimming by policy, in short steps of the script `retention`; and deleting by a person."""
+"""Trimming by policy, in short steps of the script `retention`; and deleting by an operator."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .base import RedisBase
 from .rows import event_bytes
 from .transaction import RedisTx, deposed, fence, transact
 
-#: rows that one step looks at: the server does nothing else meanwhile
+#: rows that one step reads: the server is blocked for as long
 _LOOK = 2000
-#: rows that one step removes, units among them
+#: rows that one step removes, including units
 _STEP = 250
-#: how long a walk begins where an earlier one has seen that everything before is kept by its own retention; a job that
-#: was run once more may stand before it
+#: for this time a walk begins where an earlier one has seen that all jobs before are kept by their own retention; a job
+#: that was run again may be before it
 _TRUSTED_MS = 3_600_000
 
 
 class _Kept(msgspec.Struct):
-    """The jobs of a status up to an id are kept by their own retention; when that was seen."""
+    """The jobs of a status up to an id are kept by their own retention, as seen at a time."""
 
     up_to: str
     at_ms: int
@@ -38,7 +38,7 @@ _kept: weakref.WeakKeyDictionary[RedisBase, dict[str, _Kept]] = weakref.WeakKeyD
 
 
 async def trim(base: RedisBase, policy: TrimPolicy, lead: Leadership | None) -> Trimmed:
-    """Remove one batch of what may go."""
+    """Remove one batch."""
     steps = _Steps(base, lead)
     jobs = 0
     for status, before_ms in policy.settled_before_ms.items():
@@ -52,7 +52,7 @@ async def trim(base: RedisBase, policy: TrimPolicy, lead: Leadership | None) -> 
 
 
 class _Steps:
-    """The steps of one trim; each is fenced by itself."""
+    """The steps of one trim; each checks the leadership."""
 
     def __init__(self, base: RedisBase, lead: Leadership | None) -> None:
         self._base = base
@@ -65,14 +65,14 @@ class _Steps:
         return rest
 
     async def walk(self, what: str, most: int, status: str, *args: Any) -> int:
-        """Remove up to `most` jobs of a status, oldest first; how many went."""
+        """Remove up to `most` jobs of a status, oldest first. Returns their number."""
         jobs, after = 0, self._start(status)
         first = after
         while jobs < most:
-            gone, last, more, kept = await self.do(what, status, after, most - jobs, _STEP, _LOOK, *args)
+            removed, last, more, kept = await self.do(what, status, after, most - jobs, _STEP, _LOOK, *args)
             if after == first and kept:
                 first = kept.decode()
-            jobs, after = jobs + gone, last.decode()
+            jobs, after = jobs + removed, last.decode()
             if not after and not more:
                 break
         self._remember(status, first)
@@ -90,16 +90,16 @@ class _Steps:
         known[status] = _Kept(up_to, since_ms)
 
     async def past_their_own(self, most: int) -> int:
-        """Remove up to `most` jobs whose own retention is over; how many went."""
+        """Remove up to `most` jobs whose own retention is over. Returns their number."""
         jobs = passed = 0
         more = 1
         while more and jobs < most:
-            gone, stay, more = await self.do("kept", most - jobs, _STEP, _LOOK, passed)
-            jobs, passed = jobs + gone, passed + stay
+            removed, kept, more = await self.do("kept", most - jobs, _STEP, _LOOK, passed)
+            jobs, passed = jobs + removed, passed + kept
         return jobs
 
     async def trim_events(self, policy: TrimPolicy) -> tuple[int, int]:
-        """Trim long histories: how many events of how many jobs."""
+        """Trim long histories. Returns the number of events, and of jobs."""
         if policy.keep_events is None:
             return 0, 0
         events = jobs = 0
@@ -108,10 +108,10 @@ class _Steps:
             room = min(_STEP, policy.batch - jobs)
             ids: Any = False
             if policy.keep_events < LONG:
-                found = await self._base.call("ZRANGE", "all", after, "+", "BYLEX", "LIMIT", 0, _LOOK)
-                ids, room = [each.decode() for each in found], policy.batch - jobs
-            gone, done = await self.do("events", policy.keep_events, room, ids)
-            events, jobs = events + gone, jobs + done
+                page = await self._base.call("ZRANGE", "all", after, "+", "BYLEX", "LIMIT", 0, _LOOK)
+                ids, room = [each.decode() for each in page], policy.batch - jobs
+            removed, done = await self.do("events", policy.keep_events, room, ids)
+            events, jobs = events + removed, jobs + done
             if ids is False:
                 if done < room:
                     break
@@ -125,7 +125,7 @@ class _Steps:
 async def delete(
     base: RedisBase, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None
 ) -> list[Deletion]:
-    """Delete unclaimed jobs with their units; a tombstone stays. Who waited for them moves on in the same step."""
+    """Delete unclaimed jobs with their units; a tombstone stays. Jobs that wait for them move on in the same step."""
     return [await _delete(base, job_id, actor, reason, versions) for job_id in ids]
 
 
@@ -135,29 +135,29 @@ async def _delete(
     stones: list[bytes] = []
     steps = _Steps(base, None)
     wanted = versions.get(job_id, False) if versions else False
-    # the units of a settled job go first and in steps: there may be very many
+    # the units of a settled job are removed first and in steps: there may be very many
     while (await steps.do("units", job_id, _STEP, wanted))[0] == _STEP:
         pass
 
     async def decide(tx: RedisTx) -> Deletion:
         job = await tx.job(job_id)
         if job is None:
-            # it may be our own doing: the answer to an earlier try was lost
+            # an earlier attempt may have deleted it, and its reply was lost
             left = await base.call("LINDEX", f"e:{job_id}", 0) if stones else None
             return "deleted" if left in stones else "missing"
         units = [each.decode() for each in await tx.ask("ZRANGE", f"units:{job_id}", 0, -1)]
         await tx.load(units)
         family = [job, *[row for unit in units if (row := await tx.job(unit)) is not None]]
-        said = change_check.deletion(job, any(row.session is not None for row in family), versions)
-        if said != "deleted":
-            return said
+        result = change_check.deletion(job, any(row.session is not None for row in family), versions)
+        if result != "deleted":
+            return result
         for unit in units:
             tx.drop(unit)
         stone = tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=tx.chain)
         stones.append(event_bytes(stone))
         tx.drop(job_id, stone)
         await waits.follow(tx, [(each, change_check.GONE) for each in (*units, job_id)])
-        return said
+        return result
 
-    answer, _ = await transact(base, decide)
-    return answer
+    deletion, _ = await transact(base, decide)
+    return deletion

@@ -1,18 +1,18 @@
-"""Rows in and out: `Job` and `Event` as what Redis keeps. The one place that knows the form.
+"""The stored form of `Job` and `Event`. No other module knows it.
 
 A job is kept in up to three strings and a list (the keys are in `lua/prelude.lua`):
 
-- the row: `[[what scripts read and write], [head, error, result]]`, replaced whole by every change;
-- the fixed part: `[[group, key, tags], [the rest]]` of what was submitted and never changes;
-- what is kept beside the row, because no change may undo it: the holder's progress and checkpoint, and how far the
-  events were trimmed. Most jobs have none;
+- the row: `[[fields for scripts], [head, error, result]]`, replaced as a whole by every change;
+- the fixed part: `[[group, key, tags], [the rest]]`, submitted and never changed;
+- the part beside the row, because no change may undo it: the holder's progress and checkpoint, and how far the events
+  were trimmed. Most jobs have none;
 - the events, one entry each.
 
-All are msgpack. `false` stands for None: Lua's tables end at a nil. Each string is a pair: what scripts unpack, and
-what they must not, because they know no bytes.
+All are msgpack. `false` stands for None: Lua's tables end at a nil. Each string is a pair: the part that scripts
+unpack, and the part that they must not, because they have no type for bytes.
 
-A claim writes only the row and marks it *open*: no script can seal an event. Whoever reads an open row derives the
-claim's event from it, here; the next change of the row writes that event before its own.
+A claim writes only the row and marks it *open*: no script can seal an event. Readers of an open row derive the claim's
+event from it, here; the next change of the row writes that event before its own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _Text = str | bool
 _Number = int | bool
 _Bytes = bytes | bool
 
-#: what scripts read and write, in the order `lua/prelude.lua` counts it; then come `open`, the run's limits, and
-#: whether a claim found it past its deadline
+#: the fields for scripts, in the order of `lua/prelude.lua`; then come `open`, the run's limits, and whether a claim
+#: found it past its deadline
 ROW: Mapping[str, Any] = {
     "status": str,
     "version": int,
@@ -75,7 +75,7 @@ _FIXED: Mapping[str, Any] = {
     "created_ms": int,
     "payload": bytes,
 }
-_SAID: Mapping[str, Any] = {"progress": _Text, "progress_ms": _Number, "trimmed_seq": int}
+_REPORTED: Mapping[str, Any] = {"progress": _Text, "progress_ms": _Number, "trimmed_seq": int}
 _KEPT: Mapping[str, Any] = {"checkpoint": _Bytes, "trimmed_digest": bytes}
 
 
@@ -86,7 +86,7 @@ def _tuple_of(*parts: Mapping[str, Any]) -> Any:
 _encode = msgspec.msgpack.Encoder().encode
 _decode_row = msgspec.msgpack.Decoder(tuple[_tuple_of(ROW, _MARKS), _tuple_of(_TAIL)]).decode  # type: ignore[misc]
 _decode_fixed = msgspec.msgpack.Decoder(tuple[_tuple_of(_NAMED), _tuple_of(_FIXED)]).decode  # type: ignore[misc]
-_decode_beside = msgspec.msgpack.Decoder(tuple[_tuple_of(_SAID), _tuple_of(_KEPT)]).decode  # type: ignore[misc]
+_decode_beside = msgspec.msgpack.Decoder(tuple[_tuple_of(_REPORTED), _tuple_of(_KEPT)]).decode  # type: ignore[misc]
 _decode_event = msgspec.msgpack.Decoder(
     tuple[int, int, str | None, str, str, str | None, int, str, str | None, bytes]
 ).decode
@@ -100,7 +100,7 @@ _decode_progress = msgspec.json.Decoder(Progress).decode
 _as_tuple = msgspec.structs.astuple
 _row_of = itemgetter(*(Job.__struct_fields__.index(name) for name in ROW))
 _OPEN = len(ROW)
-_ORDER = (*ROW, *_MARKS, *_TAIL, *_NAMED, *_FIXED, *_SAID, *_KEPT)
+_ORDER = (*ROW, *_MARKS, *_TAIL, *_NAMED, *_FIXED, *_REPORTED, *_KEPT)
 _PLACES = tuple(_ORDER.index(name) for name in Job.__struct_fields__)
 _OPTIONS, _ERROR, _PROGRESS, _HEAD = (
     Job.__struct_fields__.index(name) for name in ("options", "error", "progress", "head")
@@ -109,7 +109,7 @@ _NOTHING_BESIDE = ((_NO, _NO, 0), (_NO, NO_DIGEST))
 
 
 class RawRow(NamedTuple):
-    """A job as it is kept. `row` and `fixed` are there, `beside` may be."""
+    """A job as it is stored. `row` and `fixed` always exist, `beside` may."""
 
     row: bytes
     fixed: bytes | None
@@ -117,7 +117,7 @@ class RawRow(NamedTuple):
 
 
 def _run_limits(options: Options) -> tuple[Any, ...]:
-    """What a script must know to say when a run overruns; see `model.expiry`."""
+    """The limits by which a script knows when a run overruns; see `model.expiry`."""
     run_s, stall_s = options.run_timeout_s, options.stall_timeout_s
     return (
         _NO if run_s is None else int(run_s * 1000),
@@ -130,11 +130,11 @@ _codec = OptionsCodec(_encode_options, _decode_options)
 _limits = OfOptions(_run_limits)
 
 
-# -- out ------------------------------------------------------------------------------------------
+# -- writing --------------------------------------------------------------------------------------
 
 
 def row_bytes(job: Job) -> bytes:
-    """What a change replaces. The events up to `job.head` are all written, so the row is not open."""
+    """The row, which a change replaces. The events up to `job.head` are all written, so the row is not open."""
     row = [_NO if value is None else value for value in _row_of(_as_tuple(job))]
     row += (False, *_limits(job.options), False)
     error = _NO if job.error is None else _json.encode(job.error).decode()
@@ -149,15 +149,15 @@ def fixed_bytes(job: Job) -> bytes:
 
 
 def beside_bytes(job: Job) -> bytes | None:
-    """What is kept beside the row; None if there is nothing to keep."""
+    """The part beside the row; None if there is none."""
     if job.progress_ms is None and job.progress is None and job.checkpoint is None and job.trimmed_seq == 0:
         return None
-    said = (
+    reported = (
         _NO if job.progress is None else progress_text(job.progress),
         _NO if job.progress_ms is None else job.progress_ms,
         job.trimmed_seq,
     )
-    return _encode((said, (_NO if job.checkpoint is None else job.checkpoint, job.trimmed_digest)))
+    return _encode((reported, (_NO if job.checkpoint is None else job.checkpoint, job.trimmed_digest)))
 
 
 def progress_text(progress: Progress) -> str:
@@ -165,7 +165,7 @@ def progress_text(progress: Progress) -> str:
 
 
 def event_bytes(event: Event) -> bytes:
-    """An event without its job's id, which its key has."""
+    """An event without its job's id, which is in its key."""
     return _encode(_as_tuple(event)[1:])
 
 
@@ -176,18 +176,18 @@ def claim_bytes(before: Job) -> bytes | None:
     return _encode((*_claim_body(before)[1:], before.head))
 
 
-# -- in -------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 
 def job_from(raw: RawRow, chain: Chain) -> Job:
-    """A job as it is stored; of an open row, with the head its claim's event will have. Raises a
+    """A job from its stored form; of an open row, with the head that its claim's event will have. Raises a
     `msgspec.MsgspecError` if something is damaged."""
     if raw.fixed is None:
-        raise msgspec.ValidationError("what was submitted is gone")
+        raise msgspec.ValidationError("its fixed part is missing")
     row, tail = _decode_row(raw.row)
     named, fixed = _decode_fixed(raw.fixed)
-    said, kept = _NOTHING_BESIDE if raw.beside is None else _decode_beside(raw.beside)
-    values = row + tail + named + fixed + said + kept
+    reported, kept = _NOTHING_BESIDE if raw.beside is None else _decode_beside(raw.beside)
+    values = row + tail + named + fixed + reported + kept
     fields = [None if (value := values[place]) is _NO else value for place in _PLACES]
     fields[_OPTIONS] = _codec.decode(cast("bytes", fields[_OPTIONS]))
     if fields[_ERROR] is not None:
@@ -201,7 +201,7 @@ def job_from(raw: RawRow, chain: Chain) -> Job:
 
 
 def is_open(raw: RawRow) -> bool:
-    """Whether the event of its claim is still to be written. False for a row that cannot be read."""
+    """Whether the event of its claim is not written yet. False for an unreadable row."""
     try:
         row, _ = _decode_row(raw.row)
     except (msgspec.MsgspecError, UnicodeError):
@@ -210,7 +210,7 @@ def is_open(raw: RawRow) -> bool:
 
 
 def unclaimed(job: Job, head: bytes) -> Job:
-    """About what a job looked like before the claim it is under, for whoever watches moves."""
+    """Approximately the job before its current claim, for the observer."""
     return msgspec.structs.replace(
         job,
         status="pending",
@@ -224,40 +224,42 @@ def unclaimed(job: Job, head: bytes) -> Job:
 
 
 def stored_head(raw: RawRow) -> bytes:
-    """The digest of the last event that is written."""
+    """The digest of the last written event."""
     _, tail = _decode_row(raw.row)
     head: bytes = tail[0]
     return head
 
 
 def event_from(job_id: str, stored: bytes) -> Event:
-    found: tuple[Any, ...] = (job_id, *_decode_event(stored))
-    return Event(*found)
+    fields: tuple[Any, ...] = (job_id, *_decode_event(stored))
+    return Event(*fields)
 
 
 def _claim_body(job: Job) -> tuple[Any, ...]:
     return claim_body(job.id, job.version, job.claimed_ms, job.session, job.token)
 
 
-# -- what can be read of damaged ones -------------------------------------------------------------
+# -- reading damaged rows -------------------------------------------------------------------------
 
 
 def readable_job(job_id: str, raw: RawRow, chain: Chain) -> tuple[Job, Mapping[str, str]]:
-    """A job with harmless stand-ins for what cannot be read, named."""
+    """A job with harmless values in place of unreadable ones; and each unreadable field with its defect."""
     try:
         job = job_from(raw, chain)
     except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError):
         pass
     else:
-        return (job, {}) if job.id == job_id else (msgspec.structs.replace(job, id=job_id), {"id": _no_match(job)})
+        if job.id == job_id:
+            return job, {}
+        return msgspec.structs.replace(job, id=job_id), {"id": f"the row is that of job {job.id}"}
     damaged: dict[str, str] = {}
     found = {
-        # a part that cannot be read at all goes by that column of it which nothing else can prove
+        # a part that is completely unreadable is reported as the column that nothing else can prove
         **_both("queue", raw.row, {**ROW, **_MARKS}, _TAIL, damaged),
         **_both("payload", raw.fixed, _NAMED, _FIXED, damaged),
     }
     if raw.beside is not None:
-        found |= _both("checkpoint", raw.beside, _SAID, _KEPT, damaged)
+        found |= _both("checkpoint", raw.beside, _REPORTED, _KEPT, damaged)
     found.pop("tags", None)
     is_under_claim = found.pop("open", False)
     for mark in _MARKS:
@@ -276,7 +278,7 @@ def readable_job(job_id: str, raw: RawRow, chain: Chain) -> tuple[Job, Mapping[s
 
 
 def readable_event(job_id: str, stored: bytes) -> Event:
-    """An event; of a damaged one, what is left, which no chain will accept."""
+    """An event; of a damaged one its readable fields, which no chain accepts."""
     try:
         return event_from(job_id, stored)
     except (msgspec.MsgspecError, UnicodeError):
@@ -286,24 +288,20 @@ def readable_event(job_id: str, stored: bytes) -> Event:
     except (msgspec.MsgspecError, UnicodeError, TypeError):
         values = []
     blank = (0, 0, None, "", "", None, 0, "", None, b"")
-    found: tuple[Any, ...] = (job_id, *values[: len(blank)], *blank[len(values) :])
-    return Event(*found)
-
-
-def _no_match(job: Job) -> str:
-    return f"the row says that it is job {job.id}"
+    fields: tuple[Any, ...] = (job_id, *values[: len(blank)], *blank[len(values) :])
+    return Event(*fields)
 
 
 def _both(
     part: str, stored: bytes | None, first: Mapping[str, Any], second: Mapping[str, Any], damaged: dict[str, str]
 ) -> dict[str, Any]:
-    """What can be read of a pair."""
+    """The readable values of a pair."""
     try:
-        found = _decode_any(stored or b"")
+        value = _decode_any(stored or b"")
     except (msgspec.MsgspecError, UnicodeError) as error:
-        found = None
+        value = None
         damaged[part] = f"{error} (stored: {_shown(stored)})"
-    pair = found if isinstance(found, list) and len(found) == 2 else (None, None)
+    pair = value if isinstance(value, list) and len(value) == 2 else (None, None)
     read: dict[str, Any] = {}
     for values, kinds in zip(pair, (first, second), strict=True):
         if isinstance(values, list) and len(values) == len(kinds):
@@ -314,15 +312,15 @@ def _both(
 
 
 def _checked(values: Sequence[Any], kinds: Mapping[str, Any], damaged: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     for value, (name, kind) in zip(values, kinds.items(), strict=True):
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             damaged[name] = f"{error} (stored: {_shown(value)})"
         else:
-            found[name] = None if value is _NO and kind is not bool else value
-    return found
+            valid[name] = None if value is _NO and kind is not bool else value
+    return valid
 
 
 def _shown(stored: Any) -> str:

@@ -1,10 +1,11 @@
-"""The scripts: put together from `lua/`, loaded once, called by name.
+"""The scripts: assembled from `lua/`, loaded once, called by name.
 
 Each is one atomic step on the server. A script is the prelude, the parts it uses and its own file, in this order;
-`lua/prelude.lua` has the key layout. Arguments go as one msgpack value. In it False stands for none, because Lua's
-lists end at a nil; and bytes go as text (`blob`), because Redis cannot unpack others. Bytes at the top are seen to.
+`lua/prelude.lua` has the key layout. Arguments are sent as one msgpack value. In it False stands for none, because
+Lua's lists end at a nil; and bytes are sent as text (`blob`), because Redis cannot unpack bytes. Arguments that are
+bytes themselves are converted.
 
-    answer = await scripts.run("claim", [queues, session, 10, nonce, [], [], False])
+    reply = await scripts.run("claim", [queues, session, 10, nonce, [], [], False])
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .wire import RedisWire
 
 _WRITES = ("writes", "slots", "wakes")
 
-#: what stands before each script, behind the prelude
+#: the parts between the prelude and each script
 PARTS: dict[str, tuple[str, ...]] = {
     "insert": (*_WRITES, "entry"),
     "claim": (*_WRITES, "change"),
@@ -56,17 +57,17 @@ PARTS: dict[str, tuple[str, ...]] = {
 #: scripts that write nothing
 _READS = ("look", "queries")
 
-#: how long a call stands back behind decisions that have the turn
+#: how long a call waits for decisions that have the turn
 _MOST_PATIENCE_S = 30.0
 _LONGEST_PAUSE_S = 0.02
-#: how long a call waits for the server's disk; less than a connection waits for an answer
+#: how long a call waits for the server's disk; less than a connection waits for a reply
 FORCED_WITHIN_S = 10.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Scripts:
-    """The scripts of one namespace on one server. Use it on the home loop only."""
+    """The scripts of one namespace on one server. Use it on the store's own loop only."""
 
     def __init__(self, server: RedisServer, clock: Clock, rng: random.Random) -> None:
         self._server = server
@@ -79,8 +80,8 @@ class Scripts:
         return self.tag + name
 
     async def run(self, name: str, args: Sequence[Any], *, forced: bool = False) -> list[Any]:
-        """Run a script; what it answers, without the time. Stands back while another decision about the same jobs has
-        the turn (`transaction.py`). `forced`: answer when what it wrote, or found written, is on the server's disk."""
+        """Run a script. Returns its reply without the time. Waits while another decision about the same jobs has the
+        turn (`transaction.py`). `forced`: return when what it wrote, or found written, is on the server's disk."""
         text, sha = script(name)
         packed = _encode([blob(arg) if isinstance(arg, bytes) else arg for arg in args])
         sent_before = False
@@ -96,34 +97,34 @@ class Scripts:
             rest = (1, self.tag, now_ms, lease_ms, again, packed)
             try:
                 try:
-                    answer = await wire.ask("EVALSHA", sha, *rest)
+                    reply = await wire.ask("EVALSHA", sha, *rest)
                 except driver.NoScriptError:
-                    answer = await wire.ask("EVAL", text, *rest)
+                    reply = await wire.ask("EVAL", text, *rest)
                 if forced:
                     await self._force(wire)
             except driver.ResponseError as error:
                 if not str(error).startswith("TURN "):
                     raise
-                sent_before = before  # nothing was written this time
+                sent_before = before  # this attempt wrote nothing
                 return None
             if isinstance(clock, ServerClock):
-                clock.heard(answer[0], sent=sent, received=clock.steady())
-            return list(answer)
+                clock.heard(reply[0], sent=sent, received=clock.steady())
+            return list(reply)
 
         loop = asyncio.get_running_loop()
         until = loop.time() + _MOST_PATIENCE_S
-        while (answer := await self._server.call(work)) is None:
+        while (reply := await self._server.call(work)) is None:
             if loop.time() > until:
                 raise StoreLocked(
-                    f"{self._server.address.shown}: other decisions about the same jobs went first for "
+                    f"{self._server.address.shown}: other decisions about the same jobs had precedence for "
                     f"{_MOST_PATIENCE_S:.0f} s; nothing was written. Try again"
                 )
             await asyncio.sleep(self._rng.uniform(0, _LONGEST_PAUSE_S))
-        return answer[1:]
+        return reply[1:]
 
     async def _force(self, wire: RedisWire) -> None:
-        """Wait until the server's file is on its disk up to here. The server waits for what this connection wrote, so
-        something is written first: the script may have found what another connection has just written."""
+        """Wait until the server's file is on its disk up to here. The server waits for the writes of this connection,
+        so there is one first: the script may have found what another connection has just written."""
         mark, _ = script("force")
         place = self._server.address.shown
         try:
@@ -134,18 +135,18 @@ class Scripts:
         except driver.ResponseError as error:
             raise InvalidInput(
                 "durability",
-                f"{place} cannot wait for its disk ({error}). What was asked is done, and not forced to the disk; "
-                "leave the durability out, or set appendonly yes on the server",
+                f"{place} cannot wait for its disk ({error}). The call succeeded, but is not forced to the disk; leave "
+                "the durability out, or set appendonly yes on the server",
             ) from error
         if forced[0] < 1:
             raise StoreUnavailable(
-                f"{place} did not force its file to the disk within {FORCED_WITHIN_S:g} s. What was asked is done, and "
-                "may be lost if the server dies now; asking again is safe, with an idempotency key for a submit"
+                f"{place} did not force its file to the disk within {FORCED_WITHIN_S:g} s. The call succeeded, but may "
+                "be lost if the server dies now; repeating it is safe, with an idempotency key for a submit"
             )
 
 
 def blob(value: bytes) -> msgspec.Raw:
-    """Bytes within the arguments of a script."""
+    """Bytes as part of the arguments of a script."""
     n = len(value)
     if n < 32:
         return msgspec.Raw(bytes((0xA0 | n,)) + value)
@@ -159,10 +160,10 @@ def blob(value: bytes) -> msgspec.Raw:
 @cache
 def script(name: str) -> tuple[str, str]:
     """A script and the digest that the server knows it by."""
-    # a server whose memory is full takes no new jobs, but must let those that are there end: beats, completions, trims
+    # a full server accepts no new jobs, but must let existing jobs end: heartbeats, completions, trims
     head = "#!lua" if name == "insert" else "#!lua flags=allow-oom"
     if name in _READS:
-        head += ",no-writes"  # a replica answers them, too
+        head += ",no-writes"  # a replica runs them, too
     text = "\n".join([head, _constants(), *(_text(part) for part in ("prelude", *PARTS[name], name))])
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
@@ -172,7 +173,7 @@ def _text(name: str) -> str:
 
 
 def _constants() -> str:
-    """What the scripts must know of the lifecycle, from its tables: no script lists states."""
+    """Constants from the tables of the lifecycle: no script lists states."""
     [claimable] = {*JOB.named("claimable"), *UNIT.named("claimable")}
     lines = (
         f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",

@@ -1,7 +1,7 @@
 """Selection: which rows are claimed. The script decides (`lua/claim.lua`), from stored columns only.
 
-What it cannot do is to seal the event of a row whose time has come: it hands such rows out, and takes them back
-promoted in the next call, which then claims.
+It cannot seal the event of a row that is due: it returns such rows, and gets them promoted with the next call, which
+then claims.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _APPLIED = ord("0")
 
 
 class _Promotion(msgspec.Struct):
-    """Due rows moved on, and the ids of those that cannot be used."""
+    """Due rows that were promoted, and the ids of unusable ones."""
 
     changes: list[Change] = []
     unusable: list[str] = []
 
 
 async def claim_jobs(base: RedisBase, queues: Sequence[str], session: str, n: int) -> list[Job]:
-    """Take up to n rows for a session that is known and alive."""
+    """Claim up to n rows for a live session."""
     for _ in range(MOST_CLAIMS):
         jobs, routed = await _claimed(base, queues, session, n)
         if jobs or not routed:
@@ -45,23 +45,23 @@ async def claim_jobs(base: RedisBase, queues: Sequence[str], session: str, n: in
 
 
 async def _claimed(base: RedisBase, queues: Sequence[str], session: str, n: int) -> tuple[list[Job], int]:
-    """What one claim took, and how many others it met whose task the session does not have."""
+    """The jobs of one claim, and the number of others whose task the session does not have."""
     names = list(dict.fromkeys(queues))
-    found = await _claim(base, names, session, n, _Promotion(), at_once=False)
-    if found[0] == b"due":
-        # one batch: what else is due, the next claims see to
-        promotion = _promote(base, found[2:])
-        found = await _claim(base, names, session, n, promotion, at_once=True)
-    if found[0] == b"lost":
+    reply = await _claim(base, names, session, n, _Promotion(), at_once=False)
+    if reply[0] == b"due":
+        # one batch: the next claims promote the others
+        promotion = _promote(base, reply[2:])
+        reply = await _claim(base, names, session, n, promotion, at_once=True)
+    if reply[0] == b"lost":
         raise SessionLost(session)
-    return await _taken(base, session, found[2:])
+    return await _taken(base, session, reply[2:])
 
 
 async def _without_strangers(base: RedisBase, jobs: list[Job], session: str) -> list[Job]:
-    """Of claimed jobs those whose task the session has; the others go where sessions look that have it."""
+    """The claimed jobs whose task the session has; the others are routed to sessions that have it."""
     tasks = base.offers.tasks_of(session)
-    strange = [] if tasks is None else [job for job in jobs if route_of(job.kind, job.name) not in tasks]
-    if not strange:
+    strangers = [] if tasks is None else [job for job in jobs if route_of(job.kind, job.name) not in tasks]
+    if not strangers:
         return jobs
     args = [
         [
@@ -69,14 +69,14 @@ async def _without_strangers(base: RedisBase, jobs: list[Job], session: str) -> 
             f"{job.queue}\0{route_of(job.kind, job.name)}",
             (job.options.start_by_ms if job.starts == 0 else None) or False,
         ]
-        for job in strange
+        for job in strangers
     ]
-    [routed] = await base.scripts.run("route", [args, session])
-    away = {job_id.decode() for job_id in routed}
-    for job in strange:
-        if job.id in away:
+    [ids] = await base.scripts.run("route", [args, session])
+    routed = {job_id.decode() for job_id in ids}
+    for job in strangers:
+        if job.id in routed:
             base.offers.warn(job)
-    return [job for job in jobs if job.id not in away]
+    return [job for job in jobs if job.id not in routed]
 
 
 async def _claim(
@@ -85,15 +85,15 @@ async def _claim(
     changes = promotion.changes
     nonce = base.rng.randbytes(8)
     args = [queues, session, n, nonce, [change_arg(change) for change in changes], promotion.unusable, at_once]
-    found = await base.scripts.run("claim", args)
-    if found[0] != b"lost":
-        made = [change for change, outcome in zip(changes, found[1], strict=True) if outcome == _APPLIED]
-        base.tell([(change.before, change.after, change.events) for change in made])
-    return found
+    reply = await base.scripts.run("claim", args)
+    if reply[0] != b"lost":
+        applied = [change for change, outcome in zip(changes, reply[1], strict=True) if outcome == _APPLIED]
+        base.observe([(change.before, change.after, change.events) for change in applied])
+    return reply
 
 
 async def give_back(base: RedisBase, claimed: Sequence[Job]) -> None:
-    """Release what nobody heard of."""
+    """Release jobs whose claimer was cancelled."""
     now_ms = base.clock.now_ms()
     await apply_changes(base, [given_back(job, now_ms=now_ms, chain=base.chain) for job in claimed], None)
 
@@ -101,24 +101,24 @@ async def give_back(base: RedisBase, claimed: Sequence[Job]) -> None:
 async def _taken(base: RedisBase, session: str, found: Sequence[Any]) -> tuple[list[Job], int]:
     jobs: list[Job] = []
     unusable: list[str] = []
-    told: list[Written] = []
+    written: list[Written] = []
     for job_id, raw in _rows(found):
         try:
             job = job_from(raw, base.chain)
         except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
-            _say_unusable(job_id, error)
+            _log_unusable(job_id, error)
             unusable.append(job_id)
             continue
         jobs.append(job)
         if base.observer is not None and is_open(raw):
-            told.append((unclaimed(job, stored_head(raw)), job, (claim_event(job),)))
+            written.append((unclaimed(job, stored_head(raw)), job, (claim_event(job),)))
     if unusable:
         await base.scripts.run("unclaim", [unusable, session])
     mine = await _without_strangers(base, jobs, session)
     if len(mine) < len(jobs):
         taken = {job.id for job in mine}
-        told = [each for each in told if each[1].id in taken]
-    base.tell(told)
+        written = [each for each in written if each[1].id in taken]
+    base.observe(written)
     return mine, len(jobs) - len(mine)
 
 
@@ -130,12 +130,12 @@ def _promote(base: RedisBase, found: Sequence[Any]) -> _Promotion:
             job = job_from(raw, base.chain)
             moved = promote(job, now_ms=max(now_ms, job.due_ms), chain=base.chain)
         except InvalidTransition as error:
-            # one of a newer version is left where it is: its workers see to it
+            # a status of a newer version is left to the newer workers
             if table_of(None).get(error.current) is not None:
-                _say_unusable(job_id, error)
+                _log_unusable(job_id, error)
                 promotion.unusable.append(job_id)
         except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
-            _say_unusable(job_id, error)
+            _log_unusable(job_id, error)
             promotion.unusable.append(job_id)
         else:
             promotion.changes.append(Change.of(job, moved))
@@ -148,5 +148,5 @@ def _rows(found: Sequence[Any]) -> Iterator[tuple[str, RawRow]]:
         yield job_id.decode(), RawRow(row, fixed, beside)
 
 
-def _say_unusable(job_id: str, why: object) -> None:
+def _log_unusable(job_id: str, why: object) -> None:
     log.error("a stored job cannot be used and was set aside job_id=%s: %s; run: mainstay check", job_id, why)

@@ -1,4 +1,4 @@
-"""The door: what a server must be like, asked once when a store is opened; and what an answer on it survives."""
+"""The requirements on a server, checked when a store is opened; and the durability of a call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITS_FOR_DISK = (7, 2)
 
 
 class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says about itself."""
+    """The configuration of a server, as it reports it."""
 
     product: str
     version: str
@@ -29,39 +29,39 @@ class RedisServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """maxmemory-policy"""
     appendonly: bool | None = None
     appendfsync: str | None = None
-    """None: the server does not let us ask"""
+    """None: the server does not report it"""
 
     @property
     def forces(self) -> bool:
-        """Whether every answer is on the disk anyway."""
+        """Whether every acknowledged call is on the disk anyway."""
         return self._forcing == "always"
 
     def check_forced(self, level: Durability) -> None:
         """Refuse a level that this server cannot give."""
         if level != "local":
-            raise refused(level, "no answer of a Redis server waits for its replicas", can=["local"])
+            raise refused(level, "a Redis server does not wait for its replicas", can=["local"])
         if self._forcing == "off":
             raise refused(level, "the server keeps no append-only file (appendonly no): set appendonly yes there")
         if not self.forces and _numbers(self.version) < _WAITS_FOR_DISK:
             raise refused(
                 level,
-                f"to wait for its disk (WAITAOF) takes Redis 7.2 or Valkey, and this is {self.product} {self.version}: "
+                f"waiting for its disk (WAITAOF) needs Redis 7.2 or Valkey, and this is {self.product} {self.version}: "
                 "upgrade it, or set appendfsync always there",
             )
 
     def durability_at(self, level: Durability | None) -> str:
-        """What an answer survives at a level, in words."""
+        """What an acknowledged call survives at a level, as a sentence."""
         if level is None or self.forces:
             return self.durability
         return _FORCED
 
     @property
     def durability(self) -> str:
-        """What an answer survives, in words."""
-        told = _SURVIVES[self._forcing]
+        """What an acknowledged call survives, as a sentence."""
+        text = _SURVIVES[self._forcing]
         if self.policy not in (_KEEPS, None):
-            told += f". When its memory is full the server throws jobs away (maxmemory-policy {self.policy})"
-        return told
+            text += f". When its memory is full the server evicts jobs (maxmemory-policy {self.policy})"
+        return text
 
     @property
     def _forcing(self) -> str:
@@ -101,7 +101,7 @@ _FORCED = (
 
 
 async def facts(wire: RedisWire) -> RedisServerFacts:
-    """Ask the server; CONFIG may be forbidden (hosted servers do), INFO may not."""
+    """Ask the server. CONFIG may be forbidden (as on hosted servers), INFO may not."""
     info = await _info(wire)
     settings = await _settings(wire)
     aof = settings.get("appendonly") or {"0": "no", "1": "yes"}.get(info.get("aof_enabled", ""))
@@ -117,7 +117,7 @@ async def facts(wire: RedisWire) -> RedisServerFacts:
 
 
 def admit(found: RedisServerFacts, address: RedisAddress) -> None:
-    """Refuse a server on which jobs would not be safe."""
+    """Refuse a server that would not keep jobs safe."""
     shown = address.shown
     if _numbers(found.version) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -128,9 +128,9 @@ def admit(found: RedisServerFacts, address: RedisAddress) -> None:
         raise StoreError(f"{shown}: a cluster has one database, number 0; use prefix=NAME to keep applications apart")
     if found.policy not in (_KEEPS, None) and not address.allow_eviction:
         raise UnsafeEngine(
-            f"{shown} throws keys away when its memory is full (maxmemory-policy {found.policy}), jobs among them. Set "
-            f"it to {_KEEPS} (redis-cli CONFIG SET maxmemory-policy {_KEEPS}, and in its configuration), or use a "
-            "server of its own; to accept the loss, add allow_eviction=on to the store's URL"
+            f"{shown} evicts keys when its memory is full (maxmemory-policy {found.policy}), including jobs. Set it to "
+            f"{_KEEPS} (redis-cli CONFIG SET maxmemory-policy {_KEEPS}, and in its configuration), or use a separate "
+            "server; to accept the loss, add allow_eviction=on to the store's URL"
         )
 
 
@@ -141,10 +141,10 @@ async def _info(wire: RedisWire) -> dict[str, str]:
 
 async def _settings(wire: RedisWire) -> dict[str, str]:
     try:
-        found = await wire.ask("CONFIG", "GET", "appendonly", "appendfsync", "maxmemory-policy")
+        reply = await wire.ask("CONFIG", "GET", "appendonly", "appendfsync", "maxmemory-policy")
     except driver.ResponseError:  # renamed, or forbidden to this user
         return {}
-    return {name.decode(): value.decode() for name, value in zip(found[::2], found[1::2], strict=True)}
+    return {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

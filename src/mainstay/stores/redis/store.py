@@ -37,19 +37,8 @@ from ..server_clock import ServerClock
 from ..session_names import admit_session
 from ..shutdown import Shutdown
 from ..store_loop import StoreLoop
-from . import (
-    audit,
-    directory,
-    namespace,
-    queries,
-    retention,
-    selection,
-    server_check,
-    waits,
-)
-from . import (
-    changes as writing,
-)
+from . import audit, directory, queries, retention, selection, server_check, waits
+from . import changes as writing
 from .address import RedisAddress
 from .base import RedisBase
 from .connection import RedisServer
@@ -64,7 +53,7 @@ T = TypeVar("T")
 class RedisStore:
     """Jobs on a Redis or Valkey server. Open it with `open_store("redis://host")`.
 
-    A session whose process is gone is known by its connection, any other by its lease.
+    A session whose process has ended is detected by its connection, any other dead session by its lease.
     """
 
     def __init__(self, url: str, home: StoreLoop, base: RedisBase, facts: server_check.RedisServerFacts) -> None:
@@ -82,11 +71,11 @@ class RedisStore:
         self._claiming: dict[str, asyncio.Lock] = {}
         self._ending = Shutdown()
         self._busy: set[asyncio.Task[Any]] = set()
-        """calls at work; of the home loop"""
+        """running calls; used on the store's own loop"""
 
     @classmethod
     async def open(cls, url: str, address: RedisAddress, *, clock: Clock, chain: Chain) -> Self:
-        """Connect, and refuse what is not safe to use."""
+        """Connect, and refuse a server that is not safe to use."""
         home = StoreLoop(address.shown)
         ours = ServerClock() if isinstance(clock, SystemClock) else clock
 
@@ -101,7 +90,7 @@ class RedisStore:
                     await server.hear(ours)
                 base = RedisBase(server, clock=ours, chain=chain)
                 base.forced = address.durability is not None and not found.forces
-                await namespace.admit(base)
+                await directory.admit_namespace(base)
                 return base, found, await audit.fast_findings(base)
             except BaseException:
                 await server.close()
@@ -127,14 +116,14 @@ class RedisStore:
         self._base.observer = value
 
     async def close(self) -> None:
-        """Finish what was accepted and let go of everything. Whoever calls it again waits for the same end."""
+        """Finish the accepted calls and release everything. A second call waits for the first."""
         await self._ending.reach(self._close)
 
     async def _close(self) -> None:
-        await self._home.run(self._let_go)
+        await self._home.run(self._release)
         await self._home.close()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         while self._busy:
             await asyncio.wait(tuple(self._busy))
         await self._link.close()
@@ -142,7 +131,7 @@ class RedisStore:
         await self._base.server.close()
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do some work at home, behind what was subscribed to before."""
+        """Run some work on the store's own loop, after all earlier subscriptions."""
         self._check_open()
         return await self._home.run(lambda: self._do(work))
 
@@ -181,7 +170,7 @@ class RedisStore:
 
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         async def work() -> list[Job]:
-            # one at a time: a session remembers its last claim only, to answer it once more
+            # one at a time: a session records only its last claim, to repeat its reply
             async with self._claiming.setdefault(session, asyncio.Lock()):
                 return await selection.claim_jobs(self._base, queues, session, n)
 
@@ -201,12 +190,12 @@ class RedisStore:
         return await self._run(lambda: queries.due(self._base, queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
-        found, suspected = await self._run(lambda: directory.overdue(self._base, limit))
+        jobs, suspected = await self._run(lambda: directory.overdue(self._base, limit))
         self.look_again_s = AGAIN_S if suspected else None
-        return found
+        return jobs
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        return await self._run(lambda: queries.events(self._base, job_id, after, limit))
+        return await self._run(lambda: self._base.events(job_id, after, limit))
 
     async def refusals(self, job_id: str) -> list[RefusedWrite]:
         return await self._run(lambda: queries.refusals(self._base, job_id))
@@ -233,31 +222,31 @@ class RedisStore:
     async def open_session(self, session: Session) -> None:
         admit_session(session.id)
 
-        async def opened() -> None:
+        async def work() -> None:
             await directory.open_session(self._base, session)
             if session.pid == os.getpid():
                 self._link.hold(session.id)
 
-        await self._run(opened)
+        await self._run(work)
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
-        async def beaten() -> list[Pulse]:
+        async def work() -> list[Pulse]:
             pulses = await directory.beat(self._base, sessions, reports)
             if sessions:
                 self._link.beat([pulse.session for pulse in pulses if pulse.known])
             return pulses
 
-        return await self._run(beaten)
+        return await self._run(work)
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         return await self._run(lambda: directory.drain(self._base, sessions, by))
 
     async def close_session(self, session: str) -> None:
-        async def closed() -> None:
+        async def work() -> None:
             await directory.close_session(self._base, session)
             self._link.release(session)
 
-        await self._run(closed)
+        await self._run(work)
         self._claiming.pop(session, None)
 
     async def sessions(self) -> list[Session]:

@@ -1,8 +1,8 @@
-"""Who waits for whom.
+"""Which jobs wait for which.
 
-An edge is there until the job it points to settles or goes. Most ends of a wait change nothing for the waiter but the
-number of jobs it still waits for: the script that settles a row sees to those (`lua/change.lua`). Where a waiter must
-move on, that is decided here, in a transaction that fails if anybody else ended one of its waits meanwhile. So the last
+An edge exists until the job it points to settles or is removed. The end of a wait usually changes only the number of
+jobs that the waiter still waits for: the script that settles a row does this (`lua/change.lua`). If a waiter must move
+on, that is decided here, in a transaction that fails if another process has ended one of its waits since. So the last
 of several jobs is never missed and never counted twice.
 """
 
@@ -22,17 +22,17 @@ from .transaction import RedisTx, transact
 #: (job, status it settled in)
 Over = tuple[str, str]
 
-#: rows of one step of the check: the server does nothing else meanwhile
+#: rows of one step of the check: the server is blocked for as long
 _STEP = 250
 
 
 async def settle(tx: RedisTx, rows: Iterable[Job]) -> None:
-    """Move on whoever waited for these rows, as far as they are settled."""
+    """Move on the jobs that wait for these rows, as far as they are settled."""
     await follow(tx, [(row.id, row.status) for row in rows if change_check.is_settled(row)])
 
 
 async def follow(tx: RedisTx, over: Iterable[Over]) -> None:
-    """Move on whoever waited for what settled or went, and whoever waited for those."""
+    """Move on the jobs that wait for settled or removed jobs, and those that wait for them."""
     level = list(over)
     while level:
         # one round trip for all of a level
@@ -41,7 +41,7 @@ async def follow(tx: RedisTx, over: Iterable[Over]) -> None:
 
 
 async def _follow(tx: RedisTx, over: Iterable[Over]) -> list[Over]:
-    """Move on those who waited; which of them settled by that."""
+    """Move on the waiters. Returns those that settled by it."""
     settled: list[Over] = []
     for on, status in over:
         waiters = await tx.watchers(on)
@@ -62,24 +62,23 @@ async def _follow(tx: RedisTx, over: Iterable[Over]) -> list[Over]:
 
 
 async def awaited(base: RedisBase, job_id: str) -> list[str]:
-    found = await base.call("LRANGE", f"on:{job_id}", 0, -1)
-    return [each.decode() for each in found]
+    return [each.decode() for each in await base.call("LRANGE", f"on:{job_id}", 0, -1)]
 
 
 # -- the check ----------------------------------------------------------------------------------
 
 
 async def check(base: RedisBase, *, repair: bool, rest_s: float = 0.0) -> list[Violation]:
-    """Who waits for nobody, and who was not told; with a rest between two steps."""
+    """Find broken waits, with a pause between two steps."""
     strays: Counter[str] = Counter()
     missed: dict[str, tuple[str, set[str]]] = {}
     unlisted: list[tuple[str, str]] = []
     stranded: list[str] = []
     async for ids in _pages(base):
-        [lines] = await base.scripts.run("waits", [[blob(each) for each in ids], repair])
+        [findings] = await base.scripts.run("waits", [[blob(each) for each in ids], repair])
         if len(ids) == _STEP:
             await asyncio.sleep(rest_s)
-        for what, job_id, *rest in lines:
+        for what, job_id, *rest in findings:
             name = job_id.decode(errors="replace")
             if what == b"stray":
                 strays[name] += 1
@@ -92,8 +91,8 @@ async def check(base: RedisBase, *, repair: bool, rest_s: float = 0.0) -> list[V
     return [
         *[_stray(job_id, n, repair=repair) for job_id, n in strays.items()],
         *[await _unlisted(base, waiter, on, repair=repair) for waiter, on in unlisted],
-        *[await _missed(base, on, status, len(who), repair=repair) for on, (status, who) in missed.items()],
-        *[found for job_id in stranded if (found := await _stranded(base, job_id, repair=repair))],
+        *[await _missed(base, on, status, len(waiters), repair=repair) for on, (status, waiters) in missed.items()],
+        *[violation for job_id in stranded if (violation := await _stranded(base, job_id, repair=repair))],
     ]
 
 
@@ -113,13 +112,13 @@ def _stray(job_id: str, n: int, *, repair: bool) -> Violation:
 async def _unlisted(base: RedisBase, waiter: str, on: str, *, repair: bool) -> Violation:
     if repair:
         await base.call("ZADD", f"watch:{on}", 0, waiter)
-    message = f"it waits for job {on}, which would not tell it"
-    done = "it is released now" if repair else None
+    message = f"it waits for job {on}, whose end would not move it on"
+    done = "it was listed again" if repair else None
     return Violation(code="index_damaged", job_id=waiter, message=message, repaired=done)
 
 
 async def _missed(base: RedisBase, on: str, status: str, n: int, *, repair: bool) -> Violation:
-    """Somebody waits for a job that has settled or is gone."""
+    """Jobs wait for a job that has settled or is gone."""
 
     async def decide(tx: RedisTx) -> None:
         row = await tx.job(on)
@@ -130,24 +129,24 @@ async def _missed(base: RedisBase, on: str, status: str, n: int, *, repair: bool
 
     if repair:
         await transact(base, decide)
-    said = "was deleted" if status == change_check.GONE else f"is {status}"
+    state = "was deleted" if status == change_check.GONE else f"is {status}"
     done = "they moved on" if repair else None
-    return Violation(code="wait_missed", job_id=on, message=f"{n} jobs wait for it, and it {said}", repaired=done)
+    return Violation(code="wait_missed", job_id=on, message=f"{n} jobs wait for it, and it {state}", repaired=done)
 
 
 async def _stranded(base: RedisBase, job_id: str, *, repair: bool) -> Violation | None:
-    """A row that waits for other jobs though none is left to wait for."""
+    """A row that waits for other jobs although none of them is left."""
 
     async def decide(tx: RedisTx) -> tuple[bool, str | None]:
         row = await tx.whole(job_id)
         if row is None or not change_check.is_waiting(row) or await tx.waits_for_more(job_id):
-            return False, None  # what is wrong with the row itself is found and mended elsewhere
+            return False, None  # a damaged row is found and repaired elsewhere
         if not repair:
             return True, None
-        there = [each.decode() for each in await tx.ask("LRANGE", f"on:{job_id}", 0, -1)]
-        await tx.load(there)
-        found = [each for on in there if (each := await tx.job(on)) is not None and change_check.is_settled(each)]
-        ended = [(each.id, each.status) for each in found]
+        dependencies = [each.decode() for each in await tx.ask("LRANGE", f"on:{job_id}", 0, -1)]
+        await tx.load(dependencies)
+        rows = [row for on in dependencies if (row := await tx.job(on)) is not None]
+        ended = [(each.id, each.status) for each in rows if change_check.is_settled(each)]
         moved = change_check.stranded_move(row, ended, now_ms=tx.now_ms, chain=tx.chain)
         if moved is None:
             return True, None
@@ -155,8 +154,8 @@ async def _stranded(base: RedisBase, job_id: str, *, repair: bool) -> Violation 
         await settle(tx, [moved.job])
         return True, f"it is {moved.job.status} now"
 
-    (is_so, done), _ = await transact(base, decide)
-    if not is_so:
+    (is_stranded, done), _ = await transact(base, decide)
+    if not is_stranded:
         return None
     message = "it waits for other jobs, and there is none left to wait for"
     return Violation(code="wait_stranded", job_id=job_id, message=message, repaired=done)

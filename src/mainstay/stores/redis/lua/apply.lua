@@ -1,5 +1,5 @@
--- Writes changes of different rows, all of them or none. Arguments: the leadership or false, the changes. Answers with one
--- digit per change; false if the leadership is over. If any must be judged, nothing is written.
+-- Writes changes of different rows, all or none. Arguments: the leadership or false, the changes. Returns one digit per
+-- change; false if the leadership is over. If a change needs a decision, nothing is written.
 
 local LEAD, CHANGES = ARGS[1], ARGS[2]
 

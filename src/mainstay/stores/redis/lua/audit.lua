@@ -1,5 +1,5 @@
--- The check: whether the indexes say what the rows say. Arguments: what to look at, whether to repair, and what it takes.
--- Each call looks at a few rows or entries at one moment, so that it is right beside running workers.
+-- The check of the indexes against the rows. Arguments: the operation, whether to repair, and the operation's arguments.
+-- Each call checks a few rows or entries atomically, so that it is correct beside running workers.
 
 local does = {}
 local found = {}
@@ -59,7 +59,7 @@ local function enlist(name, id, score)
   end
 end
 
--- What a row has beside its entries: its session among the holders, its unique key, its blocked key.
+-- Checks what a row has beside its entries: its session among the holders, its unique key, its blocked key.
 local function check_company(id, row, repair)
   if row[SESSION] and call('SISMEMBER', P .. 'holders', row[SESSION]) == 0 then
     say('missing', id, 'holders')
@@ -92,8 +92,8 @@ local function clear(id)
   call('DEL', P .. 'x:' .. id, P .. 'f:' .. id, P .. 'refusals:' .. id, P .. 'on:' .. id, P .. 'left:' .. id)
 end
 
--- A job without a row: its events stay, closed with a tombstone (which the caller seals, and brings back); what else
--- there is of it goes.
+-- A job without a row: its events stay, closed with a tombstone (which the caller seals, and sends back); its other keys
+-- are removed.
 local function check_gone(id, repair)
   local events = call('LLEN', P .. 'e:' .. id)
   if call('ZSCORE', P .. 'gone', id) then
@@ -109,7 +109,7 @@ local function check_gone(id, repair)
   end
 end
 
--- Rows by id: are they listed wherever they must be?
+-- Rows by id: does every index list them?
 function does.rows(repair, ids)
   load(ids)
   for _, id in ipairs(ids) do
@@ -129,8 +129,8 @@ function does.rows(repair, ids)
   return {NOW, found}
 end
 
--- Counts jobs by queue and status from an id on: the counts, how many cannot be read, what the tallies say at this
--- moment, and the id to go on from, '' at the end.
+-- Counts jobs by queue and status after an id. Returns the counts, the number of unreadable rows, the tallies at this
+-- moment, and the id to continue from, '' at the end.
 function does.count(_, after, size)
   local ids = call('ZRANGE', P .. 'all', after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, size)
   local counted, unreadable, counts = {}, 0, {}
@@ -148,8 +148,7 @@ function does.count(_, after, size)
   return {NOW, counts, unreadable, call('HGETALL', P .. 'tallies'), #ids == size and ids[size] or ''}
 end
 
--- Entries of an index: is there a row that belongs there? Those of a row that cannot be read are left: mending it comes
--- first.
+-- Entries of an index: is there a row that belongs there? Entries of an unreadable row are left: it is repaired first.
 local function check_entries(repair, name, ids, is_set)
   load(ids)
   for _, id in ipairs(ids) do
@@ -165,7 +164,7 @@ local function check_entries(repair, name, ids, is_set)
         removed = call('ZSCORE', P .. name, id)
         if removed and repair and name ~= 'all' then call('ZREM', P .. name, id) end
       end
-      -- the list of all is what jobs without a row are found by
+      -- jobs without a row are found by the list of all
       if removed and name ~= 'all' then say('extra', id, name, there(id) and 1 or 0) end
     end
   end
@@ -176,8 +175,8 @@ function does.entries(repair, name, ids, is_set)
   return {NOW, found}
 end
 
--- Several indexes, [name, is a set] each, whole: many have one entry (each idempotency key has an index). Answers with
--- those that have more than `most` (by their number, from 1), which are left, and with how many were looked at.
+-- Several complete indexes, [name, is a set] each: many have one entry (each idempotency key has an index). Returns the
+-- positions of those with more than `most` entries, which are skipped, and the number of indexes that were checked.
 function does.lists(repair, lists, most)
   local big, looked, done = {}, 0, 0
   for at, list in ipairs(lists) do
@@ -196,7 +195,7 @@ function does.lists(repair, lists, most)
   return {NOW, found, big, done}
 end
 
--- Leads whose time ends too far ahead: no session was given that much.
+-- Leads whose time ends too far in the future: no session can have got it.
 function does.leads(repair, longest_ms)
   for _, name in ipairs(call('SMEMBERS', P .. 'leads')) do
     local lead = call('HMGET', P .. 'lead:' .. name, 'holder', 'until_ms')
@@ -208,7 +207,7 @@ function does.leads(repair, longest_ms)
   return {NOW, found}
 end
 
--- Refusals by job: is there such a job?
+-- Refusals by job: does the job exist?
 function does.refusals(repair, ids)
   for _, id in ipairs(ids) do
     if call('EXISTS', P .. 'refusals:' .. id) == 1 and not there(id) and not call('ZSCORE', P .. 'all', id) then
@@ -244,17 +243,17 @@ function does.keys(repair, fields)
         call('ZREM', P .. 'keysuntil', field)
       end
     elseif value and tonumber(listed) ~= until_ms then
-      say('key', field, 'would be kept for ever')
+      say('key', field, 'would be kept forever')
       if repair then call('ZADD', P .. 'keysuntil', until_ms, field) end
     elseif listed and not value then
-      say('key', field, 'is listed, and there is no such key')
+      say('key', field, 'is listed, and does not exist')
       if repair then call('ZREM', P .. 'keysuntil', field) end
     end
   end
   return {NOW, found}
 end
 
--- Keys with blocked rows that nothing will bring back: they have a free slot and nothing ready in their queue.
+-- Keys with blocked rows that nothing would make ready: they have a free slot and no ready row in that queue.
 function does.stranded(repair, most_ready)
   for _, key in ipairs(call('SMEMBERS', P .. 'blockedkeys')) do
     local most = call('HGET', P .. 'limits', key)
@@ -277,7 +276,7 @@ function does.stranded(repair, most_ready)
   return {NOW, found}
 end
 
--- Corrects tallies by what they were found to be off.
+-- Corrects tallies by their differences.
 function does.tally(_, offs)
   for _, off in ipairs(offs) do
     if call('HINCRBY', P .. 'tallies', off[1], off[2]) == 0 then call('HDEL', P .. 'tallies', off[1]) end
@@ -285,7 +284,7 @@ function does.tally(_, offs)
   return {NOW}
 end
 
--- Closes the events of a job that is not there with a tombstone; false if it is no longer as it was.
+-- Closes the events of a missing job with a tombstone; 0 if they have changed.
 function does.bury(_, id, last, stone)
   if there(id) or call('LINDEX', P .. 'e:' .. id, -1) ~= last then return {NOW, 0} end
   call('RPUSH', P .. 'e:' .. id, stone)
@@ -294,7 +293,7 @@ function does.bury(_, id, last, stone)
   return {NOW, 1}
 end
 
--- A glance at open: what the indexes alone can show.
+-- A quick look at open: counts from the indexes alone.
 function does.glance()
   local strange = 0
   for _, holder in ipairs(call('SMEMBERS', P .. 'holders')) do

@@ -1,16 +1,16 @@
--- Changing rows that are there.
+-- Changing existing rows.
 
 -- A change is [id, version it was decided on, the new row, events, states moved to, the claim's event or false, the
--- progress_ms its sender saw (-1: none) or false where that does not matter, whether a last unit moves its parent, who
--- held it and since when as its sender saw it (or false)]. The last two because a server that crashed may have forgotten
--- a claim whose holder lives on, and given its version and token again since.
+-- progress_ms that its sender saw (-1: none) or false if it does not matter, whether a last unit moves its parent, the
+-- holder and the time of its claim as its sender saw them (or false)]. The last two because a crashed server may have
+-- lost a claim whose holder is alive, and used its version and token again since.
 local C_ID, C_VERSION, C_ROW, C_EVENTS, C_TOS, C_CLAIM, C_SEEN, C_MOVES_PARENT = 1, 2, 3, 4, 5, 6, 7, 8
 local C_SESSION, C_CLAIMED = 9, 10
 
--- What becomes of one: it fits; so, and it was the last unit of its parent; somebody must judge.
+-- The outcome of a change: it fits; it fits, and was that of the last unit of its parent; it needs a decision.
 local APPLIED, LAST, ASK = '0', '1', '2'
 
-local open_units, left_of = {}, {} -- parent -> how many; waiter -> for how many; counted once and kept in step
+local open_units, left_of = {}, {} -- parent -> its open units; waiter -> the jobs it waits for; counted once, then updated
 
 local function open_units_of(parent)
   local n = open_units[parent]
@@ -21,15 +21,15 @@ local function open_units_of(parent)
   return n
 end
 
--- Says that a job no longer waits for another.
+-- A job no longer waits for another.
 local function let_go(waiter, on)
   gather(srems, 'left:' .. waiter, on)
   gather(zrems, 'watch:' .. on, waiter)
   concerns(waiter)
 end
 
--- Whether somebody waits for this job who must be moved on now: that is decided elsewhere. Those who wait for others
--- besides, and not for a success that did not come, only wait for one less.
+-- Ends the waits for a settled job; false if a waiter must move on now, which is decided elsewhere. A waiter that waits
+-- for other jobs as well, and not for a success that did not happen, only waits for one job less.
 local function waits_end_here(id, status)
   local watchers = call('ZRANGE', P .. 'watch:' .. id, 0, -1, 'WITHSCORES')
   for i = 1, #watchers, 2 do
@@ -53,13 +53,13 @@ local function shrinks(old, new)
   return false
 end
 
--- Whether this very change was carried out before, and its answer lost: its last event is the last there is.
+-- Whether this very change was made before, and its reply lost: its last event is the last one stored.
 local function is_written(item)
   local events = item[C_EVENTS]
   return AGAIN and #events > 0 and call('LINDEX', P .. 'e:' .. item[C_ID], -1) == events[#events]
 end
 
--- Makes one change; ASK, with nothing gathered, if it does not simply fit.
+-- Makes one change; ASK, with nothing collected, if it does not simply fit.
 local function change(item, watched)
   local id = item[C_ID]
   local old = rows[id]
@@ -89,7 +89,7 @@ local function change(item, watched)
   return answer
 end
 
--- Makes many changes of different rows: an answer for each, and whether any must be judged.
+-- Makes many changes of different rows. Returns an outcome for each, and whether any needs a decision.
 local function change_all(items)
   local ids, watch, n = {}, {}, #items
   for i = 1, n do
@@ -109,8 +109,8 @@ local function change_all(items)
   return table.concat(answers), asks
 end
 
--- Takes a row out with all that hangs on it: events, refusals, what it waits for. `stone` is its tombstone, or false.
--- Who waits for it is to be moved on by whoever removes it.
+-- Removes a row with everything that belongs to it: events, refusals, its waits. `stone` is its tombstone, or false. The
+-- caller moves on the jobs that wait for it.
 local function drop(id, stone)
   local old = row_of(id)
   if touched[id] then new_page() end

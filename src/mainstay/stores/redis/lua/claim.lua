@@ -1,16 +1,16 @@
--- Takes ready rows for a session, lowest rank first over all its queues.
+-- Claims ready rows for a session, lowest rank first over all its queues.
 --
--- Arguments: queues, session, how many, nonce, changes that promote due rows, ids that cannot be used, whether to take
--- what is ready without another look at what is due. Answers 'lost' (the session is dead or unknown), 'due' (rows that
--- must be promoted first: their events are sealed elsewhere) or 'taken'; behind it what became of the changes, a digit
--- each; and id, row, fixed part and what is beside it, for each row.
+-- Arguments: queues, session, number of rows, nonce, changes that promote due rows, ids of unusable rows, whether to claim
+-- ready rows without another check for due ones. Returns 'lost' (the session is dead or unknown), 'due' (rows that must be
+-- promoted first: their events are sealed elsewhere) or 'taken'; then the outcomes of the changes, a digit each; and id,
+-- row, fixed part and the part beside it, for each row.
 
 local QUEUES, WHO, MOST, NONCE, PROMOTED, UNUSABLE, AT_ONCE = ARGS[1], ARGS[2], ARGS[3], ARGS[4], ARGS[5], ARGS[6], ARGS[7]
 local DUE_AT_ONCE = 500
-local MOST_PASSED = 1000 -- rows that cannot be taken, of one claim
+local MOST_PASSED = 1000 -- rows that one claim may skip
 local PAGE = 10
 
-TURN = nil -- a row is taken once, so claims spoil no decision again and again
+TURN = nil -- a row is claimed once, so claims do not spoil a decision again and again
 
 local function answer(what, ids, outcomes)
   local keys, made = {}, {NOW, what, outcomes}
@@ -28,7 +28,7 @@ end
 local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed')
 if session[1] ~= '0' then return {NOW, 'lost'} end
 if session[2] == NONCE then
-  -- it was carried out before, and its answer lost
+  -- it was made before, and its reply lost
   local taken, ids, held, outcomes = cmsgpack.unpack(session[3]), {}, {}, {}
   for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
   load(ids)
@@ -81,7 +81,7 @@ if #due > 0 then
 end
 flush()
 
--- Routed rows that this session can run get ready, as many as it asks for.
+-- Routed rows that this session can run become ready, up to the requested number.
 routing.there = call('SMEMBERS', P .. 'routes')
 if #routing.there > 0 then
   local is_open, offered = {}, false
@@ -112,7 +112,7 @@ end
 
 local heads, page = {}, math.max(#open == 1 and 1 or PAGE, math.ceil(MOST / math.max(1, #open)))
 
--- The next ready row of a queue. What is taken leaves the index only at the end, so places stay what they are.
+-- The next ready row of a queue. Claimed rows leave the index only at the end, so positions stay valid.
 local function advance(head)
   if head.at >= #head.ids then
     if head.over then return false end
@@ -134,7 +134,7 @@ local function goes_before(a, b)
   return x < y or (x == y and a.ids[a.at] < b.ids[b.at])
 end
 
--- Lets the first head sink to its place.
+-- Moves the first head down to its place in the heap.
 local function sink()
   local at, n, moved = 1, #heads, heads[1]
   while true do
@@ -147,7 +147,7 @@ local function sink()
   heads[at] = moved
 end
 
--- Goes on behind the best row.
+-- Continues after the best row.
 local function pass()
   if not advance(heads[1]) then
     heads[1] = heads[#heads]
@@ -193,8 +193,8 @@ local function take(id, row)
   per_queue[row[QUEUE]] = (per_queue[row[QUEUE]] or 0) + 1
 end
 
--- Whether one more row may be put where no claim sees it. If not, this write has been long enough; whoever is woken goes on
--- from here.
+-- Whether one more row may be moved out of the way of claims. If not, this write is long enough, and a woken worker
+-- continues from here.
 local function may_pass()
   passed = passed + 1
   if passed <= MOST_PASSED then return true end
@@ -214,7 +214,7 @@ while #taken < MOST and #heads > 0 do
     if not may_pass() then break end
     set(id, {[LATE] = true})
   elseif row[STATUS] ~= CLAIMABLE or row[SETTLED] then
-    -- a status of a newer version is left alone: the newer workers beside us know what to do with it
+    -- a status of a newer version is left to the newer workers
     if KNOWN[row[STATUS]] then set_aside(id) end
   elseif not has_slot(row) then
     if not may_pass() then break end
@@ -225,7 +225,7 @@ while #taken < MOST and #heads > 0 do
   if #taken < MOST then pass() end
 end
 
--- rows that got ready in this very step and are taken by it need nobody else
+-- rows that became ready in this step and are claimed by it need no other worker
 for queue, n in pairs(per_queue) do
   local topic = 'queue:' .. queue
   if wakes[topic] then wakes[topic] = wakes[topic] - n end

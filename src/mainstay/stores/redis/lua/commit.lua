@@ -1,8 +1,8 @@
--- Carries out what was decided elsewhere, if all it was decided on still holds; otherwise answers 'again'.
+-- Commits a decision, if all data it was made on is unchanged; otherwise returns 'again'.
 --
--- Arguments: the leadership or false; rows that were read, as [id, row, beside it]; other things that were asked, as
--- [[command, key, ...], answer]; new jobs; what settles in this very step, as [id, status]; what to do, in order; units
--- among the new jobs that were taken to be there already, under other ids; who it is, if it has the turn.
+-- Arguments: the leadership or false; rows that were read, as [id, row, beside it]; other reads, as
+-- [[command, key, ...], reply]; new jobs; the jobs that settle in this step, as [id, status]; the acts, in order; units
+-- among the new jobs for which existing units were assumed to stand; the name of the decision, if it has the turn.
 
 local LEAD, SEEN, ASKED, NEW, SETTLING, ACTS, STANDING, WHO = ARGS[1], ARGS[2], ARGS[3], ARGS[4], ARGS[5], ARGS[6], ARGS[7],
   ARGS[8]
@@ -36,7 +36,7 @@ local function holds()
   return true
 end
 
--- Each gathers what is to be written.
+-- Each collects its writes.
 local acts = {
   -- id, row, events, states moved to, the claim's event or false
   put = function(id, value, events, tos, claim)
@@ -48,26 +48,15 @@ local acts = {
   end,
   -- id, its tombstone or false
   drop = drop,
-  -- the job that settled or went, those that waited for it
+  -- the job that settled or was removed, the jobs that waited for it
   done = function(on, waiters)
     for _, waiter in ipairs(waiters) do let_go(waiter, on) end
   end,
-  -- id, what is kept beside its row ('' for nothing)
-  beside = function(id, value)
-    concerns(id)
-    if value == '' then
-      gone[#gone + 1] = P .. 'x:' .. id
-    else
-      keep('x:' .. id, value)
-    end
-  end,
   free = function(key) freed[key] = true end,
-  wake = function(topic, n) wake(topic, n) end,
-  count = function(queue, status, n) count(queue, status, n) end,
   call = later,
 }
 
--- Whether this very commit was carried out before, and its answer lost: all its rows are as it would write them.
+-- Whether this very commit was made before, and its reply lost: all its rows are as it would write them.
 local function is_done()
   if not AGAIN then return false end
   local last, some = {}, false
@@ -82,7 +71,7 @@ local function is_done()
   return some
 end
 
--- Whether exactly those units that were taken to be there already are: the others count as open units of their parents.
+-- Whether the assumption about standing units is right: the other new units count as open units of their parents.
 local function as_counted(answers)
   local standing, found, fits = {}, {}, true
   for _, id in ipairs(STANDING) do standing[id] = true end

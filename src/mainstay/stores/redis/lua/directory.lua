@@ -1,23 +1,22 @@
--- Sessions, leadership, queue settings, limits and schedules. Arguments: what to do, and what it takes.
+-- Sessions, leadership, queue settings, limits and schedules. Arguments: the operation, and its arguments.
 --
 -- Keys beside those of the prelude:
---   s:<session>       hash     the columns of `stores/records.py` but the id, those without a value left out (and nonce,
---                              claimed); linked: the run of the server on
---                              which its process has subscribed to alive:<session>, a channel; lost_ms: since when that
---                              is known to have no subscriber; offer and tasks
+--   s:<session>       hash     the columns of `stores/records.py` except the id and those without a value (and nonce,
+--                              claimed); linked: the run of the server on which its process has subscribed to the channel
+--                              alive:<session>; lost_ms: since when that has had no subscriber; offer and tasks
 --   leads             set      names of leaderships
 --   queues            hash     queue -> JSON of what an operator set
 --   schedules         set      names of schedules
 --   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
---   ticked:<name>     zset     times of ticks that were turned into jobs, by themselves
+--   ticked:<name>     zset     times of ticks that have submitted their jobs (score: the time)
 --   facts             hash     of the namespace: run (the server's run_id), back_ms (when it was first seen after a
 --                              restart), forced_ms (when a call last waited for the disk)
 --   meta              hash     version (of the layout), audit (the fingerprint of the key that seals the trail)
 
-local MOST_WOKEN = 1000 -- more sleepers than this need not be counted for
+local MOST_WOKEN = 1000 -- the most subscribers to wake
 local does = {}
 
--- While the server was away nobody could beat, so silence counts from the time it was back.
+-- While the server was down no session could send a heartbeat, so silence counts from the time it was back.
 local function back_ms()
   local run = string.match(call('INFO', 'server'), 'run_id:(%w+)')
   local facts = call('HMGET', P .. 'facts', 'run', 'back_ms')
@@ -27,9 +26,9 @@ local function back_ms()
   return back, run
 end
 
--- Which of these sessions have no subscriber, of those that had one on this run of the server. One whose process comes
--- back gets a second for it, or two if other workers have lost theirs at the same time. Answers with the ids of those
--- whose time is over, and with whether there are others.
+-- The sessions that had a subscriber on this run of the server, and have none now. A process gets a second to subscribe
+-- again, or two if other workers have lost theirs at the same time. Returns the ids of those whose time is over, and
+-- whether there are others.
 local function unlinked(sessions, run)
   local linked, channels, suspects, workers, gone = {}, {}, {}, {}, {}
   for _, id in ipairs(sessions) do
@@ -44,7 +43,7 @@ local function unlinked(sessions, run)
   local workers_lost = 0
   for first = 1, #channels, 1000 do
     local counts = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels, first, math.min(first + 999, #channels)))
-    if counts.err then return gone, false end -- it may not ask; the lease decides
+    if counts.err then return gone, false end -- this user may not read it; the lease decides
     for i = first, math.min(first + 999, #channels) do
       local session = linked[i]
       if tonumber(counts[2 * (i - first) + 2]) > 0 then
@@ -68,14 +67,14 @@ local function unlinked(sessions, run)
   return gone, more
 end
 
--- A session is dead: whatever it leads is free.
+-- Ends every leadership of a dead session.
 local function depose(session)
   for _, name in ipairs(call('SMEMBERS', P .. 'leads')) do
     if call('HGET', P .. 'lead:' .. name, 'holder') == session then call('HSET', P .. 'lead:' .. name, 'until_ms', 0) end
   end
 end
 
--- Forgets a dead session, unless rows still name it: then it stays, dead, until they are reaped.
+-- Removes a dead session, unless it still holds rows: then it stays, dead, until the sweep takes them back.
 local function bury(session)
   if call('EXISTS', P .. 'held:' .. session) == 0 then
     call('DEL', P .. 's:' .. session, P .. 'stopping:' .. session)
@@ -83,8 +82,8 @@ local function bury(session)
   end
 end
 
--- Marks a new namespace; answers with the version of its layout, what its trail is sealed with, and the oldest version of
--- programs that can work with the layout (its own version, if that was not written down).
+-- Marks a new namespace. Returns the version of its layout, the fingerprint of its audit key, and the oldest version of
+-- programs that can use the layout (its own version, if that was not recorded).
 function does.admit(version, audit, compatible)
   local found = call('HMGET', P .. 'meta', 'version', 'audit', 'compatible_from')
   if not found[1] then
@@ -95,7 +94,7 @@ function does.admit(version, audit, compatible)
   return {NOW, found[1], found[2] or audit, found[3] or found[1]}
 end
 
--- Opens a session: its fields with their values. One that is open keeps what others have written into it.
+-- Opens a session: its fields with their values. An open session keeps the fields that others have written.
 function does.open(id, fields, more, offer, tasks)
   local key = P .. 's:' .. id
   if call('EXISTS', key) == 0 then
@@ -131,7 +130,7 @@ function does.link(sessions)
   return {NOW}
 end
 
--- Asks sessions to drain; the first who asked stays on record. Answers, per session, whether it lives.
+-- Asks sessions to drain; the first actor stays on record. Returns, per session, whether it is alive.
 function does.drain(sessions, by)
   local answer = {NOW}
   for i, id in ipairs(sessions) do
@@ -161,10 +160,10 @@ function does.sessions(fields)
   return answer
 end
 
--- Declares the dead dead, then answers with what they held and what is past its time: cause, id, row, fixed part and
--- what is beside it, for each. And 'suspected' if a session may be dead in a moment. No session is declared dead by a call that
--- was sent (by the server's clock) two seconds ago or more: the server stood still meanwhile, or the caller did, and beats
--- may wait behind the call.
+-- Declares dead sessions dead, then returns their jobs and the jobs that are past their time: cause, id, row, fixed part
+-- and the part beside it, for each. And 'suspected' if a session may be declared dead in a moment. A call that was sent
+-- two seconds ago or more (by the server's clock) declares no session dead: the server or the caller stood still, and
+-- heartbeats may be queued behind the call.
 function does.overdue(limit, sent_ms)
   local late = sent_ms and LEASE - sent_ms >= 2000
   local back, run = back_ms()
@@ -223,7 +222,7 @@ function does.lead(name, session, ttl_ms)
   local found = call('HMGET', key, 'holder', 'epoch', 'until_ms')
   local holder, epoch, until_ms = found[1], tonumber(found[2] or 1), tonumber(found[3] or 0)
   if holder and holder ~= session then
-    -- An unknown holder is judged by time. One that ends later than its holder can have asked for is not waited for:
+    -- Of an unknown holder only the time counts. A lead that ends later than its holder can have requested is taken over:
     -- there would be no leader until then.
     if until_ms > LEASE and until_ms <= LEASE + 2 * ttl_ms and call('HGET', P .. 's:' .. holder, 'dead') ~= '1' then
       return {NOW, holder, epoch, string.format('%d', until_ms)}

@@ -1,9 +1,9 @@
--- Inserting rows: first all of it is planned, then all of it is written.
+-- Inserting rows: first everything is planned, then everything is written.
 --
 -- A new job is [id, row, fixed part, events, states moved to, tags, group, key, idempotency key as [field, content,
--- until_ms], whether a unique clash is refused, whether it must be new, the ids it waits for, the status each of those
--- was taken to have settled in ('' for not yet), whether it waits for any end of them, what is kept beside the row]; false
--- stands for none.
+-- until_ms], whether a unique clash is refused, whether it must be new, the ids it waits for, the status in which each of
+-- those was assumed to have settled ('' for not yet), whether it waits for any end of them, the part beside the row];
+-- false stands for none.
 local N_ID, N_ROW, N_FIXED, N_EVENTS, N_TOS, N_TAGS, N_GROUP, N_KEY, N_IDEMPOTENCY = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local N_REFUSES, N_MUST_BE_NEW, N_AFTER, N_ENDED, N_ANY_END, N_BESIDE = 10, 11, 12, 13, 14, 15
 local K_FIELD, K_CONTENT, K_UNTIL = 1, 2, 3
@@ -18,22 +18,22 @@ local function held_by_key(field, batch)
   if until_ms and tonumber(until_ms) > NOW then return id, content end
 end
 
--- Whether this very insert was carried out before, and its answer lost.
+-- Whether this very insert was made before, and its reply lost.
 local function is_ours(job)
   return AGAIN and call('LINDEX', P .. 'e:' .. job[N_ID], 0) == job[N_EVENTS][1]
 end
 
--- The status a job that is waited for has settled in, '' if it has not, nil if it is not there.
+-- The status in which an awaited job has settled, '' if it has not, nil if it does not exist.
 local function ended(id, settling)
   if settling[id] then return settling[id] end
   local row = row_of(id)
   if row then return row[SETTLED] and row[STATUS] or '' end
-  if there(id) then return '' end -- it cannot be read; the check mends it
+  if there(id) then return '' end -- it is unreadable; the check repairs it
 end
 
--- Decides on every new job; `settling` has the status of each job that settles in this very step. Answers with what
--- stands for each: [id, 'key' or 'unique'], or false for itself; or with nil and why not: [what, index, more]. 'judge'
--- asks for another look: some of what they wait for has settled.
+-- Decides on every new job; `settling` has the status of each job that settles in this step. Returns, for each, the job
+-- that stands for it: [id, 'key' or 'unique'], or false for itself; or nil and the refusal: [what, index, more]. 'judge'
+-- asks for another attempt: some of the awaited jobs have settled.
 local function plan(jobs, settling)
   local answers, keys, uniques, stands, parents, news = {}, {}, {}, {}, {}, {}
   for i, job in ipairs(jobs) do

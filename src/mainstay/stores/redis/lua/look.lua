@@ -1,6 +1,6 @@
--- All that may have to be known to decide on some changes, in one step. Arguments: [id, the status it settles in, or
--- false, whether its parent may have to be known] for each change. Answers with [id, row, fixed part, beside it]; [job, those who wait for it]; [job, how many it
--- waits for]; [parent, how many of its units are open].
+-- Reads everything that may be needed to decide on some changes. Arguments: [id, the status it settles in or false,
+-- whether its parent may be needed] for each change. Returns [id, row, fixed part, beside it]; [job, its waiters]; [job,
+-- the number of jobs it waits for]; [parent, the number of its open units].
 
 local WANTED = #ARGS[1]
 local ids, seen, watch, left, open = {}, {}, {}, {}, {}
@@ -23,7 +23,7 @@ for _, change in ipairs(ARGS[1]) do
     for _, waiter in ipairs(watchers) do
       local n = call('SCARD', P .. 'left:' .. waiter)
       left[#left + 1] = {waiter, n}
-      -- one that keeps waiting is not looked at
+      -- a waiter that keeps waiting is not read
       if status ~= 'succeeded' or n <= WANTED then want(waiter) end
     end
   end

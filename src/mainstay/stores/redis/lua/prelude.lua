@@ -1,71 +1,71 @@
--- What every script of the Redis store begins with: the key layout, the clock, and how rows are read. What writes goes on
--- with writes.lua, slots.lua and wakes.lua.
+-- The beginning of every script of the Redis store: the key layout, the clock, and how rows are read. Scripts that write
+-- continue with writes.lua, slots.lua and wakes.lua.
 --
 -- Key layout. All keys start with the namespace in braces, so they share one slot of a cluster: {mainstay}:r:<id>
 --
---   r:<id>            string   the row: [[what scripts read and write], [head, error, result]]; see redis/rows.py
+--   r:<id>            string   the row: [[fields for scripts], [head, error, result]]; see redis/rows.py
 --   f:<id>            string   the fixed part: [[group, key, tags], [the rest]]
 --   x:<id>            string   beside the row: [[progress, progress_ms, trimmed_seq], [checkpoint, trimmed_digest]]
---   e:<id>            list     its events, oldest first; a deleted job's tombstone. An open claim's is not written yet
+--   e:<id>            list     its events, oldest first; of a deleted job the tombstone. Without that of an open claim
 --   all               zset     every row's id (score 0: in order of id)
 --   status:<status>   zset     ids of jobs (not units) in a status (score 0)
---   ready:<queue>     zset     claimable rows by rank, but those a claim has found to be past their deadline
+--   ready:<queue>     zset     claimable rows by rank, except those that a claim found past their deadline
 --   boosted:<queue>   zset     those of them whose rank is not their due_ms, by rank; since:<queue> by due_ms
---   due:<queue>       zset     rows that wait for a time, by due_ms (those that wait for other jobs: AWAITS)
+--   due:<queue>       zset     rows that wait for a time, by due_ms (AWAITS for those that wait for other jobs)
 --   blocked:<n>:<key>:<queue>  zset  rows over the limit of a concurrency key, by rank; n is the key's length
 --   blockedq:<key>    set      queues that may have rows blocked by this key
 --   blockedkeys       set      keys that may have blocked rows
---   aside             zset     rows that cannot be read (score 0)
---   routed:<place>    zset     rows whose task a worker of their queue does not have, by rank; a place is <queue> NUL <task>
+--   aside             zset     unreadable rows (score 0)
+--   routed:<place>    zset     rows whose task is missing in a worker of their queue, by rank; a place is <queue> NUL <task>
 --   route             hash     id of such a row -> its place
 --   routes            set      places that may have such rows
 --   held:<session>    set      ids a session holds
---   holders           set      sessions that hold something
---   stopping:<session>  set    ids a session holds that are asked to stop
+--   holders           set      sessions that hold jobs
+--   stopping:<session>  set    ids a session holds that have to stop
 --   slots:<key>       set      ids held under a concurrency key
 --   expires           zset     unsettled rows by expires_ms
 --   keep              zset     settled jobs (not units) with their own retention, by expires_ms
---   long              zset     rows with more than LONG written events, by their number
+--   long              zset     rows with more than LONG written events, by the number of events
 --   unique            hash     unique key -> the unsettled id that holds it
 --   keys              hash     scope NUL name -> <until_ms>:<job id>:<content>, the idempotency keys
 --   keysuntil         zset     the fields of `keys` by until_ms
---   units:<id>        zset     units of a job (score 0); units:<id>:<status> those in a status
---   open:<id>         set      those of them that are not settled
+--   units:<id>        zset     units of a job (score 0); units:<id>:<status> the units in a status
+--   open:<id>         set      units of a job that are not settled
 --   tag:<tag>, group:<id>, key:<key>   zset   ids with this tag, group, idempotency key (score 0)
 --   on:<id>           list     the ids a job waits or waited for, as given
---   left:<id>         set      those of them that have not settled
---   watch:<id>        zset     the ids that wait for a job (score 1: for its end, however it ends; 0: for more)
+--   left:<id>         set      the ids a job waits for that have not settled
+--   watch:<id>        zset     the ids that wait for a job (score 1: for any end of it; 0: for its success)
 --   refusals:<id>     hash     token -> a refused write
 --   gone              zset     ids of deleted jobs, whose tombstone stays (score 0)
---   tallies           hash     queue NUL status -> how many jobs
---   flow:<minute>     hash     status -> how many moves into it
+--   tallies           hash     queue NUL status -> number of jobs
+--   flow:<minute>     hash     status -> number of moves into it
 --   s:<session>       hash     a session: worker, host, pid, started_ms, beat_ms, lease_s, dead (0 or 1), and of its last
---                              claim nonce and claimed (ids and tokens); offer (JSON) and tasks (msgpack) if it says
---                              what it serves
+--                              claim nonce and claimed (ids and tokens); offer (JSON) and tasks (msgpack) if it
+--                              announces an offer
 --   sessions          set      ids of sessions
 --   queues            hash     queue -> JSON of what an operator set
 --   paused            set      queues that are paused
---   limits            hash     concurrency key -> most held at once
+--   limits            hash     concurrency key -> maximum held at once
 --   lead:<name>       hash     holder, epoch, until_ms
 --   leads             set      names of leaderships
 --   schedules         set      names of schedules
 --   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
---   ticked:<name>     zset     times of ticks that were turned into jobs, by themselves
---   meta              hash     of the namespace: version (of this layout), audit (what its trail is sealed with)
+--   ticked:<name>     zset     times of ticks that have submitted their jobs (score: the time)
+--   meta              hash     of the namespace: version (of this layout), audit (fingerprint of its audit key)
 --   facts             hash     of the server: run (its run_id), back_ms (when it was first seen after a restart)
---   turn              string   who has the turn to write some jobs; expires. turn:ids, a set, has those jobs
---   l:<topic>         set      who waits for queue:<queue>, or watches job:<id>, session:<id>: "<listener> <subscription>".
---                              What is watched expires unless its listener renews it
---   w:<listener>      list     what an open store was woken for, "<subscription> <tick> <queue>"; expires
---   ear:<listener>    string   there while an open store shows signs of life; expires
---   ticks             hash     queue -> counts its wakes. Who comes to sleep says which one it knows of, and is turned
---                              back if there was another: nothing is missed between looking and sleeping
+--   turn              string   the decision that has the turn to write some jobs; expires. turn:ids, a set, has those jobs
+--   l:<topic>         set      subscribers of queue:<queue>, job:<id> or session:<id>: "<listener> <subscription>". They
+--                              expire unless their listener renews them
+--   w:<listener>      list     the wakes of an open store, "<subscription> <tick> <queue>"; expires
+--   ear:<listener>    string   exists while an open store gives signs of life; expires
+--   ticks             hash     queue -> number of its wakes. A subscriber that goes to sleep sends the number it knows, and
+--                              stays awake if there was another wake: none is missed between a claim and the sleep
 --
--- Arguments: the time to go by ('' for the server's own), the lease time, '1' if this call may have been carried out
--- before, then msgpack. An answer begins with the time.
+-- Arguments: the time to use ('' for the server's own), the lease time, '1' if this call may have been made before, then
+-- msgpack. A reply begins with the time.
 --
--- Nothing is written before all of it is decided: a script that fails half way is not undone. So what is to be written
--- is gathered, and only `flush` writes it; see writes.lua.
+-- Nothing is written before everything is decided: a script that fails halfway is not undone. So writes are collected, and
+-- only `flush` writes them; see writes.lua.
 
 local P = KEYS[1]
 local call = redis.call
@@ -91,16 +91,16 @@ local ARGS = ARGV[4] and cmsgpack.unpack(ARGV[4])
 
 -- reading ----------------------------------------------------------------------------------------
 
-local values, rows = {}, {} -- id -> the row as stored and as a table; false if it is not there or cannot be read
+local values, rows = {}, {} -- id -> the row as stored and as a table; false if it is missing or unreadable
 local tails = {} -- id -> where in the stored row the part begins that no script packs
 
--- A row that was packed by a caller, as a table; and where its tail begins.
+-- A row that a caller packed, as a table; and where its tail begins.
 local function opened(value)
   local at, row = unpack_one(value, 1)
   return row, at + 1
 end
 
--- A row that was stored, which may be damaged.
+-- A stored row, which may be damaged.
 local function parsed(value)
   local ok, at, row = pcall(unpack_one, value, 1)
   if ok and at > 0 and type(row) == 'table' and #row == WIDTH and type(row[STATUS]) == 'string'
@@ -111,7 +111,7 @@ local function parsed(value)
   return false
 end
 
--- Reads many keys, in few commands; false stands for those that are not there.
+-- Reads many keys in few commands; false stands for missing ones.
 local function read_all(keys)
   local found, n = {}, #keys
   for first = 1, n, MANY do
@@ -163,7 +163,7 @@ local function bin(bytes)
   return '\198' .. struct.pack('>I4', n) .. bytes
 end
 
--- Where the value behind this one begins: bytes, or false.
+-- Where the value after this one (bytes, or false) begins.
 local function behind(packed, at)
   local kind = string.byte(packed, at)
   if kind == 196 then return at + 2 + string.byte(packed, at + 1) end
@@ -172,9 +172,9 @@ local function behind(packed, at)
   return at + 1
 end
 
-local besides = {} -- id -> what is kept beside a row, as it is stored or is to be
+local besides = {} -- id -> the part beside a row, as it is or will be stored
 
--- What is kept beside a row: [progress, progress_ms, trimmed_seq]; and, as they are stored, checkpoint and digest.
+-- The part beside a row: [progress, progress_ms, trimmed_seq]; and, as they are stored, checkpoint and digest.
 local function beside_of(id)
   local value = besides[id]
   if value == nil then value = call('GET', P .. 'x:' .. id) end
@@ -186,7 +186,7 @@ local function beside_of(id)
   return {false, false, 0}, pack(false), bin(string.rep('\0', 32))
 end
 
--- answering --------------------------------------------------------------------------------------
+-- leadership -------------------------------------------------------------------------------------
 
 -- Whether a leader's epoch is over; `lead` is [name, holder, epoch].
 local function deposed(lead)

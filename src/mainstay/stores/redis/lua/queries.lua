@@ -1,9 +1,9 @@
--- What is asked of many keys at one moment. Arguments: what is asked, and of what.
+-- Reads of many keys at one moment. Arguments: the query, and its arguments.
 
 local does = {}
 
--- Jobs with their events: row, fixed part, what is beside it, and the list, for each. Not a MULTI of plain reads: a
--- server whose memory is full queues none.
+-- Jobs with their events: row, fixed part, the part beside it, and the list, for each. Not a MULTI of plain reads: a full
+-- server queues none.
 function does.histories(ids)
   local answer = {NOW}
   for i, id in ipairs(ids) do
@@ -13,8 +13,8 @@ function does.histories(ids)
   return answer
 end
 
--- A job with some of its events: row, fixed part, what is beside it; and up to `most` events behind number `after`. Events
--- are numbered without gaps; where that is not so, something is broken, and all of them are given.
+-- A job with some of its events: row, fixed part, the part beside it; and up to `most` events after number `after`. Events
+-- are numbered without gaps; if there is a gap, something is damaged, and all of them are returned.
 function does.history(id, after, most)
   local key = P .. 'e:' .. id
   local function number(place)
@@ -28,7 +28,7 @@ function does.history(id, after, most)
   return {NOW, parts[1], parts[2], parts[3], events}
 end
 
--- The first n ids of each of these lists between two ends, in order or the other way round.
+-- The first n ids of each of these lists between two bounds, in order or in reverse.
 function does.ids(lists, low, high, backwards, n)
   local answer = {NOW}
   for i, name in ipairs(lists) do
@@ -41,7 +41,7 @@ function does.ids(lists, low, high, backwards, n)
   return answer
 end
 
--- Those of these jobs that are in a queue, and those that cannot be read.
+-- The jobs among these that are in a queue, and those that are unreadable.
 function does.in_queue(ids, queue)
   load(ids)
   local answer = {NOW}
@@ -51,22 +51,22 @@ function does.in_queue(ids, queue)
   return answer
 end
 
--- When the next waiting row of these queues gets ready, '' if none waits.
+-- When the next waiting row of these queues becomes ready, '' if none waits.
 function does.due(queues)
   local first
   for _, queue in ipairs(queues) do
     if call('SISMEMBER', P .. 'paused', queue) == 0 then
       local found = call('ZRANGE', P .. 'due:' .. queue, 0, 0, 'WITHSCORES')
       local at = tonumber(found[2])
-      -- who waits for other jobs waits for no time
+      -- a job that waits for other jobs has no due time
       if at and at < AWAITS and (not first or at < first) then first = at end
     end
   end
   return {NOW, first and string.format('%d', first) or ''}
 end
 
--- How many units of a job stand in each of these statuses, without its drivers; and before that the token of the job: if it
--- is higher than there are drivers, there may be more of them.
+-- The number of units of a job in each of these statuses, without its drivers; and before that the token of the job: if it
+-- is higher than the number of given drivers, there may be more of them.
 function does.unit_counts(parent, statuses, drivers)
   local row = row_of(parent)
   local answer = {NOW, row and row[TOKEN] or 0}
@@ -82,9 +82,9 @@ function does.unit_counts(parent, statuses, drivers)
   return answer
 end
 
--- Since when the row of a queue that has waited longest is ready, nil if none is. Of rows whose rank is not their time there
--- is a list by time. The others stand in the line at their time, and how many of them up to a time is known by counting:
--- so the first of them is found by halving, wherever it stands.
+-- Since when the oldest ready row of a queue has been ready, nil if there is none. Rows whose rank is not their time have a
+-- list by time. The others are in the queue at their time, and can be counted up to any time: so the first of them is found
+-- by binary search.
 local function oldest_in(queue)
   local ready, boosted = P .. 'ready:' .. queue, P .. 'boosted:' .. queue
   local best = tonumber(call('ZRANGE', P .. 'since:' .. queue, 0, 0, 'WITHSCORES')[2])

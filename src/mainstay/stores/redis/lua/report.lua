@@ -1,4 +1,4 @@
--- Records what holders say. Answers with one digit per report: 0 where the token is not held any more.
+-- Records the reports of holders. Returns one digit per report: 0 if the token is no longer held.
 
 local answers = report_all(ARGS[1])
 finish()

@@ -1,4 +1,4 @@
--- What holders say between moves: [id, session, token, started_ms, progress, checkpoint], false where they say nothing.
+-- Reports of holders between moves: [id, session, token, started_ms, progress, checkpoint], false for none.
 
 local EXTRA, RUN, STALL, GRACE = 22, 26, 27, 28
 
@@ -27,7 +27,7 @@ local function report(item)
   if progress or checkpoint then set_beside(id, said, kept, digest) end
   local new = copy(row)
   if begins then new[STARTED], new[STARTS] = item[4], row[STARTS] + 1 end
-  -- while it is asked to stop, the time is the end of the grace, and no progress buys more of it
+  -- while it has to stop, the time is the end of the grace, and progress does not extend it
   if (begins or progress) and not STOPPING[row[STATUS]] then new[EXPIRES] = expiry(new, said[2]) end
   if begins or new[EXPIRES] ~= row[EXPIRES] then replace(id, new) end
   return true

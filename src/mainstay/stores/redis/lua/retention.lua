@@ -1,5 +1,5 @@
--- Letting go by policy, one short step at a time. Arguments: the leadership or false, what to do, and what it takes.
--- Answers 'deposed', or 'done' and what came of it.
+-- Retention, in short steps. Arguments: the leadership or false, the operation, and its arguments. Returns 'deposed', or
+-- 'done' and the result.
 
 local SOME_QUEUES = 100
 local does = {}
@@ -9,8 +9,8 @@ local function closed(id)
   return call('EXISTS', P .. 'open:' .. id) == 0
 end
 
--- Takes a job out, its units first, `room` rows at most: answers with how many rows went. Those of a job that must wait
--- for the next step are settled, so nobody misses them meanwhile.
+-- Removes a job, its units first, at most `room` rows. Returns the number of rows, and whether the job was removed. A job
+-- that must wait for the next step is settled, so its missing units do no harm.
 local function remove(id, room)
   local units = call('ZRANGE', P .. 'units:' .. id, 0, room - 1)
   load(units)
@@ -20,8 +20,9 @@ local function remove(id, room)
   return #units + 1, true
 end
 
--- Removes those of these jobs that may go, `most` jobs and `room` rows at most: answers with how many jobs went, how many
--- were passed over before the first one that is still to go, and whether there may be such a one.
+-- Removes the jobs among these that may be removed, at most `most` jobs and `room` rows. Returns the number of removed
+-- jobs, the number of jobs that were skipped before the first one that remains to be removed, and whether there may be
+-- such a job.
 local function remove_some(ids, most, room, may_go)
   local jobs, passed = 0, 0
   load(ids)
@@ -40,9 +41,9 @@ local function remove_some(ids, most, room, may_go)
   return jobs, passed, false
 end
 
--- Walks the jobs of a status from an id on, and removes those that may go: answers with how many, with the id to go on
--- from, '' at the end, and with the last of the first ones that are kept by their own retention: no walk need look at
--- these again.
+-- Walks the jobs of a status after an id, and removes those that may be removed. Returns their number, the id to continue
+-- from, '' at the end, and the last of the first jobs that are kept by their own retention: no walk needs to read these
+-- again.
 local function walk(status, after, below, most, room, look, may_go)
   local low = after == '' and '-' or '(' .. after
   local ids = call('ZRANGE', P .. 'status:' .. status, low, below, 'BYLEX', 'LIMIT', 0, look)
@@ -56,28 +57,28 @@ local function walk(status, after, below, most, room, look, may_go)
   finish()
   local last = ''
   if more then
-    last = after -- what was passed over is looked at once more: some of it may go by now
+    last = after -- the skipped jobs are read again: some of them may be removable by now
   elseif #ids == look then
     last = ids[look]
   end
   return {NOW, 'done', jobs, last, more and 1 or 0, kept}
 end
 
--- Jobs of a status that settled before a time. A job settles after it was made, so the walk ends at the first id made
--- after that time.
+-- Jobs of a status that settled before a time. A job settles after it was created, so the walk ends at the first id that
+-- was created after that time.
 function does.settled(status, after, most, room, look, below, before_ms)
   return walk(status, after, '(' .. below, most, room, look, function(row) return row[SETTLED] < before_ms end)
 end
 
--- The oldest jobs of a status that has too many.
+-- The oldest jobs of a status with too many jobs.
 function does.excess(status, after, most, room, look, keep)
   local excess = math.min(most, call('ZCARD', P .. 'status:' .. status) - keep)
   if excess <= 0 then return {NOW, 'done', 0, '', 0, ''} end
   return walk(status, after, '+', excess, room, look, function() return true end)
 end
 
--- Jobs whose own retention is over; the first `passed` of them were looked at, and stay. Answers with how many went, how
--- many were passed over, and whether there may be more.
+-- Jobs whose own retention is over; the first `passed` of them were read, and stay. Returns the number of removed and of
+-- skipped jobs, and whether there may be more.
 function does.kept(most, room, look, passed)
   local ids = call('ZRANGE', P .. 'keep', '-inf', NOW, 'BYSCORE', 'LIMIT', passed, look)
   local jobs, stay, more = remove_some(ids, most, room, function() return true end)
@@ -85,8 +86,8 @@ function does.kept(most, room, look, passed)
   return {NOW, 'done', jobs, stay, (more or #ids == look) and 1 or 0}
 end
 
--- Removes units of a settled job, before it is deleted itself: answers with how many. Those somebody waits for go with it.
--- `version`: only as long as the job is at that one, or false.
+-- Removes units of a settled job, before the job itself is deleted. Returns their number. Units that other jobs wait for
+-- are deleted with the job. `version`: only while the job has this version, or false.
 function does.units(id, room, version)
   local row = row_of(id)
   if row and version and row[VERSION] ~= version then return {NOW, 'done', 0} end
@@ -103,8 +104,8 @@ function does.units(id, room, version)
   return {NOW, 'done', n}
 end
 
--- Trims the histories of these jobs, or of those known to be long, to their `keep` newest events: answers with how many
--- events of how many jobs.
+-- Trims the histories of these jobs, or of jobs with long ones, to their `keep` newest events. Returns the number of events
+-- and of jobs.
 function does.events(keep, room, ids)
   if not ids then ids = call('ZRANGE', P .. 'long', '(' .. (keep - 1), '+inf', 'BYSCORE', 'LIMIT', 0, room * 2) end
   local jobs, events = 0, 0
@@ -112,12 +113,12 @@ function does.events(keep, room, ids)
   for _, id in ipairs(ids) do
     local row, key = rows[id], P .. 'e:' .. id
     local n = call('LLEN', key)
-    -- the event of an open claim counts, though it is not written yet
+    -- the event of an open claim counts, although it is not written yet
     local surplus = row and math.min(n, n + (row[OPEN] and 1 or 0) - keep) or 0
     local event = surplus > 0 and call('LINDEX', key, surplus - 1) or ''
     local ok, _, seq = pcall(unpack_one, event, 1)
     local digest = sub(event, -34) -- the last of its values, 32 bytes
-    -- where that event cannot be read the history is broken: the check's business, and not in the way of the others
+    -- if that event is unreadable, the history is damaged: the check reports it, and the other jobs are trimmed
     if ok and type(seq) == 'number' and sub(digest, 1, 2) == '\196\32' then
       local said, checkpoint = beside_of(id)
       said[3] = seq
@@ -136,8 +137,8 @@ function does.events(keep, room, ids)
   return {NOW, 'done', events, jobs}
 end
 
--- Idempotency keys that are over, and ticks that can be judged by the last one. And, of some queues, the number of their
--- wakes, if nothing stands in them and nobody sleeps for them.
+-- Removes expired idempotency keys, and ticks that are older than the last one decides. And, for some queues, the number
+-- of their wakes, if they are empty and have no subscriber.
 function does.keys(room, ticks_kept_ms)
   for _, queue in ipairs(call('HRANDFIELD', P .. 'ticks', SOME_QUEUES)) do
     if call('EXISTS', P .. 'ready:' .. queue, P .. 'due:' .. queue, P .. 'l:queue:' .. queue) == 0 then

@@ -1,6 +1,6 @@
--- Undoes claims of rows whose task the session does not have, and puts them where only sessions that have it look.
--- Arguments: id, place and expires_ms of each, session. Answers with the ids that were routed: none while a live session
--- does not say what it offers, for it would never look there.
+-- Undoes claims of rows whose task the session does not have, and routes them to sessions that have it. Arguments: id,
+-- place and expires_ms of each, session. Returns the ids that were routed: none while a live session announces no offer,
+-- because it would never get them.
 
 local EVERYBODY = 1000
 
@@ -15,7 +15,7 @@ for _, strange in ipairs(ARGS[1]) do
   local id = strange[1]
   local row = rows[id]
   if row and row[SESSION] == ARGS[2] and row[OPEN] then
-    -- no worker was told of this claim, and its event is not written
+    -- no worker has got this claim, and its event is not written
     routing.places[id] = strange[2]
     set(id, {
       [STATUS] = CLAIMABLE, [VERSION] = row[VERSION] - 1, [SESSION] = false, [CLAIMED] = false, [OPEN] = false,
@@ -25,7 +25,7 @@ for _, strange in ipairs(ARGS[1]) do
     wakes[TOPIC_OF[row[QUEUE]]] = EVERYBODY
     done[#done + 1] = id
   elseif row and row[LANE] == routing.LANE then
-    -- by this very call, whose answer was lost
+    -- by this very call, whose reply was lost
     done[#done + 1] = id
   end
 end

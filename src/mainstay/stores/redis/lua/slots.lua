@@ -1,9 +1,9 @@
 -- Slots of concurrency keys.
 
-local MOST_FREED = 1000 -- rows of a queue that one script brings back: whoever ends one of them brings back more
+local MOST_FREED = 1000 -- rows of a queue that one script makes ready: the end of each of them makes more ready
 
--- Brings blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused queue
--- cannot keep the slot from the others.
+-- Makes blocked rows of a key ready, one for each of its free slots: the best of every queue, so that a paused queue cannot
+-- keep the slot from the others.
 local function free_slots(key)
   local queues = call('SMEMBERS', P .. 'blockedq:' .. key)
   if #queues == 0 then return end

@@ -1,5 +1,5 @@
--- Takes the turn to write some jobs, if nobody else has it, or gives it back. Arguments: 'take' or 'leave', who, and to
--- take it for how long (ms) and which jobs. Answers with 1 if it is theirs.
+-- Takes the turn to write some jobs, if no other decision has it, or gives it back. Arguments: 'take' or 'leave', the name
+-- of the decision, and to take it its duration (ms) and the jobs. Returns 1 if the decision has the turn.
 
 local WHAT, WHO, MS, IDS = ARGS[1], ARGS[2], ARGS[3], ARGS[4]
 local holder = call('GET', P .. 'turn')

@@ -1,5 +1,5 @@
--- The check of who waits for whom. Arguments: some ids, whether to repair what needs no decision. Answers with
--- [what, id, ...] for each thing that is wrong.
+-- The check of waits. Arguments: some ids, whether to repair what needs no decision. Returns [what, id, ...] for each
+-- finding.
 
 local found = {}
 local ids = ARGS[1]

@@ -1,17 +1,17 @@
--- What the subscriptions of one listener do, in order.
+-- Makes the steps of the subscriptions of one listener, in order.
 --
 -- Arguments: [the listener, how long it may be silent (ms), steps]. A step is
---   ['enter', subscription, queues, topics]       answered with the ticks of the queues
---   ['sleep', subscription, queues, known ticks]  answered with the ticks of the queues; it sleeps only if none is new.
+--   ['enter', subscription, queues, topics]       returns the ticks of the queues
+--   ['sleep', subscription, queues, known ticks]  returns the ticks of the queues; it sleeps only if none is new.
 --                                                 Without known ticks, it entered in this very call
---   ['rise',  subscription, queues, heard]        it is awake, whoever woke it. Answered with the queues that have chosen
---                                                 it, if it has not `heard` so yet
+--   ['rise',  subscription, queues, heard]        it is awake. Returns the queues that have chosen it, if it has not
+--                                                 `heard` of this yet
 --   ['leave', subscription, queues, topics, passed, asleep]
---                                                 `passed` are queues it was woken for and did not look at
+--                                                 `passed` are queues it was woken for without a claim since
 --
--- The answer begins with whether the listener was known to live; without steps, this is its sign of life.
+-- The reply begins with whether the listener was known to be alive; a call without steps is its sign of life.
 
--- A listener renews what it watches long before; what the dead watched goes by itself.
+-- A listener renews its subscriptions to topics long before; those of a dead one expire.
 local TOPIC_MS = 3600000
 local listener = ARGS[1]
 local unheard = {} -- subscription -> queues that have chosen it, by steps of this very call
@@ -60,7 +60,7 @@ end
 function does.leave(member, queues, topics, passed, asleep)
   for _, queue in ipairs(unheard[member] or {}) do passed[#passed + 1] = queue end
   for _, queue in ipairs(queues) do
-    -- one that slept and is not there was woken, and has not heard it yet
+    -- a sleeping subscription that is not in the set was woken, and has not heard of it yet
     if call('SREM', P .. 'l:queue:' .. queue, member) == 0 and asleep then passed[#passed + 1] = queue end
   end
   for _, topic in ipairs(topics) do call('SREM', P .. 'l:' .. topic, member) end

@@ -1,9 +1,8 @@
 -- waking -----------------------------------------------------------------------------------------
--- Subscribers come and go by wake.lua. Those of a queue sleep in l:queue:<queue>, and taking one out is the wake: no
--- more are woken than there are rows. Those of a job or a session are all told, every time. A listener that has died
--- is passed over.
+-- wake.lua adds and removes subscribers. Those of a queue sleep in l:queue:<queue>, and removing one is the wake: no more
+-- are woken than there are rows. Those of a job or a session are all woken, every time. A dead listener is skipped.
 
--- Tells one subscription; false if its listener is dead.
+-- Wakes one subscription; false if its listener is dead.
 local function tell(member, text)
   local listener, subscription = string.match(member, '^(%S+) (%S+)$')
   if not listener or call('EXISTS', P .. 'ear:' .. listener) == 0 then return false end
@@ -27,7 +26,7 @@ local function deliver(topic, n)
     local queue = sub(topic, 7)
     local tick = call('HINCRBY', P .. 'ticks', queue, 1)
     if tick == 1 then
-      -- retention forgets those of queues that nobody uses: whoever knows of an old one must not meet it again
+      -- retention removes the ticks of unused queues: a number that a subscriber knows must not be used again
       tick = REAL
       call('HSET', P .. 'ticks', queue, tick)
     end
@@ -49,13 +48,13 @@ local function deliver_settled()
   for i = 1, n do deliver('job:' .. settled[i], 1) end
 end
 
--- The last step of every script that writes: all that was gathered, the slots that came free, and who must hear of it.
+-- The last step of every script that writes: the collected writes, the slots that became free, and the wakes.
 local function finish()
   flush()
-  TURN = nil -- it is written; what follows from it is not to be given up
+  TURN = nil -- it is written; its consequences must be written as well
   for key in pairs(freed) do free_slots(key) end
   for queue, at in pairs(soonest) do
-    -- those whose time has passed count for nothing: in a queue that nobody serves they stay
+    -- rows whose time has passed do not count: in a queue without workers they stay
     local sooner = call('ZRANGE', P .. 'due:' .. queue, '(' .. NOW, '(' .. at, 'BYSCORE', 'LIMIT', 0, 1)
     local topic = 'queue:' .. queue
     if #sooner == 0 and (wakes[topic] or 0) < 1 then wakes[topic] = 1 end

@@ -1,13 +1,13 @@
 -- writing ----------------------------------------------------------------------------------------
--- What is written gathers here, in memory, until `flush` sends it in few commands: one per index and script, not one per
--- row. A script that fails, or has second thoughts, before that has written nothing.
+-- Writes collect here, in memory, until `flush` sends them in few commands: one per index and script, not one per row. A
+-- script that fails or gives up before that has written nothing.
 
--- One page of what is gathered. A row that is written twice in one script begins another page: they are sent in order.
+-- One page of collected writes. A row that is written twice in one script begins another page: they are sent in order.
 local sets, zadds, zrems, sadds, srems, hsets, pushes, history, gone, commands
 local pages, touched = {}, {}
-local uniques = {} -- unique key -> who is to hold it; false: nobody
+local uniques = {} -- unique key -> the id that will hold it; false: none
 local holding, tallies, flow = {}, {}, {}
--- These outlast a flush: they are for the end of the script.
+-- These stay after a flush: they are for the end of the script.
 local wakes, soonest, freed, settled = {}, {}, {}, {}
 
 local function new_page()
@@ -21,11 +21,11 @@ end
 
 new_page()
 
--- A decision that others have spoilt again and again gets the turn: until it is written, or its time is over, the rest
--- stands back from the jobs it is about, and tries again. A script that stands back must have written nothing, so none
--- writes by itself before its first `flush`.
+-- A decision that others have spoilt again and again gets the turn: until it is written, or its time is over, other scripts
+-- give up on its jobs, and are tried again. A script that gives up must have written nothing, so none writes by itself
+-- before its first `flush`.
 local TURN = call('GET', P .. 'turn')
-local concerned = {} -- ids that this script changes something about
+local concerned = {} -- ids of the jobs that this script changes
 
 local function stand_back()
   local ids = {}
@@ -38,12 +38,12 @@ local function stand_back()
   end
 end
 
--- Says that something of a job is changed other than its row: who waits for it, its units, what is beside it.
+-- Notes a change of a job other than its row: its waiters, its units, the part beside it.
 local function concerns(id)
   if TURN then concerned[id] = true end
 end
 
--- Names that begin alike, each put together once.
+-- Names with the same beginning, each built once.
 local function names(kind)
   return setmetatable({}, {__index = function(made, name)
     local full = kind .. name
@@ -75,7 +75,7 @@ local function keep(key, value)
   sets[n + 1], sets[n + 2], sets.n = P .. key, value, n + 2
 end
 
--- Any other command on one key; before the rows that are gathered with it.
+-- Any other command on one key; sent before the rows of its page.
 local function later(command, key, ...)
   commands[#commands + 1] = {command, P .. key, ...}
 end
@@ -87,7 +87,7 @@ local function set_beside(id, said, checkpoint, digest)
   keep('x:' .. id, value)
 end
 
--- Who holds a unique key, with what this script has gathered so far; false for nobody.
+-- The holder of a unique key, with the collected writes; false for none.
 local function unique_holder(key)
   if uniques[key] ~= nil then return uniques[key] end
   return call('HGET', P .. 'unique', key)
@@ -124,7 +124,7 @@ local function send_page(page)
   send('HSET', page.hsets)
 end
 
--- Writes all that was gathered: rows, events, indexes and counts agree after it.
+-- Writes everything that was collected: after it, rows, events, indexes and counts agree.
 local function flush()
   if TURN then stand_back() end
   for _, page in ipairs(pages) do send_page(page) end
@@ -162,11 +162,11 @@ local function blocked_key(key, queue)
   return 'blocked:' .. #key .. ':' .. key .. ':' .. queue
 end
 
--- The index of its lane, and where it stands in it.
+-- The index of its lane, and its score in it.
 local function place(row)
   local lane = row[LANE]
   if lane == READY then
-    if row[LATE] then return end -- `expires` has it, where the sweep looks
+    if row[LATE] then return end -- it is in `expires`, which the sweep reads
     return READY_IN[row[QUEUE]], row[RANK]
   end
   if lane == WAITING then return DUE_IN[row[QUEUE]], row[DUE] end
@@ -183,8 +183,8 @@ local function count(queue, status, n)
   of[status] = (of[status] or 0) + n
 end
 
--- Whether its rank is not its time, among those that are ready: these are listed by both once more, to tell which row has
--- waited longest.
+-- Whether it is ready and its rank is not its time: such rows are also listed by both, to find the row that has waited
+-- longest.
 local function boosted(row)
   return row and row[LANE] == READY and not row[LATE] and row[RANK] ~= row[DUE]
 end
@@ -201,7 +201,7 @@ local function index_boosted(id, old, new)
   end
 end
 
--- The list of times it stands in. A unit goes with its job.
+-- The list of times that it belongs to. A unit is removed with its job.
 local function timed(row)
   if not row or not row[EXPIRES] then return nil end
   if not row[SETTLED] then return 'expires' end
@@ -265,7 +265,7 @@ local function index_holder(id, old, new)
   if not key then return end
   if was and not is then gather(srems, 'slots:' .. key, id) end
   if is and not was then gather(sadds, 'slots:' .. key, id) end
-  -- a slot came free, or a ready row left without taking the one it was let through for
+  -- a slot became free, or a ready row left without using the slot it was made ready for
   if old and not is and (was or (old[LANE] == READY and not (new and (new[LANE] == READY or new[LANE] == BLOCKED)))) then
     freed[key] = true
   end
@@ -302,7 +302,7 @@ local function units_in(parent, status)
   return 'units:' .. parent .. ':' .. status
 end
 
--- Keeps every index in step with a row that was `old` (nil: not there) and is `new` (nil: gone).
+-- Updates every index for a row that was `old` (nil: none) and is `new` (nil: removed).
 local function index(id, old, new)
   if touched[id] then new_page() end
   touched[id] = true
@@ -328,21 +328,21 @@ local function index(id, old, new)
   end
 end
 
--- Writes a row that is there or new: `value` as it is stored, `new` the same as a table, `tail` where the rest begins. A
--- row that cannot be read counts as not there: what stands in the indexes for it, the check finds.
+-- Writes an existing or a new row: `value` as it is stored, `new` the same as a table, `tail` where the rest begins. An
+-- unreadable row counts as missing: the check finds its index entries.
 local function put(id, value, new, tail)
   index(id, rows[id] or nil, new)
   keep('r:' .. id, value)
   values[id], rows[id], tails[id] = value, new, tail
 end
 
--- Writes a row that is there as another table; the rest of it stays.
+-- Writes an existing row as another table; the rest of it stays.
 local function replace(id, new)
   local packed = pack(new)
   put(id, '\146' .. packed .. sub(values[id], tails[id]), new, #packed + 2)
 end
 
--- Appends events that are sealed already, behind `put`; `tos` are the states that the moves among them led to.
+-- Appends sealed events, after `put`; `tos` are the states that their moves lead to.
 local function append(id, events, tos, is_unit)
   local known = history[id]
   if not known then
@@ -362,7 +362,7 @@ local function set(id, fields)
   replace(id, new)
 end
 
--- Takes a row that cannot be used out of the way of the others.
+-- Sets an unusable row aside.
 local function set_aside(id)
   if rows[id] then
     set(id, {[LANE] = ASIDE})

@@ -20,12 +20,11 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ....errors import MainstayError
 from ...change_check import topics as topics_of
-from ...port import Written
+from ...port import Wake, Written
 from ...store_loop import StoreLoop
 from ..connection.engine import PostgresEngine
 from ..connection.permanent import PermanentConnection
@@ -240,7 +239,7 @@ class Board:
         self._wake_here(f"{_QUEUE}{payload}", 1)
 
 
-class PostgresWake:
+class PostgresWake(Wake):
     """One subscription; see the port for its contract."""
 
     def __init__(self, board: Board, topics: Sequence[str], loop: asyncio.AbstractEventLoop) -> None:
@@ -298,11 +297,3 @@ class PostgresWake:
         if not self._closed:
             self._closed = True
             self._board.leave(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

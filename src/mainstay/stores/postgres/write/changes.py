@@ -147,7 +147,7 @@ async def _apply(
         if done:
             engine.committed([(change.before, change.after, change.events) for change in changes])
             return [ChangeResult("applied", change.after) for change in changes]
-    if changes and _go_together(changes) and all(map(_is_plain, changes)):
+    if changes and _go_together(changes) and not any(change_check.affected(changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
         if verdict == "":
@@ -176,13 +176,6 @@ def _go_together(changes: Sequence[Change]) -> bool:
 def _claims_to_fit(change: Change) -> bool:
     """Whether the caller saw itself as the holder. The comparison with the row shows whether it is."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
-
-
-def _is_plain(change: Change) -> bool:
-    """Whether it affects no other rows, except those of jobs that wait for it."""
-    after = change.after
-    frees = after.concurrency_key is not None and after.session is None
-    return not frees and not (after.parent is not None and change_check.may_be_last(change.before, after))
 
 
 def _arguments(
@@ -316,39 +309,31 @@ async def _follow_up(tx: PostgresTx, written: Sequence[Change], chain: Chain) ->
     """The consequences of applied changes: counts, wakes, dependants, parents, freed slots.
 
     Returns the ids of the units that were the last open ones of their parents."""
-    freed: set[str] = set()
-    maybe_last: dict[str, Change] = {}
     tx.wrote([(change.before, change.after, change.events) for change in written])
-    for change in written:
-        before, after = change.before, change.after
-        if after.parent is not None and change_check.may_be_last(before, after):
-            maybe_last[after.parent] = change
-        # the caller may have seen an older lane: a blocked row may have become ready since
-        if after.concurrency_key is not None and after.session is None:
-            freed.add(after.concurrency_key)
+    keys, last_units = change_check.affected(written)
     await waits.settle(tx, [change.after for change in written], chain)
-    last = await _closed(tx, maybe_last, chain) if maybe_last else set()
-    # after all row locks: whoever holds the lock of a key waits for no row
-    for key in sorted(freed):
+    last = await _closed(tx, last_units, chain) if last_units else set()
+    # after all row locks: a transaction with the lock of a key waits for no row
+    for key in sorted(keys):
         await free_slots(tx, key)
     return last
 
 
-async def _closed(tx: PostgresTx, maybe_last: Mapping[str, Change], chain: Chain) -> set[str]:
-    """Of changes that settled units, by the units' parents: those whose parent has no open unit any more. Its `on_last`
-    move is made here and now.
+async def _closed(tx: PostgresTx, last_units: Mapping[str, Change], chain: Chain) -> set[str]:
+    """The ids of the units whose parent has no open unit left; then its `on_last` move is made here.
 
-    The parents' rows are locked first: of two last units that settle at once, the second to have it sees the first."""
-    parents = await _locked(tx, list(maybe_last), chain)
+    The rows of the parents are locked first: if the last two units settle at once, the second to lock it sees the
+    first."""
+    parents = await _locked(tx, list(last_units), chain)
     rows = await tx.db.fetch(
         "SELECT g.id FROM unnest($1::text[]) AS g (id) WHERE NOT EXISTS ("
         "SELECT FROM mainstay.jobs j WHERE j.parent = g.id::uuid AND j.settled_ms IS NULL)",
-        list(maybe_last),
+        list(last_units),
     )
     last = set()
     moves = []
     for (parent_id,) in rows:
-        change = maybe_last[parent_id]
+        change = last_units[parent_id]
         last.add(change.after.id)
         parent = parents.get(parent_id)
         moved = change_check.parent_move(parent, change, tx.now_ms, chain)
@@ -359,7 +344,7 @@ async def _closed(tx: PostgresTx, maybe_last: Mapping[str, Change], chain: Chain
     return last
 
 
-# -- telling ----------------------------------------------------------------------------------
+# -- notifying --------------------------------------------------------------------------------
 
 
 async def notify(engine: PostgresEngine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:

@@ -189,7 +189,7 @@ def test_a_note_is_an_event_that_leaves_the_state_alone(table: Table, status: st
 
 @pytest.mark.parametrize("status", ["pending", "hibernating"])
 def test_a_note_cannot_smuggle_a_move(status: str) -> None:
-    with pytest.raises(InvalidTransition, match="a note changes no state"):
+    with pytest.raises(InvalidTransition, match="a note does not change the state"):
         move(a_job(status), "cancelled", flag="note", reason="psst")
 
 

@@ -1,4 +1,4 @@
-"""The lifecycle: states, what may follow what, the machine that applies it, and the audit trail.
+"""The lifecycle: states, allowed moves, the machine that applies them, and the audit trail.
 
 Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNIT` and `apply`.
 """

@@ -1,6 +1,6 @@
-"""A table drawn: as text for a terminal, as mermaid for documents, as plain data for programs.
+"""A table as text for a terminal, as a mermaid diagram for documents, and as plain data for programs.
 
-Everything here is read from the table, so a drawing cannot disagree with what is enforced.
+All of it is read from the table that the machine enforces.
 
 >>> from mainstay.lifecycle import UNIT
 >>> print(mermaid(UNIT).splitlines()[2])
@@ -13,13 +13,13 @@ from typing import Any
 
 from .states import Table
 
-#: what each flag means, for legends
+#: the meaning of each flag, for legends
 FLAG_MEANINGS = {
-    "waiting": "becomes claimable by itself when its time comes",
+    "waiting": "becomes claimable by itself when it is due",
     "claimable": "a worker may take it",
     "holds": "a session owns it, with a lease and a token",
     "stopping": "its owner is asked to stop",
-    "settled": "nothing happens until a person or a policy moves it",
+    "settled": "nothing happens until an operator or a policy moves it",
     "final": "never changes again, not even by force",
 }
 
@@ -32,7 +32,7 @@ def rows(table: Table) -> list[tuple[str, str, str, str]]:
 
 
 def text(table: Table, *, width: int = 100) -> str:
-    """An aligned table; what a state may become is wrapped to the width.
+    """An aligned table, with the next states wrapped to the width.
 
     >>> from mainstay.lifecycle import UNIT
     >>> print(text(UNIT).splitlines()[0])

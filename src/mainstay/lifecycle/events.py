@@ -4,9 +4,9 @@ The digest of an event is SHA-256 over the digest before it followed by the even
 
     [job, seq, at_ms, from, to, actor, reason, token, flag, details]
 
-without spaces, so that any language can check it. Before the first event stand 32 zero bytes. The chain
-finds accidents and naive edits. Someone who can write the database can also recompute it: proof
-against an administrator needs a key (`MAINSTAY_AUDIT_KEY`), which turns the digest into an HMAC.
+without spaces, so that any language can check it. The digest before the first event is 32 zero bytes. The chain detects
+accidents and naive edits. An administrator who can write to the database can also recompute it; a key
+(`MAINSTAY_AUDIT_KEY`), which turns the digest into an HMAC, prevents that.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import msgspec
 
 from ..model import NO_DIGEST, Job
 
-#: How an event stands to the table: "" a declared move, "note" a remark (from = to), "forced" by an
-#: operator, "repair" by the check, "tombstone" the job was deleted.
+#: The kinds of event: "" a move of the table, "note" a remark (from = to), "forced" by an operator, "repair" by the
+#: check, "tombstone" the job was deleted.
 FLAGS = ("", "note", "forced", "repair", "tombstone")
 
 _encode = msgspec.json.Encoder().encode
@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The details, decoded; empty when there are none or they cannot be read."""
+        """The decoded details; empty if there are none or they are damaged."""
         try:
             found = msgspec.json.decode(self.details or "{}")
         except (msgspec.DecodeError, TypeError, UnicodeError):
@@ -64,7 +64,7 @@ class Chain:
 
     @property
     def fingerprint(self) -> str:
-        """Tells keys apart without giving them away. Stores remember it: nobody shall seal with another by mistake."""
+        """Identifies the key without revealing it. Stores keep it, so that a wrong key is refused."""
         return "" if self._key is None else hmac.digest(self._key, b"mainstay audit key", "sha256").hex()[:32]
 
     def digest(self, before: bytes, body: tuple[Any, ...]) -> bytes:
@@ -75,7 +75,7 @@ class Chain:
         return hmac.digest(self._key, text, "sha256")
 
     def first_break(self, job: Job, events: Sequence[Event]) -> str | None:
-        """Where the history stopped being what was written, in words; None when it is intact.
+        """The first break of the history, in words; None if it is intact.
 
         `events` are those after `job.trimmed_seq`, in order.
         """
@@ -97,12 +97,12 @@ class Chain:
 
 
 def details_text(details: dict[str, Any] | None) -> str | None:
-    """Details as they are stored and sealed."""
+    """Details in their stored and sealed form."""
     return _encode(details).decode() if details else None
 
 
 def time_text(at_ms: int) -> str:
-    """A stored time for people; what cannot be a time is shown as it is."""
+    """A stored time as text; an impossible one is shown as its number."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
     except (ValueError, OverflowError, OSError, TypeError):

@@ -1,7 +1,7 @@
 """The machine: the only code that changes a status.
 
-Pure: rows and wanted moves in, new row and events out; no clock, no I/O. Stores write what comes out
-with one compare-and-swap on the version, so of several racing moves of one job exactly one is written.
+Pure: a row and moves in, the new row and events out; no clock, no I/O. Stores write the result with one
+compare-and-swap on the version, so of several racing moves of one job exactly one is written.
 
 >>> from mainstay.testing import a_job
 >>> job = a_job("pending")
@@ -24,12 +24,12 @@ from .seals import SUBMITTED, job_seal, result_seal
 from .states import JOB, UNIT, State, Table, table_of
 
 _NOTHING: Mapping[str, Any] = {}
-#: what a row is without an owner
+#: the fields of a row without an owner
 _UNHELD: Mapping[str, Any] = {"session": None, "claimed_ms": None, "started_ms": None, "lane": Lane.NONE}
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A wanted move. `fields` are row values that change with it (due time, result, counters ...)."""
+    """A requested move. `fields` are row values that change with it (due time, result, counters ...)."""
 
     to: str
     reason: str | None = None
@@ -37,20 +37,20 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, Any] = _NOTHING
     flag: Literal["", "note", "forced", "repair"] = ""
     unheld: bool = False
-    """only for a row in a state that somebody holds, while nobody does: its units are at work"""
+    """only for a row whose state needs a holder and that has none, because its units advance it"""
 
 
-#: What a change of a row is, so that a store need not find out by comparing the row before and after:
+#: The kind of a change, so that a store need not compare the row before and after:
 #:
-#: - complete: the session that holds a running job ends it as succeeded. There is one event. Beside what follows from
-#:   the state (version, times, owner, head), only `result` and `starts` change
+#: - complete: the session that holds a running job ends it as succeeded. There is one event. Apart from the fields that
+#:   follow from the state (version, times, owner, head), only `result` and `starts` change
 #: - move: any other change of the status
 #: - note: the status stays
 ChangeKind = Literal["complete", "move", "note"]
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False):
-    """The result of a move. Without events the row had that status already, and there is nothing to write."""
+    """The result of a move. Without events the row already had that status, and there is nothing to write."""
 
     job: Job
     events: tuple[Event, ...]
@@ -58,8 +58,7 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 
 
 def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Moved:
-    """Apply moves in order, all or none. Raises `InvalidTransition` naming the job, both states and what
-    is allowed."""
+    """Apply moves in order, all or none. Raises `InvalidTransition` with the job, both states and the allowed ones."""
     table = JOB if job.parent is None else UNIT
     status, seq, head = job.status, job.version, job.head
     fields: dict[str, Any] = {}
@@ -90,7 +89,7 @@ def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Move
 
 
 def submit(job: Job, *, now_ms: int, actor: str, chain: Chain, details: dict[str, Any] | None = None) -> Moved:
-    """Write the first event of a new job. Its status must be one the table starts with."""
+    """Add the first event of a new job. Its status must be a start state of the table."""
     table = JOB if job.parent is None else UNIT
     if job.status not in table.start:
         raise InvalidTransition(job.id, "new", job.status, allowed=table.start)
@@ -117,7 +116,7 @@ def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
     if job.settled_ms is not None or not table_of(job.parent).allows(job.status, "running"):
         taken = {"token": token, "session": session, "claimed_ms": now_ms}
         return apply(job, Move(to="running", fields=taken), now_ms=now_ms, actor=session, chain=chain)
-    # what `apply` would come to, written out: this is the busiest move of all
+    # the result of `apply`, written out, because this is the most frequent move
     seq = job.version + 1
     body = (job.id, seq, now_ms, job.status, "running", session, None, token, "", None)
     head = chain.digest(job.head, body)
@@ -146,7 +145,7 @@ def succeed(
     if job.settled_ms is not None or not (JOB if job.parent is None else UNIT).allows(job.status, "succeeded"):
         fields = {"result": result, "starts": starts, "error": None}
         return apply(job, Move(to="succeeded", details=details, fields=fields), now_ms=now_ms, actor=actor, chain=chain)
-    # what `apply` would come to, written out, as for `claim`
+    # the result of `apply`, written out, as in `claim`
     seq = job.version + 1
     sealed = {**(details or {}), "result_sha256": result_seal(result)}
     body = (job.id, seq, now_ms, job.status, "succeeded", actor, None, job.token, "", details_text(sealed))
@@ -173,7 +172,7 @@ def succeed(
 
 
 def promote(job: Job, *, now_ms: int, chain: Chain) -> Moved:
-    """Move a waiting job whose time has come to the claimable state."""
+    """Move a waiting job that is due to the claimable state."""
     return apply(job, Move(to="pending", reason="its time has come"), now_ms=now_ms, actor="store", chain=chain)
 
 
@@ -185,7 +184,7 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
 
 
 def _sealed(state: State | None, job: Job, fields: Mapping[str, Any], move: Move) -> dict[str, Any] | None:
-    """The details of an event, with what it says about the row (`seals.py`). `fields` are those changed so far."""
+    """The details of an event, with its seals of the row (`seals.py`). `fields` are those changed so far."""
     details = move.details
     if state is None:
         return details
@@ -200,17 +199,17 @@ def _sealed(state: State | None, job: Job, fields: Mapping[str, Any], move: Move
 
 
 def _admit(table: Table, job: Job, status: str, move: Move) -> None:
-    """Refuse a move that is not simply one the table allows, unless it is a note, forced or a repair within bounds."""
+    """Refuse a move that the table does not allow, unless it is a valid note, forced move or repair."""
     state = table.get(status)
     why = None
     if move.flag in ("note", "repair") and move.to == status:
         return
     if move.flag == "note":
-        why = "a note changes no state"
+        why = "a note does not change the state"
     elif table.get(move.to) is None:
         why = f"there is no {table.name} state {move.to!r}"
     elif state is None:
-        # written by a newer version: only a repair, which has looked at the evidence, may touch it
+        # written by a newer version: only a repair, which has checked the trail, may move it
         if move.flag == "repair":
             return
         why = f"this version does not know {status!r}; upgrade Mainstay to move it"
@@ -226,7 +225,7 @@ def _admit(table: Table, job: Job, status: str, move: Move) -> None:
 
 
 def _arranged(state: State | None, job: Job, fields: dict[str, Any], now_ms: int) -> Job:
-    """The new row, with everything that follows from the flags of the state it is in now."""
+    """The new row, with the fields that follow from the flags of its state."""
     if state is None:
         return msgspec.structs.replace(job, **fields)
     if "due_ms" in fields and "rank" not in fields:
@@ -262,7 +261,7 @@ def _lane(state: State, due_ms: int, now_ms: int) -> int:
 
 
 def _trim_at(job: Job, settled_ms: int | None) -> int | None:
-    """A job that was submitted with its own retention carries the end of it once settled."""
+    """The end of the retention of a settled job that was submitted with its own."""
     if settled_ms is None or job.options.keep_s is None:
         return None
     return settled_ms + int(job.options.keep_s * 1000)

@@ -1,15 +1,15 @@
-"""Seals: what an event says about the row beside it, so that a row that was edited is found.
+"""Seals: digests of the row in the details of events, so that an edited row is detected.
 
-The chain of digests covers events only. So events carry, in their details, digests of what stands in the row:
+The chain of digests covers events only. So the details of events have digests of the row:
 
-- `job_sha256`: what was submitted (kind, name, queue, parent, unit, keys, priority, options), in the event of the
-  submit and in every event that changes one of these. It starts with the number of its form, because options grow
+- `job_sha256`: the submitted fields (kind, name, queue, parent, unit, keys, priority, options), in the event of the
+  submit and in every event that changes one of them. It starts with the number of its form, because options grow
 - `payload_sha256`: the payload, in the event of the submit
 - `result_sha256`: the result, in the event of every move into a settled state; null if there is none
-- `due_ms`: the due time, in the event of every move into a state that waits for it. At a submit it is left out if the
+- `due_ms`: the due time, in the event of every move into a state that waits for it. A submit leaves it out if the
   job is due at once
 
-An event without them (an earlier version wrote it) says nothing about the row, and nothing is compared.
+An event without them was written by an earlier version, and nothing is compared with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..model import Job, Options, RetryPolicy
 #: fields of a row that are fixed at submit, or change with an event that seals them again
 SUBMITTED = ("kind", "name", "queue", "parent", "unit", "key", "unique_key", "concurrency_key", "priority")
 
-#: form -> how many fields options and their retry policy have in it; new fields of either need a new form
+#: form -> the number of fields of options and of their retry policy; new fields of either need a new form
 FORMS = {1: (12, 6)}
 FORM = max(FORMS)
 _NOW = (len(Options.__struct_fields__), len(RetryPolicy.__struct_fields__))
@@ -37,12 +37,12 @@ _known: dict[int, tuple[Options, bytes]] = {}
 
 
 def digest_text(data: bytes) -> str:
-    """How events name bytes: the first half of their SHA-256, in hex."""
+    """The digest of bytes in events: the first half of their SHA-256, in hex."""
     return hashlib.sha256(data).digest()[:16].hex()
 
 
 def job_seal(job: Job, form: int = FORM) -> str:
-    """The digest of what was submitted.
+    """The digest of the submitted fields.
 
     >>> from mainstay.testing import a_job
     >>> job_seal(a_job()) == job_seal(a_job("running")), job_seal(a_job()) == job_seal(a_job(queue="mail"))
@@ -65,7 +65,7 @@ def job_seal(job: Job, form: int = FORM) -> str:
 
 
 def form_of(seal: object) -> int | None:
-    """The form of a seal, if this version knows it.
+    """The form of a seal; None if this version does not know it.
 
     >>> form_of("1:00ff"), form_of("99:00ff"), form_of(None)
     (1, None, None)
@@ -79,7 +79,7 @@ def result_seal(result: bytes | None) -> str | None:
 
 
 def _options(options: Options, form: int) -> bytes:
-    """Jobs that are submitted alike share their options, so the last few are remembered."""
+    """Jobs submitted alike share their options, so the last results are cached."""
     if form != FORM:
         return _spelled(options, form)
     known = _known.get(id(options))
@@ -88,12 +88,12 @@ def _options(options: Options, form: int) -> bytes:
     if len(_known) >= _MOST:
         _known.clear()
     text = _spelled(options, form)
-    _known[id(options)] = (options, text)  # holding it keeps its id from being reused
+    _known[id(options)] = (options, text)  # a reference keeps the id from being reused
     return text
 
 
 def _spelled(options: Options, form: int) -> bytes:
-    # as they are read back: 30 seconds may have been given as 30, and are stored as 30.0
+    # in their stored form: 30 seconds may have been given as 30, and are stored as 30.0
     stored = _unpack(_pack(options))
     if FORMS[form] == _NOW:
         return _encode_sorted(stored)

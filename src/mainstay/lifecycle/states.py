@@ -1,12 +1,12 @@
-"""The two transition tables: what each state means, and what may follow it.
+"""The two transition tables: the meaning of each state, and its next states.
 
-This is the only place that says which state follows which. Everything else asks the flags.
+This is the only place that defines which state may follow which. All other code uses the flags.
 
-- *waiting*: becomes claimable by itself when its time comes
+- *waiting*: becomes claimable by itself when it is due
 - *claimable*: a worker may take it
 - *holds*: a session owns it, with a lease and a token
 - *stopping*: its owner is asked to stop
-- *settled*: nothing happens until a person or a policy moves it
+- *settled*: nothing happens until an operator or a policy moves it
 - *final*: never changes again
 """
 
@@ -38,8 +38,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table:
-    """A named set of states. Unknown names answer with `None`, never with an exception:
-    a row written by a newer version must still be shown."""
+    """A named set of states. An unknown name returns `None` instead of raising: a row of a newer version must still be
+    shown."""
 
     def __init__(self, name: str, *, start: tuple[str, ...], states: tuple[State, ...]) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class Table:
         return to in self._allowed.get(source, ())
 
     def named(self, flag: str) -> tuple[str, ...]:
-        """Names of the states that carry a flag, for building queries."""
+        """Names of the states with a flag, for queries."""
         return tuple(s.name for s in self.states.values() if flag in s.flags)
 
 
@@ -83,7 +83,7 @@ JOB = Table(
         ),
         State(
             name="running",
-            meaning="claimed; its worker or its units are at work",
+            meaning="claimed; its worker or its units are working",
             next=(
                 "finalizing",
                 "validating",
@@ -119,7 +119,7 @@ JOB = Table(
         ),
         State(
             name="failed",
-            meaning="the attempt failed; moved on at once if the policy says retry",
+            meaning="the attempt failed; retried at once if the policy allows it",
             next=("scheduled", "pending", "quarantined", "cancelled"),
             settled=True,
         ),
@@ -131,13 +131,13 @@ JOB = Table(
         ),
         State(
             name="timed_out",
-            meaning="deadline, queue deadline, silence or a dead worker; moved on at once if the policy says retry",
+            meaning="deadline, queue deadline, silence or a dead worker; retried at once if the policy allows it",
             next=("scheduled", "pending", "quarantined", "cancelled"),
             settled=True,
         ),
         State(
             name="quarantined",
-            meaning="given up; kept whole for a person (the dead-letter shelf)",
+            meaning="given up; kept complete for an operator (the dead-letter queue)",
             next=("pending", "cancelled"),
             settled=True,
         ),
@@ -165,7 +165,7 @@ UNIT = Table(
         ),
         State(
             name="running",
-            meaning="a worker is at work",
+            meaning="a worker is working",
             next=("succeeded", "failed", "timed_out", "cancelled", "skipped", "pending"),
             holds=True,
         ),
@@ -178,7 +178,7 @@ UNIT = Table(
             settled=True,
         ),
         State(name="cancelled", meaning="stopped on request", settled=True, final=True),
-        State(name="skipped", meaning="its output was there already, or it is not needed", settled=True, final=True),
+        State(name="skipped", meaning="its output already existed, or it is not needed", settled=True, final=True),
     ),
 )
 

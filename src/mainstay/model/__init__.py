@@ -1,4 +1,4 @@
-"""Plain data: what jobs, sessions, schedules and settings look like. No rules, no I/O.
+"""Plain data: jobs, sessions, schedules and settings. No rules, no I/O.
 
 Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and `Settings`.
 """

@@ -1,7 +1,7 @@
-"""Job ids: UUIDv7, time-ordered, from an injected clock and source of chance.
+"""Job ids: UUIDv7, time-ordered, from an injected clock and random source.
 
-Hand-written because the standard library has no UUIDv7 before 3.14 and the packages that do take
-neither a clock nor a `random.Random`.
+Hand-written because the standard library has no UUIDv7 before 3.14, and packages that have it accept neither a clock
+nor a `random.Random`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _VARIANT = 0b10 << 62
 
 
 class IdSource:
-    """Makes ids that only grow, also within one millisecond.
+    """Makes increasing ids, also within one millisecond.
 
-    The 74 random bits are drawn anew each millisecond and then counted up, so that ids made in one
-    batch keep the order of submission.
+    The 74 random bits are drawn for each millisecond and then counted up, so that ids of one batch keep the order of
+    submission.
 
     >>> import random
     >>> ids = IdSource(random.Random(1))
@@ -39,7 +39,7 @@ class IdSource:
     def take(self, now_ms: int, n: int) -> list[str]:
         if now_ms > self._ms:
             self._ms = now_ms
-            # the top bit stays clear, so counting up cannot overflow
+            # the top bit is zero, so counting up cannot overflow
             self._low = self._rng.getrandbits(_LOW_BITS - 1)
         first, self._low = self._low + 1, self._low + n
         high = f"{self._ms:012x}"
@@ -57,13 +57,13 @@ def id_time_ms(job_id: str) -> int:
 
 
 def first_id_at(at_ms: int) -> str:
-    """The smallest id of a millisecond: everything made earlier sorts before it."""
+    """The smallest id of a millisecond: all earlier ids sort before it."""
     text = f"{max(at_ms, 0):012x}"
     return f"{text[:8]}-{text[8:12]}-7000-8000-000000000000"
 
 
 def driver_id(job_id: str, token: int) -> str:
-    """The id of the unit that drives a job since the claim with this token (`control.driving`).
+    """The id of the unit that drives a job since the claim with this token (`control.drivers`).
 
     >>> driver_id("018bcfe5-6800-7000-8000-000000000001", 1)
     '018bcfe5-6800-7437-a920-60fde23f3bc7'
@@ -74,13 +74,13 @@ def driver_id(job_id: str, token: int) -> str:
 
 
 def driver_ids(job_id: str, token: int) -> list[str]:
-    """The ids of the drivers of a job up to this claim: each claim has its own. Of the last thousand claims, which is
-    more than a job with units has."""
+    """The ids of the drivers of a job: one for each of its last thousand claims up to this one. A job with units has
+    fewer."""
     return [driver_id(job_id, each) for each in range(max(1, token - 999), token + 1)]
 
 
 def check_id(job_id: str, *, field: str = "job") -> str:
-    """Refuse what cannot be a job id."""
+    """Refuse an invalid job id."""
     if not isinstance(job_id, str) or not _FORM.fullmatch(job_id):
         raise InvalidInput(field, f"{job_id!r} is not a job id (a UUIDv7, like 018bcfe5-6800-7000-8000-0123456789ab)")
     return job_id

@@ -1,8 +1,8 @@
 """Job: one row. A unit is a row with a parent; it has the same claimable shape.
 
-`Job` is built positionally from a stored row (0.2 us against 8 us by keyword for a row this wide), so
-its fields are in column order and adapters rely on that order. Everyone else names the fields. Rows come by the
-thousand and cannot form cycles, so the collector is told to leave them alone (`gc=False`).
+`Job` is built positionally from a stored row (0.2 us, against 8 us by keyword for this many fields), so its fields are
+in column order, and adapters rely on that order. All other code names the fields. Programs hold thousands of rows, and
+rows cannot form cycles, so the garbage collector does not track them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ import msgspec
 from ..clock import MAX_MS
 
 NO_DIGEST = b"\0" * 32
-#: The due time of a row that waits for other jobs: later than any time that can be asked for, so that no clock makes
-#: it ready. Whatever ends the wait gives it a due time of its own.
+#: The due time of a row that waits for other jobs: later than any time that can be requested, so that no clock makes it
+#: ready. The end of the wait sets its real due time.
 AWAITS_MS = MAX_MS
 _SHOWN = ("id", "name", "status", "version", "token", "session")
 
 
 class Lane(IntEnum):
-    """Where a row stands for selection. Derived by the store from status, due time and limits."""
+    """Which set a row is in, for selection. The store derives it from status, due time and limits."""
 
     NONE = 0
     READY = 1
     """in the ready index of its queue"""
     DUE = 2
-    """gets ready when `due_ms` comes"""
+    """becomes ready at `due_ms`"""
     BLOCKED = 3
-    """over the limit of its concurrency key; the next free slot takes the best of these"""
+    """over the limit of its concurrency key; the best of these gets the next free slot"""
     ASIDE = 4
-    """damaged: set aside so that the rest of a batch goes on; `mainstay check` tells more"""
+    """damaged: set aside so that other rows can be claimed; `mainstay check` reports it"""
     ROUTED = 5
-    """a worker of its queue does not know its task; only sessions that offer the task claim it"""
+    """a worker of its queue does not have its task; only sessions that offer the task claim it"""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """How often and how soon a failed attempt is tried again.
+    """How often and how soon a failed attempt is retried.
 
     The wait before retry n (1 for the first) is base * 2^(n-1) (exponential), base * n (linear) or
     base (fixed), at most `cap_s`; with `jitter` it is drawn evenly between zero and that.
     """
 
     retries: int = 3
-    """attempts after the first; 0 never retries"""
+    """attempts after the first; 0: no retry"""
     kind: Literal["exponential", "linear", "fixed"] = "exponential"
     base_s: float = 2.0
     cap_s: float = 600.0
     jitter: bool = True
     crash_budget: int = 3
-    """how many times the job may take its process down before it is quarantined"""
+    """how many times the job may crash its process before it is quarantined"""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What was asked for at submit and never changes. New fields go last: it is stored as an array."""
+    """The options of a submit, which never change. New fields go last: they are stored as an array."""
 
     retry: RetryPolicy = RetryPolicy()
     run_timeout_s: float | None = 3600.0
@@ -63,36 +63,36 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     stall_timeout_s: float | None = None
     """longest run without progress; None: off"""
     on_stall: Literal["retry", "hold"] = "retry"
-    """what a stall leads to: another attempt, or quarantine until a person looks"""
+    """the result of a stall: another attempt, or quarantine for an operator"""
     grace_s: float = 10.0
-    """time to stop after a cancel or time-out before it is taken by force"""
+    """time to stop after a cancel or timeout, before the job is taken back by force"""
     start_by_ms: int | None = None
-    """queue deadline: the first attempt must have begun by then"""
+    """queue deadline: the first attempt must begin by then"""
     keep_s: float | None = None
-    """how long to keep it once settled; None: the store's retention decides"""
+    """how long to keep it once settled; None: as the retention settings say"""
     tags: tuple[str, ...] = ()
     metadata: dict[str, str] = {}
     after_when: Literal["succeeded", "settled"] | None = None
-    """what the jobs it waits for must have come to; None: it waits for none"""
+    """which end of the jobs it waits for releases it; None: it waits for none"""
     after_failed: Literal["skip", "fail"] | None = None
-    """what becomes of it when one of them cannot come to that any more"""
+    """what happens to it if one of them ends in another way"""
     not_before_ms: int | None = None
-    """the time that was asked for beside them; None: at once when they are done"""
+    """its own earliest time, in addition; None: at once when they are done"""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an attempt failed, as data."""
+    """The error of a failed attempt."""
 
     type: str
     message: str
     code: str = "error"
     traceback: str | None = None
     retryable: bool | None = None
-    """True or False when the error itself says so; None leaves it to the policy"""
+    """True or False if the error itself decides; None leaves it to the policy"""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a running job has come."""
+    """The progress of a running job."""
 
     done: float
     total: float | None = None
@@ -102,7 +102,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Job(msgspec.Struct, frozen=True, gc=False):
     """One job (or unit) as stored. Change it only through `mainstay.lifecycle`."""
 
-    # what it is: fixed at submit (priority may be changed, with a note)
+    # identity: fixed at submit (priority may change, with a note)
     id: str
     kind: str
     name: str
@@ -121,23 +121,23 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     concurrency_key: str | None
     priority: int
 
-    # where it stands: moved by lifecycle
+    # state: changed by lifecycle
     status: str
     reason: str | None
-    """why it stands there, in a few words"""
+    """why it has this status, in a few words"""
     version: int
     """sequence number of its last event"""
     token: int
     """how many times it was claimed; the fencing token of the current or last claim"""
     session: str | None
-    """who holds it"""
+    """the session that holds it"""
     starts: int
     failures: int
     crashes: int
     releases: int
     losses: int
-    """of the releases, those because its worker died, before the work began or with nothing to blame this job for: many
-    of them look like a job that takes whole workers down"""
+    """the releases because its worker died before the work began, or without evidence against this job. Many of them
+    suggest a job that crashes whole workers"""
     created_ms: int
     changed_ms: int
     due_ms: int
@@ -145,8 +145,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     started_ms: int | None
     settled_ms: int | None
     expires_ms: int | None
-    """when the sweeper has to look at it: queue deadline, run timeout, stall or end of grace;
-    once settled, when it may be trimmed if it was submitted with its own retention"""
+    """when the sweeper has to handle it: queue deadline, run timeout, stall or end of the grace period; once settled,
+    when it may be trimmed if it was submitted with its own retention"""
     extra_ms: int
     """run time granted on top of the run timeout"""
     error: ErrorInfo | None
@@ -175,28 +175,29 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that its claim is, or that its next one will be: 1 for the first.
+        """The number of the current attempt, or of the next one if it is not claimed: 1 for the first.
 
-        Attempts that failed, crashed or began and were lost with their worker count; snoozes and releases do not. A
-        claim that was lost before its work began is not an attempt, so losses count only as far as there are starts.
+        Attempts that failed, crashed, or were lost with their worker after they began count; snoozes and releases do
+        not. A claim that was lost before its work began is not an attempt, so losses count only up to the number of
+        starts.
         """
         ended = self.failures + self.crashes
         return ended + min(self.losses, max(0, self.starts - ended)) + 1
 
     @property
     def awaits(self) -> bool:
-        """Whether it waits for other jobs; its due time means nothing then."""
+        """Whether it waits for other jobs. Then its due time has no meaning."""
         return self.due_ms == AWAITS_MS and self.settled_ms is None
 
     def __repr__(self) -> str:
-        """Short, because rows end up in logs: never what people put into a job or what came out of it."""
+        """Short, because rows are logged: never with payload or result."""
         return f"Job({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in _SHOWN]
 
 
-#: A row to start from: not submitted yet, and harmless everywhere. The one place that lists every column's first value.
+#: A row to start from: not submitted yet. The only list of the initial values of all columns.
 BLANK = Job(
     id="",
     kind="task",
@@ -243,16 +244,16 @@ BLANK = Job(
 
 
 def rank_of(due_ms: int, priority: int, boost_ms: int) -> int:
-    """Order within a queue: lower goes first. Linear, so ageing needs no rewriting:
-    one point of priority is worth `boost_ms` of waiting."""
+    """The order within a queue: lower goes first. One point of priority is worth `boost_ms` of waiting. As it is
+    linear, ageing needs no update of rows."""
     return due_ms - priority * boost_ms
 
 
 def expiry(job: Job) -> int | None:
-    """When a *running* job overruns: run timeout or stall, whichever is first, plus its grace.
+    """When a *running* job overruns: run timeout or stall, whichever is first, plus its grace period.
 
-    The holder of a claim enforces the limits itself and the sweeper is the net, so the holder gets the grace first. A
-    job that is left to its units has no holder, and no grace.
+    The holder of a claim enforces the limits itself, and the sweeper is the fallback, so the holder gets the grace
+    period first. A job that its units advance has no holder, and no grace period.
     """
     if job.started_ms is None:
         return None

@@ -1,14 +1,14 @@
-"""Queues that are nobody's business."""
+"""Private queues: made for one job, and hidden from lists and metrics."""
 
 from __future__ import annotations
 
 _PREFIX = "load-here-"
-#: what numbers by queue call all of them
+#: the name for all of them in counts by queue
 PRIVATE = "load-here"
 
 
 def private_queue(mark: str) -> str:
-    """A queue that only its maker knows, for one job.
+    """The name of a queue for one job.
 
     >>> is_private(private_queue("3f9c")), is_private("mail")
     (True, False)
@@ -17,5 +17,5 @@ def private_queue(mark: str) -> str:
 
 
 def is_private(queue: str) -> bool:
-    """Whether it was made for one job: lists and metrics leave it out, or they would grow with every run."""
+    """Whether a queue was made for one job. Lists and metrics leave it out, or they would grow with every run."""
     return queue.startswith(_PREFIX)

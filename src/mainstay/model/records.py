@@ -9,7 +9,7 @@ import msgspec
 
 
 def route_of(kind: str, name: str) -> str:
-    """What a session must offer to run a job: the name of its task, with the kind before it for other kinds.
+    """The route of a job, which a session must offer to run it: the name of its task; for other kinds, after the kind.
 
     >>> route_of("task", "mail.send"), route_of("batch", "sweep")
     ('mail.send', 'batch:sweep')
@@ -18,15 +18,15 @@ def route_of(kind: str, name: str) -> str:
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session serves: the queues that it claims from, and the tasks that its program has."""
+    """The offer of a session: the queues that it claims from, and the tasks that its program has."""
 
     queues: tuple[str, ...] = ()
     tasks: Mapping[str, Mapping[str, Any]] = {}
-    """by `route_of`: the options that a submit without its own takes from the task (plain data, `queue` among them)"""
+    """by `route_of`: the default options of the task (plain data, with `queue`)"""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One running engine process of a worker. The id is random per process, never reused."""
+    """One running engine process of a worker. The id is random, and never reused."""
 
     id: str
     worker: str = ""
@@ -37,15 +37,15 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """lease time of the last beat"""
     lease_s: float = 8.0
     dead: bool = False
-    """found dead; its claims are being reaped and its beats are refused"""
+    """declared dead; its jobs are taken back and its beats are refused"""
     supervisor: int = 0
-    """pid of the worker that it is an engine of; 0: it is a worker of its own"""
+    """pid of its worker's supervisor; 0: it has none"""
     draining_ms: int | None = None
-    """since when it is asked to take no more jobs and to end, by wall time"""
+    """when it was asked to take no more jobs and to end, by wall time"""
     draining_by: str = ""
-    """who asked"""
+    """who asked it to drain"""
     offer: Offer | None = None
-    """None: it does not say what it serves (an older version, say), and is given everything"""
+    """None: it has no offer (it is of an older version, for example), and gets all jobs"""
 
     @property
     def is_draining(self) -> bool:
@@ -53,42 +53,42 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
         return self.draining_ms is not None
 
     def drained(self, at_ms: int, by: str) -> Session:
-        """The session once it is asked to drain. The first who asked stays on record."""
+        """The session after a request to drain. The first request stays on record."""
         return self if self.is_draining else msgspec.structs.replace(self, draining_ms=at_ms, draining_by=by)
 
     def serves(self, queue: str) -> bool | None:
-        """Whether it claims from a queue; None: it does not say."""
+        """Whether it claims from a queue; None: unknown, without an offer."""
         return None if self.offer is None else queue in self.offer.queues
 
     def knows(self, kind: str, name: str) -> bool | None:
-        """Whether its program has the task; None: it does not say."""
+        """Whether its program has the task; None: unknown, without an offer."""
         return None if self.offer is None else route_of(kind, name) in self.offer.tasks
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator set for a queue."""
+    """Settings of a queue, by an operator."""
 
     name: str
     paused: bool = False
     reason: str | None = None
     set_by: str = ""
-    """who paused or resumed it last; empty: that was before it was kept"""
+    """who paused or resumed it last; empty: unknown"""
     set_ms: int | None = None
     """when that was"""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored schedule. `spec` belongs to whoever made it; the store only keeps it."""
+    """A stored schedule. The store does not read `spec`."""
 
     name: str
     spec: bytes
     paused: bool = False
     last_tick_ms: int | None = None
-    """ticks up to here are dealt with: turned into jobs, or passed over"""
+    """ticks up to this one are done: submitted or skipped"""
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """Who leads. The epoch grows with every change of holder and fences the leader's writes."""
+    """The current leader. The epoch grows with every change of holder and fences the leader's writes."""
 
     name: str
     holder: str

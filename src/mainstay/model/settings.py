@@ -38,20 +38,20 @@ _Doc = msgspec.Meta
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All defaults. Durations are stored in seconds (`_s`) and written with a unit (`lease="8s"`)."""
+    """All defaults. Durations are stored in seconds (`_s`) and given with a unit (`lease="8s"`)."""
 
-    heartbeat_s: Annotated[float, _Doc(gt=0, description="how often a worker says that its sessions live")] = 2.0
-    lease_s: Annotated[float, _Doc(gt=0, description="a session silent for longer is dead")] = 8.0
-    sweep_s: Annotated[float, _Doc(gt=0, description="how often each worker looks for dead sessions and overruns")] = (
-        1.0
-    )
-    poll_s: Annotated[float, _Doc(gt=0, description="how long an idle worker waits for a wake before it looks")] = 1.0
+    heartbeat_s: Annotated[float, _Doc(gt=0, description="interval of the heartbeats of a worker")] = 2.0
+    lease_s: Annotated[float, _Doc(gt=0, description="a session without a heartbeat for longer is dead")] = 8.0
+    sweep_s: Annotated[
+        float, _Doc(gt=0, description="how often each worker looks for dead sessions and overdue jobs")
+    ] = 1.0
+    poll_s: Annotated[float, _Doc(gt=0, description="how long an idle worker waits for a wake before it polls")] = 1.0
     retries: Annotated[int, _Doc(ge=0, le=1_000_000, description="attempts after the first")] = 3
     backoff_base_s: Annotated[float, _Doc(ge=0, description="wait before the first retry; doubles each time")] = 2.0
     backoff_cap_s: Annotated[float, _Doc(ge=0, description="longest wait between retries")] = 600.0
-    jitter: Annotated[bool, _Doc(description="draw the wait evenly between zero and the full backoff")] = True
+    jitter: Annotated[bool, _Doc(description="draw the wait at random between zero and the full backoff")] = True
     crash_budget: Annotated[
-        int, _Doc(ge=1, le=1000, description="how often a job may take its process down before quarantine")
+        int, _Doc(ge=1, le=1000, description="how often a job may crash its process before quarantine")
     ] = 3
     run_timeout_s: Annotated[float, _Doc(gt=0, description="longest run of one attempt; 'off' for none")] | None = (
         3600.0
@@ -59,25 +59,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     stall_timeout_s: Annotated[float, _Doc(gt=0, description="longest run without progress; 'off' for none")] | None = (
         None
     )
-    grace_s: Annotated[float, _Doc(ge=0, description="time to stop after a cancel or time-out")] = 10.0
+    grace_s: Annotated[float, _Doc(ge=0, description="time to stop after a cancel or timeout")] = 10.0
     key_ttl_s: Annotated[float, _Doc(gt=0, description="how long an idempotency key is remembered")] = 86400.0
     payload_limit: Annotated[int, _Doc(gt=0, description="largest payload in bytes")] = 1_048_576
     priority_boost_s: Annotated[float, _Doc(ge=0, description="how much waiting one point of priority is worth")] = 60.0
     concurrency: Annotated[int, _Doc(ge=1, description="jobs one engine runs at a time")] = 10
     children: Annotated[
         int,
-        _Doc(ge=0, le=10_000, description="child processes of one engine, at most; 0: as many as it has processors"),
+        _Doc(ge=0, le=10_000, description="most child processes of one engine; 0: the number of processors"),
     ] = 0
     unstored: Annotated[
         int,
-        _Doc(
-            ge=0, description="jobs that one engine has begun and whose ends are not stored, at most; 0: `concurrency`"
-        ),
+        _Doc(ge=0, description="most jobs of one engine that have begun and whose end is not stored; 0: `concurrency`"),
     ] = 0
     claim_batch: Annotated[int, _Doc(ge=1, le=10_000, description="most jobs taken in one claim")] = 100
     check_s: Annotated[float, _Doc(gt=0, description="how often the leader checks the invariants")] = 60.0
     recheck_s: (
-        Annotated[float, _Doc(gt=0, description="how often late outputs of partial batches are looked for; or 'off'")]
+        Annotated[float, _Doc(gt=0, description="how often to look for late outputs of partial batches; or 'off'")]
         | None
     ) = 600.0
     keep_succeeded_s: (
@@ -90,8 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], *, usual: Mapping[str, Any] | None = None, **given: Any) -> Settings:
-        """Settings from the environment; `given` arguments win. A misspelt variable is refused. `usual` are the
-        defaults of the store that is used, where it has others.
+        """Settings from the environment; `given` arguments take precedence. Refuses an unknown variable. `usual` are
+        the different defaults of the store.
 
         >>> Settings.from_env({"MAINSTAY_LEESE": "20s"})
         Traceback (most recent call last):
@@ -112,7 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, **given: Any) -> Settings:
-        """Settings from values as people write them: `Settings.of(lease="20s", retries=5)`."""
+        """Settings from values as users write them: `Settings.of(lease="20s", retries=5)`."""
         return cls().changed(**given)
 
     def changed(self, **given: Any) -> Settings:
@@ -125,19 +123,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise UnknownOption(name, public)
             values[field] = _parse(name, field, value)
         try:
-            made = msgspec.convert(values, Settings)
+            changed = msgspec.convert(values, Settings)
         except msgspec.ValidationError as error:
             raise _refusal(str(error)) from None
-        if made.heartbeat_s >= made.lease_s:
-            beat, lease = duration_text(made.heartbeat_s), duration_text(made.lease_s)
+        if changed.heartbeat_s >= changed.lease_s:
+            beat, lease = duration_text(changed.heartbeat_s), duration_text(changed.lease_s)
             raise InvalidInput(
                 "lease", f"{lease} is not longer than the heartbeat ({beat}); live sessions would be reaped"
             )
-        return made
+        return changed
 
 
 def public_name(field: str) -> str:
-    """The name people use: units stay inside."""
+    """The public name, without the unit."""
     return field.removesuffix("_s")
 
 
@@ -166,7 +164,7 @@ def _shown(default: object) -> str:
 
 
 def _meaning(hint: Any) -> str:
-    """The description in a type hint; for an optional setting it sits inside the union."""
+    """The description in a type hint; for an optional setting it is inside the union."""
     for part in get_args(hint):
         if isinstance(part, msgspec.Meta):
             return part.description or ""
@@ -197,7 +195,7 @@ def _switch(name: str, value: Any) -> bool:
 
 
 def _whole(name: str, value: Any) -> int:
-    # True is an int and int(2.7) is 2: neither is what its writer meant
+    # True is an int and int(2.7) is 2: neither is intended
     if isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
             return int(value)
@@ -207,7 +205,7 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _as_written(error: InvalidInput, from_env: AbstractSet[str]) -> InvalidInput:
-    """A refusal that names the variable where the value came from one."""
+    """The error with the name of the variable, if the value came from one."""
     if error.field in from_env:
         return InvalidInput(variable_of(error.field), error.rule)
     if error.field == "lease" and "heartbeat" in from_env:
@@ -216,7 +214,7 @@ def _as_written(error: InvalidInput, from_env: AbstractSet[str]) -> InvalidInput
 
 
 def _refusal(message: str) -> InvalidInput:
-    """A msgspec message (``Expected `float` > 0.0 - at `$.lease_s` ``) in our words."""
+    """A msgspec message (``Expected `float` > 0.0 - at `$.lease_s` ``) as an error of ours."""
     rule, _, path = message.partition(" - at ")
     field = path.strip("`").removeprefix("$.")
     if "got `null`" in rule:

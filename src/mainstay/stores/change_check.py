@@ -250,6 +250,21 @@ class WriteEffects:
         self.woken[topic] += n
 
 
+def affected(changes: Iterable[Change]) -> tuple[set[str], dict[str, Change]]:
+    """What applied changes may affect: the concurrency keys that may have a free slot; and parent -> the change of a
+    unit that may be its last open one."""
+    keys: set[str] = set()
+    last_units: dict[str, Change] = {}
+    for change in changes:
+        after = change.after
+        if after.parent is not None and may_be_last(change.before, after):
+            last_units[after.parent] = change
+        # the caller may have seen an older lane: a blocked row may have become ready since
+        if after.concurrency_key is not None and after.session is None:
+            keys.add(after.concurrency_key)
+    return keys, last_units
+
+
 def may_be_last(before: Job, after: Job) -> bool:
     """Whether this change settled a unit, so that the parent may have no open unit left."""
     return after.parent is not None and is_settled(after) and not is_settled(before)

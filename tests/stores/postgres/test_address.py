@@ -37,7 +37,7 @@ def test_a_misspelt_option_is_refused_with_the_closest_one() -> None:
 
 @pytest.mark.parametrize("schema", ["", "Shop", "1shop", "a-b", 'a"b', "pg_shop", "x" * 41])
 def test_a_schema_is_a_plain_name(schema: str) -> None:
-    with pytest.raises(InvalidInput, match="schema: .* a schema has 1 to 40"):
+    with pytest.raises(InvalidInput, match="schema: .* a schema must have 1 to 40"):
         parse("postgresql://db/jobs", {"schema": schema})
 
 
@@ -51,7 +51,7 @@ def test_a_value_that_means_nothing_is_refused_by_name(option: str, value: str) 
 
 
 def test_a_url_without_a_database_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="names no database; write postgresql://user@host/database"):
+    with pytest.raises(InvalidInput, match="does not name a database; write postgresql://user@host/database"):
         parse("postgresql://ann:secret@db", {})
 
 

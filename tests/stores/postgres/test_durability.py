@@ -25,13 +25,17 @@ SAFE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "sy
 @pytest.mark.parametrize(
     ("level", "settings", "words"),
     [
-        (None, {}, ["as the server is set (synchronous_commit=on)", "on the server's disk", "no replica confirms it"]),
-        (None, {"synchronous_commit": "off"}, ["a crash of the server may take the last ones"]),
-        ("local", {"synchronous_standby_names": "a"}, ["local: on the server's disk; no replica is waited for"]),
-        ("replicated", {}, ["replicated: ", "no replica confirms it, because synchronous_standby_names is empty"]),
+        (
+            None,
+            {},
+            ["as the server is configured (synchronous_commit=on)", "on the server's disk", "no replica confirms it"],
+        ),
+        (None, {"synchronous_commit": "off"}, ["a crash of the server may lose the last ones"]),
+        ("local", {"synchronous_standby_names": "a"}, ["local: on the server's disk; without waiting for a replica"]),
+        ("replicated", {}, ["replicated: ", "no replica confirms it, because its synchronous_standby_names is empty"]),
         ("replicated", {"synchronous_standby_names": "a"}, ["on the disks of the server and of its", "standbys (a)"]),
         ("applied", {"synchronous_standby_names": "a"}, ["applied: ", "(a), and visible to readers there"]),
-        (None, {"synchronous_commit": "remote_write", "synchronous_standby_names": "a"}, ["not yet to their disks"]),
+        (None, {"synchronous_commit": "remote_write", "synchronous_standby_names": "a"}, ["not yet on their disks"]),
         ("local", {"fsync": "off"}, ["but it runs with fsync=off: a crash of its machine may lose or damage anything"]),
     ],
 )
@@ -97,7 +101,7 @@ async def test_the_handle_says_what_was_reached(postgres_url: str) -> None:
 
     assert asked.durability.startswith("replicated: on the server's disk; no replica confirms it")
     assert "fsync=off" in asked.durability
-    assert usual.durability.startswith("as the server is set (synchronous_commit=off)")
+    assert usual.durability.startswith("as the server is configured (synchronous_commit=off)")
     assert [each.durability.split(":")[0] for each in many] == ["applied", "applied"]
 
 

@@ -105,12 +105,14 @@ async def test_somebody_elses_open_transaction_is_waited_for_no_longer_than_allo
 ) -> None:
     with psycopg.connect(postgres_url.partition("?")[0]) as other:
         other.execute(f"UPDATE {engine.address.schema}.trial SET n = 1 WHERE id = 1")
-        with pytest.raises(StoreLocked, match="another transaction on .* keeps locked what this call needs"):
+        with pytest.raises(StoreLocked, match="another transaction on .* holds a lock that this call needs"):
             await engine.call("UPDATE mainstay.trial SET n = 2 WHERE id = 1")
 
 
 async def test_a_statement_the_server_refuses_is_told_in_one_line_and_not_tried_again(engine: PostgresEngine) -> None:
-    with pytest.raises(StoreError, match=r"the server refused \(.*duplicate key.*\); nothing of this call was written"):
+    with pytest.raises(
+        StoreError, match=r"the server refused the call \(.*duplicate key.*\); nothing of it was written"
+    ):
         await engine.call("INSERT INTO mainstay.trial VALUES (1, 5)")
 
 
@@ -157,7 +159,7 @@ async def test_the_time_is_the_servers_and_within_a_transaction_of_one_moment(en
 
 
 async def test_statements_that_a_pooler_forgot_are_told_as_such(engine: PostgresEngine) -> None:
-    with pytest.raises(StoreError, match="There is a pooler in between .*: add listen=off to the URL"):
+    with pytest.raises(StoreError, match="A pooler shares the connection .*: add listen=off to the URL"):
         await engine.call("EXECUTE nowhere")
 
 

@@ -327,7 +327,7 @@ async def test_a_key_that_the_transaction_cannot_see_is_told_as_such(shop: Shop)
         again = await shop.send.options(key="seen").within(transaction.connection).submit("a@b.c")
         assert (again.created, again.id) == (False, seen.id)
 
-        with pytest.raises(Conflict, match="As it is repeatable read, it cannot see that.*Run your transaction again"):
+        with pytest.raises(Conflict, match="yours cannot see it \\(repeatable read\\).*Run your transaction again"):
             await keyed.within(transaction.connection).submit("a@b.c")
 
         await shop.send.within(transaction.connection).submit("b@b.c")
@@ -391,8 +391,8 @@ async def test_what_is_no_connection_is_refused_by_its_name_with_what_there_is(s
                 7,
                 "builtins.int is not supported; pass an asyncpg Connection, a psycopg Connection or AsyncConnection",
             ),
-            (pool, r"asyncpg.pool.Pool \(it gives out connections, and is none itself\) is not supported"),
-            (sqlite, r"sqlalchemy.engine.base.Engine \(it gives out connections"),
+            (pool, r"asyncpg.pool.Pool \(a source of connections, not a connection\) is not supported"),
+            (sqlite, r"sqlalchemy.engine.base.Engine \(a source of connections"),
         ):
             with pytest.raises(InvalidInput, match=complaint):
                 await shop.send.within(given).submit("a@b.c")
@@ -412,7 +412,7 @@ async def test_a_transaction_that_failed_before_is_told_as_such(shop: Shop, way:
     async with ALL[way](shop.url) as transaction:
         with pytest.raises(Exception, match="division by zero"):
             await transaction.execute("SELECT 1 / 0")
-        with pytest.raises(StoreError, match="has failed already, and takes nothing more; roll it back"):
+        with pytest.raises(StoreError, match="has already failed; roll it back"):
             await shop.send.within(transaction.connection).submit("a@b.c")
         await transaction.rollback()
 
@@ -430,7 +430,7 @@ async def test_a_store_of_another_version_is_refused(shop: Shop) -> None:
     async with on_asyncpg(shop.url) as transaction:
         await transaction.execute(f"UPDATE {_schema(shop.url)}.facts SET value = '0' WHERE name = 'version'")
         with pytest.raises(
-            SchemaTooOld, match=f"in it yet, this Mainstay needs version {VERSION}.*mainstay store migrate"
+            SchemaTooOld, match=f"of Mainstay yet, this Mainstay needs version {VERSION}.*mainstay store migrate"
         ):
             await shop.send.within(transaction.connection).submit("a@b.c")
         await transaction.rollback()
@@ -467,7 +467,7 @@ async def test_the_commit_is_made_as_safe_as_was_asked_and_never_less(
         assert await transaction.connection.fetchval("SHOW synchronous_commit") == has
         await transaction.rollback()
 
-    named = asked if has != had else f"as the server is set (synchronous_commit={has})"
+    named = asked if has != had else f"as the server is configured (synchronous_commit={has})"
     assert job.durability.startswith(f"once your transaction is committed, {named}: ")
 
 
@@ -483,7 +483,9 @@ async def test_a_role_with_the_rights_of_the_page_may_submit_and_another_is_told
     first = await shop.send.submit("first")
     try:
         async with web.transaction():
-            with pytest.raises(StoreError, match="may not submit jobs .*; grant it what docs/transactions.md lists"):
+            with pytest.raises(
+                StoreError, match="may not submit jobs .*; grant the privileges that docs/transactions.md lists"
+            ):
                 await shop.send.within(web).submit("a@b.c")
         for right in (
             f"USAGE ON SCHEMA {schema}",

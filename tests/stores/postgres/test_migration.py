@@ -91,7 +91,7 @@ async def test_a_schema_of_somebody_elses_is_left_alone(url: str, schema: str) -
     ask(url, f"CREATE SCHEMA {schema}")
     ask(url, f"CREATE TABLE {schema}.jobs (id integer)")
 
-    with pytest.raises(StoreError, match="has tables that are not Mainstay's; choose another one with"):
+    with pytest.raises(StoreError, match="has tables of another program; choose another schema with"):
         await migrate(url)
 
 
@@ -233,7 +233,7 @@ async def test_a_step_that_fails_leaves_the_version_before(url: str) -> None:
 
 
 async def test_a_database_that_is_not_there_is_named(url: str) -> None:
-    with pytest.raises(StoreError, match="there is no such database"):
+    with pytest.raises(StoreError, match="the database does not exist"):
         await status(url.replace("/postgres?", "/nowhere?"))
 
 
@@ -326,7 +326,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused(url: str) -> No
     latin = url.replace("/postgres?", f"/{name}?")
     try:
         for refused in (migrate(latin), open_store(latin)):
-            with pytest.raises(StoreError, match="is encoded as LATIN1, which cannot hold every text"):
+            with pytest.raises(StoreError, match="has the encoding LATIN1, which cannot store every text"):
                 await refused
     finally:
         ask(url, f"DROP DATABASE {name}")

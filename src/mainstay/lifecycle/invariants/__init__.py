@@ -1,8 +1,8 @@
-"""Invariants: what must be true of every stored row, one small function each.
+"""Invariants of every stored row, one small function each.
 
-Pure: a row with its events in, findings out. `INVARIANTS` is the whole list; to add one, write a function that
-yields a `Flaw` for each thing wrong and add its entry. Functions look at the row through a `View` and must not
-trust it: any value may be anything. One that stumbles is itself a finding, so no damage stops a check.
+Pure: a row with its events in, findings out. `INVARIANTS` is the list of all; to add one, write a function that yields
+a `Flaw` for each problem and add its entry. A function reads the row through a `View` and must not trust it: any value
+may be damaged. If a function raises, that is a finding, so no damage stops a check.
 
 >>> from mainstay.testing import a_job
 >>> job = a_job("succeeded", version=1, session="s1", settled_ms=0)
@@ -22,11 +22,11 @@ from ..states import table_of
 from . import content, place, trail
 from .view import Finding, Flaw, Invariant, Mend, View, fingerprint, payload_sha256
 
-#: All of them, in the order in which a person wants to read about them.
+#: All invariants, in the order in which an operator wants to read about them.
 INVARIANTS: tuple[Invariant, ...] = (
     Invariant("unreadable", "every column can be read", content.unreadable, Mend.FIX),
     Invariant("unknown_status", "a row is in one of the declared states", trail.unknown_status, Mend.HOLD),
-    Invariant("newer_status", "a newer version's state is left alone", trail.newer_status, Mend.NONE, notice=True),
+    Invariant("newer_status", "a state of a newer version is left alone", trail.newer_status, Mend.NONE, notice=True),
     Invariant("no_events", "every row has events", trail.no_events, Mend.ANCHOR),
     Invariant("broken_chain", "the event chain verifies", trail.broken_chain, Mend.ANCHOR),
     Invariant("status_mismatch", "the last event's `to` equals the row's status", trail.status_mismatch, Mend.FIX),
@@ -36,8 +36,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     Invariant("token", "the token only grows, and is the last event's", trail.token, Mend.FIX),
     Invariant("counters", "counters only grow, and no faster than claims", trail.counters, Mend.FIX),
     Invariant("dead_claim", "running implies a live session or an unsettled unit", place.dead_claim, Mend.REAP),
-    Invariant("silent_holder", "a silent session is the sweeper's", place.silent_holder, Mend.NONE, notice=True),
-    Invariant("ownerless", "a phase without owner waits for the next", place.ownerless, Mend.NONE, notice=True),
+    Invariant("silent_holder", "a silent session is left to the sweeper", place.silent_holder, Mend.NONE, notice=True),
+    Invariant("ownerless", "a phase without an owner waits for the next one", place.ownerless, Mend.NONE, notice=True),
     Invariant("stray_claim", "only states that hold a claim have one", place.stray_claim, Mend.FIX),
     Invariant(
         "settled_time",
@@ -74,10 +74,10 @@ def inspect(
     open_units: bool = False,
     invariants: Sequence[Invariant] = INVARIANTS,
 ) -> list[Finding]:
-    """Everything wrong with one row, and notices; what an earlier repair accepted is left out.
+    """All problems of one row, and notices, without the damage that an earlier repair accepted.
 
-    `events` are those after `job.trimmed_seq`, in order. `silent_sessions` are known but quiet for a
-    while: not yet the check's business. Never raises, whatever the row holds.
+    `events` are those after `job.trimmed_seq`, in order. `silent_sessions` are known but have not beaten for a while;
+    the sweeper handles them. Never raises, whatever the row contains.
     """
     broken = _first_break(chain, job, events)
     view = View(
@@ -105,7 +105,7 @@ def inspect(
 def _look(entry: Invariant, view: View) -> list[Finding]:
     try:
         flaws = list(entry.look(view))
-    except Exception as error:  # noqa: BLE001 - whatever a damaged row provokes is a finding, never a crash
+    except Exception as error:  # noqa: BLE001 - an error caused by a damaged row is a finding
         flaws = [Flaw(f"cannot be judged: {type(error).__name__}: {error}", mend=Mend.HOLD)]
     return [
         Finding(
@@ -127,7 +127,7 @@ def _first_break(chain: Chain, job: Job, events: Sequence[Event]) -> str | None:
 
 
 def _head(chain: Chain, job: Job, events: Sequence[Event]) -> Event | None:
-    """The event that the row was sealed with, if others come after it."""
+    """The event that the row was sealed with, if there are later ones."""
     for n in range(len(events) - 1, 0, -1):
         if events[n - 1].digest == job.head:
             return events[n - 1] if _first_break(chain, job, events[:n]) is None else None
@@ -135,7 +135,7 @@ def _head(chain: Chain, job: Job, events: Sequence[Event]) -> Event | None:
 
 
 def _doubtful(chain: Chain, job: Job, events: Sequence[Event]) -> bool:
-    """Whether all events but the last are as they were written."""
+    """Whether only the last event was changed."""
     if len(events) < 2:
         return False
     before = events[-2]
@@ -148,10 +148,10 @@ def _doubtful(chain: Chain, job: Job, events: Sequence[Event]) -> bool:
 
 
 def accepted(job: Job, events: Sequence[Event]) -> dict[str, str]:
-    """Damage that repairs looked at and could not undo: code -> fingerprint.
+    """Damage that repairs could not undo and have accepted: code -> fingerprint.
 
-    It holds while the row rests (settled) or stays with the same claim; once the job is to run again,
-    the damage matters again.
+    It is accepted while the row is settled or stays with the same claim; once the job is to run again, the damage is
+    reported again.
     """
     state = table_of(job.parent).get(job.status)
     if state is None or not (state.settled or state.holds):

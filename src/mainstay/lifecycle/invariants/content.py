@@ -1,4 +1,4 @@
-"""Invariants of what a row holds: columns, payload, options, numbers and times."""
+"""Invariants of the values of a row: columns, payload, options, numbers and times."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..events import Event, time_text
 from ..seals import SUBMITTED, digest_text, form_of, job_seal, result_seal
 from .view import Flaw, Mend, View, payload_sha256
 
-#: Clocks of different machines may disagree by this much before a time "in the future" is a mistake.
+#: A time further in the future than this is wrong; clocks of different machines differ by less.
 SKEW_MS = 86_400_000
 PRIORITIES = range(-100, 101)
 
-#: What a job is. Anything else can be replaced by what the trail proves, or by nothing.
+#: The identity of a job. Any other value can be replaced by what the trail proves, or be left empty.
 _IDENTITY = ("id", "kind", "name", "queue", "parent", "unit", "options", "unique_key", "priority", "due_ms", "payload")
-#: times that have passed when they are written, in contrast to `due_ms` and `expires_ms`
+#: times in the past when they are written, unlike `due_ms` and `expires_ms`
 _PAST = ("created_ms", "changed_ms", "claimed_ms", "started_ms", "settled_ms", "progress_ms")
 
 
@@ -53,7 +53,7 @@ def payload_changed(view: View) -> Iterator[Flaw]:
 def submit_changed(view: View) -> Iterator[Flaw]:
     job = view.job
     if not view.damaged.keys().isdisjoint((*SUBMITTED, "options")):
-        return  # said elsewhere
+        return  # reported elsewhere
     for at in range(len(view.events) - 1, -1, -1):
         event = view.events[at]
         if "job_sha256" not in (event.details or ""):
@@ -66,9 +66,9 @@ def submit_changed(view: View) -> Iterator[Flaw]:
         if right is not None and _reprioritized(view.events[at + 1 :]):
             return
         if right is not None:
-            told = f"priority is {job.priority}, but event {event.seq} seals {right}"
+            message = f"priority is {job.priority}, but event {event.seq} seals {right}"
             rank = job.rank if fits(job.rank, job.due_ms, right) else default_rank(job.due_ms, right)
-            yield Flaw(told, {"priority": right, "rank": rank}, Mend.FIX)
+            yield Flaw(message, {"priority": right, "rank": rank}, Mend.FIX)
             return
         yield Flaw(
             f"it is not what was submitted: its name ({job.name!r}), queue ({job.queue!r}), priority ({job.priority}), "
@@ -78,13 +78,13 @@ def submit_changed(view: View) -> Iterator[Flaw]:
 
 
 def _sealed_priority(job: Job, wanted: str, form: int) -> int | None:
-    """The priority with which the seal would fit."""
+    """The priority that matches the seal."""
     replace = msgspec.structs.replace
     return next((each for each in PRIORITIES if job_seal(replace(job, priority=each), form) == wanted), None)
 
 
 def _reprioritized(events: Sequence[Event]) -> bool:
-    """Whether a program of an earlier version changed the priority, which it said in words only."""
+    """Whether a program of an earlier version changed the priority, which it recorded only as text."""
     return any(event.flag == "note" and (event.reason or "").startswith("priority ") for event in events)
 
 
@@ -153,19 +153,19 @@ def bad_time(view: View) -> Iterator[Flaw]:
     if not 0 <= job.due_ms <= MAX_MS:
         due_ms = view.last_ms
         fix = {"due_ms": due_ms, "rank": default_rank(due_ms, job.priority)}
-        # to run a job before its time is not safe, and nobody knows its time any more
+        # it is not safe to run a job before its time, and that time is lost
         mend = Mend.HOLD if state is None or state.waiting else Mend.FIX
         yield Flaw(f"due_ms is {time_text(job.due_ms)}", fix, mend)
 
 
 def default_rank(due_ms: int, priority: int) -> int:
-    """The rank with the default worth of a point of priority; the one it was submitted under is not stored."""
+    """The rank with the default value of a point of priority; the value at the submit is not stored."""
     return rank_of(due_ms, priority, int(Settings().priority_boost_s * 1000))
 
 
 def fits(rank: int, due_ms: int, priority: int) -> bool:
-    """Whether a rank can be that of a job: what a point of priority is worth in waiting is up to the submitter's
-    settings, but no more than a year."""
+    """Whether a rank is possible for a job: a point of priority is worth at most a year of waiting, depending on the
+    settings of the submit."""
     ahead_ms = (due_ms - rank) * (1 if priority >= 0 else -1)
     return 0 <= ahead_ms <= abs(priority) * 365 * SKEW_MS
 

@@ -1,4 +1,4 @@
-"""Invariants of where a row stands: who holds it, in which lane, under which job, settled when."""
+"""Invariants of the position of a row: its holder, lane, parent and time of settling."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def stray_claim(view: View) -> Iterator[Flaw]:
         return
     held = [name for name in _CLAIM if getattr(job, name) is not None]
     if held:
-        who = f"session {job.session}" if job.session is not None else "no session"
-        yield Flaw(f"it is {job.status}, yet claimed by {who} ({', '.join(held)})", dict.fromkeys(held))
+        holder = f"session {job.session}" if job.session is not None else "no session"
+        yield Flaw(f"it is {job.status}, but claimed by {holder} ({', '.join(held)})", dict.fromkeys(held))
 
 
 def dead_claim(view: View) -> Iterator[Flaw]:
@@ -48,7 +48,7 @@ def ownerless(view: View) -> Iterator[Flaw]:
 
 
 def _waits_for_owner(view: View) -> bool:
-    """A phase after the work is not given back when its owner dies, nor ended: it waits for the next owner."""
+    """A phase after the work is neither released nor ended when its owner dies: it waits for the next owner."""
     table, status = view.table, view.job.status
     return not table.allows(status, "pending") and not table.allows(status, "cancelled")
 
@@ -62,12 +62,12 @@ def settled_time(view: View) -> Iterator[Flaw]:
         at_ms = moved[-1] if moved and 0 <= moved[-1] <= MAX_MS else view.last_ms
         yield Flaw(f"it is {job.status}, but has no time of settling", {"settled_ms": at_ms})
     elif state.settled and view.settled_at_ms is not None:
-        yield from _settled_as_told(view, view.settled_at_ms)
+        yield from _settled_as_recorded(view, view.settled_at_ms)
     elif not state.settled and job.settled_ms is not None:
         yield Flaw(f"it is {job.status}, but has a time of settling", {"settled_ms": None})
 
 
-def _settled_as_told(view: View, at_ms: int) -> Iterator[Flaw]:
+def _settled_as_recorded(view: View, at_ms: int) -> Iterator[Flaw]:
     job, keep_s = view.job, view.job.options.keep_s
     if job.settled_ms != at_ms:
         when = time_text(job.settled_ms) if job.settled_ms is not None else "never"
@@ -82,8 +82,8 @@ def created_time(view: View) -> Iterator[Flaw]:
     if first is None or view.broken or first.seq != 1 or first.source is not None:
         return
     if view.job.created_ms != first.at_ms and 0 <= first.at_ms <= MAX_MS:
-        told = f"it was created {time_text(view.job.created_ms)}, but its first event is of {time_text(first.at_ms)}"
-        yield Flaw(told, {"created_ms": first.at_ms})
+        message = f"it was created {time_text(view.job.created_ms)}, but its first event is of {time_text(first.at_ms)}"
+        yield Flaw(message, {"created_ms": first.at_ms})
 
 
 def due_changed(view: View) -> Iterator[Flaw]:
@@ -106,20 +106,22 @@ def wrong_lane(view: View) -> Iterator[Flaw]:
         fits = [Lane.DUE if state.waiting else Lane.NONE]
     if job.lane not in fits:
         lane = _LANES.get(job.lane, str(job.lane))
-        yield Flaw(f"it is {job.status}, but stands in the lane {lane}", {"lane": fits[0]})
+        yield Flaw(f"it is {job.status}, but in the lane {lane}", {"lane": fits[0]})
 
 
 def wrong_rank(view: View) -> Iterator[Flaw]:
-    job, told_ms = view.job, view.due_ms
+    job, trail_ms = view.job, view.due_ms
     if job.priority not in PRIORITIES or not 0 <= job.due_ms <= MAX_MS:
-        return  # said elsewhere, and mended there
-    due_ms = job.due_ms if told_ms is None or not 0 <= told_ms <= MAX_MS else told_ms
+        return  # reported and repaired elsewhere
+    due_ms = job.due_ms if trail_ms is None or not 0 <= trail_ms <= MAX_MS else trail_ms
     fix = {}
-    if told_ms is None and job.lane == Lane.READY and due_ms > view.now_ms + SKEW_MS:
-        # it got ready because it was due; a time far ahead was put there since
+    if trail_ms is None and job.lane == Lane.READY and due_ms > view.now_ms + SKEW_MS:
+        # it became ready because it was due; the time far ahead was written later
         due_ms = fix["due_ms"] = min(view.last_ms, view.now_ms)
     wrong = not fits(job.rank, due_ms, job.priority)
-    if wrong and not any("priority" in flaw.fix for flaw in submit_changed(view)):  # else mended with the priority
+    if wrong and not any(
+        "priority" in flaw.fix for flaw in submit_changed(view)
+    ):  # otherwise repaired with the priority
         message = f"rank is {job.rank}, which does not fit priority {job.priority} and due time {due_ms}"
         yield Flaw(message, {**fix, "rank": default_rank(due_ms, job.priority)})
     elif fix:

@@ -1,4 +1,4 @@
-"""Invariants of the audit trail, and of what the row says against it."""
+"""Invariants of the audit trail, and of the row compared with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..events import FLAGS, Event
 from .view import Flaw, Mend, View
 
-#: Counters and versions beyond this were not counted.
+#: Larger counters and versions are damaged.
 MAX_COUNT = 2**48
 
 
@@ -25,7 +25,7 @@ def broken_chain(view: View) -> Iterator[Flaw]:
     last, state = view.events[-1], view.state
     runs = state is not None and not (state.settled or state.holds)
     if view.doubtful and view.head is None and runs and last.source != last.to:
-        # that it shall run again is said by the very event that was changed
+        # the changed event is the one that makes it run again
         yield Flaw(view.broken, mend=Mend.HOLD)
     else:
         yield Flaw(view.broken)
@@ -42,19 +42,19 @@ def illegal_move(view: View) -> Iterator[Flaw]:
 def _wrong_with(event: Event, before: Event | None, view: View) -> str | None:
     table = view.table
     if event.flag not in FLAGS:
-        return f"there is no flag {event.flag!r}"
+        return f"unknown flag {event.flag!r}"
     if event.flag == "tombstone":
-        return "it says that the job was deleted, but the row is there"
+        return "it says that the job was deleted, but the row exists"
     if event.flag == "repair":
         return None
     if before is not None and event.source != before.to:
         return f"it starts from {event.source}, but event {before.seq} ended in {before.to}"
     if event.source is None:
-        return None if event.seq == 1 and event.to in table.start else f"no {table.name} begins like this"
+        return None if event.seq == 1 and event.to in table.start else f"a {table.name} does not begin like this"
     if event.flag == "note":
-        return None if event.source == event.to else "a note moves nothing"
+        return None if event.source == event.to else "a note does not move a job"
     source, to = table.get(event.source), table.get(event.to)
-    # states of a newer version are its own business; leaving a final one is `after_final`'s
+    # states of a newer version are not judged; `after_final` reports moves out of a final one
     if source is None or to is None or source.final or event.flag == "forced":
         return None
     return None if table.allows(event.source, event.to) else "the table forbids it"
@@ -116,7 +116,7 @@ def version(view: View) -> Iterator[Flaw]:
         known = last.seq if view.proof else max(last.seq, job.version)
         yield Flaw(f"version is {job.version}, the last event is number {last.seq}", {"version": known})
     if not 0 <= job.trimmed_seq <= max(job.version, 0):
-        # from such an anchor the history cannot be read; the repair sets a new one
+        # the history cannot be read from such an anchor; the repair sets a new one
         yield Flaw(f"trimmed_seq is {job.trimmed_seq}, the version is {job.version}", mend=Mend.ANCHOR)
 
 
@@ -133,7 +133,7 @@ def token(view: View) -> Iterator[Flaw]:
 
 
 def _proven_token(view: View) -> int:
-    """How often it was claimed: what the trail says, as far as it can be believed."""
+    """How often it was claimed, as far as the trail can be trusted."""
     reached = max((event.token for event in view.events), default=0)
     if view.proof:
         return reached
@@ -141,8 +141,8 @@ def _proven_token(view: View) -> int:
 
 
 def counters(view: View) -> Iterator[Flaw]:
-    """Each claim ends in a failure, a crash or a release at most; a failure or crash had begun, and a loss is one of
-    the releases. Events of failed attempts carry their number, so that a counter set back is found."""
+    """Each claim ends in at most one failure, crash or release; a failure or crash has a start, and a loss is one of
+    the releases. Events of failed attempts have their number, so that a counter that was set back is detected."""
     job, claims = view.job, _proven_token(view)
     failed, crashed = (0, 0) if view.broken else (_highest(view, "attempt"), _highest(view, "crash"))
     failures, crashes, releases = max(job.failures, failed), max(job.crashes, crashed), max(job.releases, 0)

@@ -1,4 +1,4 @@
-"""What an invariant sees, and what it says."""
+"""The input of an invariant, and its findings."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from ..states import State, Table, table_of
 
 
 class Mend(StrEnum):
-    """How a repair answers a finding."""
+    """What a repair does about a finding."""
 
     FIX = "the value is set to what the audit trail proves"
-    ANCHOR = "the old events stay visible; from the repair's own event on, the history is checkable again"
-    REAP = "taken back from its lost holder, as the sweeper would"
+    ANCHOR = "the old events stay visible; from the repair's own event on, the history can be checked again"
+    REAP = "taken back from its lost holder, as by the sweeper"
     HOLD = "an unsettled job is quarantined (a unit cancelled); a settled one is kept and the damage accepted"
     NONE = "shown, and left alone"
 
 
 class Flaw(msgspec.Struct, frozen=True):
-    """One thing wrong with a row: in words, and the values that would mend it where they are known."""
+    """One problem of a row, in words, and the values that would repair it if they are known."""
 
     message: str
     fix: Mapping[str, Any] = {}
     mend: Mend | None = None
-    """where it differs from what the invariant declares"""
+    """if it differs from that of the invariant"""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken invariant, or a notice: something to know about a row that is not wrong."""
+    """A broken invariant, or a notice about a row that is not wrong."""
 
     code: str
     message: str
@@ -46,7 +46,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A row with everything an invariant may ask about it."""
+    """A row with everything that an invariant may need."""
 
     job: Job
     events: Sequence[Event]
@@ -54,9 +54,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     broken: str | None
     """where the chain breaks, in words"""
     head: Event | None
-    """the event that the row was sealed with, if that is proven and others come after it: those are not ours"""
+    """the event that the row was sealed with, if it is proven and there are later events, which are not ours"""
     doubtful: bool
-    """the history is proven up to its last event, and that one was changed"""
+    """the history is proven except for its last event, which was changed"""
     now_ms: int
     live_sessions: Collection[str]
     silent_sessions: Collection[str]
@@ -77,12 +77,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def proof(self) -> Event | None:
-        """The last event, if the chain vouches for it."""
+        """The last event, if the chain proves it."""
         return None if self.broken else self.last
 
     @property
     def due_ms(self) -> int | None:
-        """When the trail says that it is due; None: it does not say."""
+        """The due time in the trail; None if it has none."""
         if self.broken:
             return None
         for event in reversed(self.events):
@@ -98,19 +98,19 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settled_at_ms(self) -> int | None:
-        """When the trail says that it settled; None: it does not say."""
+        """The time of settling in the trail; None if it has none."""
         if self.broken or self.state is None or not self.state.settled:
             return None
         for event in reversed(self.events):
             if event.flag == "repair" and '"settled_ms"' in (event.details or ""):
-                return None  # an earlier version mended the time by its own rule
+                return None  # an earlier version repaired the time by its own rule
             if event.to == self.job.status and event.source != event.to:
                 return event.at_ms if 0 <= event.at_ms <= MAX_MS else None
         return None
 
     @property
     def last_ms(self) -> int:
-        """The time of the last event that has a sensible one."""
+        """The time of the last event with a valid one."""
         return next((e.at_ms for e in reversed(self.events) if 0 <= e.at_ms <= MAX_MS), self.now_ms)
 
 
@@ -128,11 +128,11 @@ class Invariant(msgspec.Struct, frozen=True):
 
 
 def fingerprint(findings: Collection[Finding]) -> str:
-    """Stands for exactly this damage (all findings of one code); accepted damage that changes is reported anew."""
+    """Identifies this damage (all findings of one code). Accepted damage that changes is reported again."""
     text = "\n".join(sorted(f"{found.code}: {found.message}" for found in findings))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def payload_sha256(payload: bytes) -> str:
-    """How events name a payload."""
+    """The digest of a payload in events."""
     return digest_text(payload)

@@ -64,10 +64,14 @@ class Wake(Protocol):
         ...
 
     async def close(self) -> None: ...
-    async def __aenter__(self) -> Self: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    ) -> None:
+        await self.close()
 
 
 class JobStore(JobRepository, Directory, StoreChecks, Protocol):

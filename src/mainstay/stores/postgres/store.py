@@ -67,8 +67,8 @@ log = logging.getLogger("mainstay.stores.postgres")
 T = TypeVar("T")
 
 _PASSING = (
-    "A server that crashes may forget claims of its last moments: those jobs are claimed again, and only the claim it "
-    "remembers can end one"
+    "A server that crashes may lose the claims of its last moments: those jobs are claimed again, and only the claim "
+    "that it has stored can end a job"
 )
 
 
@@ -90,9 +90,9 @@ class PostgresStore:
         self._address = address
         self._home = home
         self._engine = engine
-        self._intake = InsertQueue(engine, chain)
+        self._insert_queue = InsertQueue(engine, chain)
         self._line = PermanentConnection(address) if address.listen else None
-        # the locks first: whoever has none for long counts as dead
+        # the locks first: a session without its lock soon counts as dead
         self._locks = PostgresSessionLocks(self._line)
         self._board = Board(engine, home, self._line)
         self._beats = Heartbeats(engine)
@@ -100,7 +100,7 @@ class PostgresStore:
         self._offers = Offers()
         self._places: retention.Places = {}
         self._ending = Shutdown()
-        engine.told = self._after_commit
+        engine.on_commit = self._after_commit
         engine.ringer = self._board.ringer
 
     @classmethod
@@ -117,7 +117,7 @@ class PostgresStore:
     async def _opened(
         cls, url: str, address: PostgresAddress, home: StoreLoop, clock: Clock, chain: Chain
     ) -> PostgresStore:
-        settings = await _admitted(address, chain)
+        settings = await _admit_database(address, chain)
         engine = PostgresEngine(address, clock)
         try:
             store = cls(url, address, home, engine, chain)
@@ -133,9 +133,9 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Finish all accepted calls and release everything. A second call waits for the same end."""
-        await self._ending.reach(self._let_go)
+        await self._ending.reach(self._release)
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         try:
             await self._home.run(self._hang_up)
         finally:
@@ -157,7 +157,7 @@ class PostgresStore:
         if not jobs:
             return []
         try:
-            return await self._home.run(lambda: self._intake.insert(jobs, durability=durability))
+            return await self._home.run(lambda: self._insert_queue.insert(jobs, durability=durability))
         except InvalidInput:
             admit_jobs(jobs)
             raise
@@ -309,19 +309,19 @@ class PostgresStore:
     # -- on the home loop -----------------------------------------------------------------------
 
     async def _look(self, work: Callable[[], Awaitable[T]]) -> T:
-        """For what is read: whoever subscribed before must be known to the server by then."""
+        """Run a read. Earlier subscriptions must be registered on the server before it begins."""
 
-        async def looked() -> T:
+        async def read() -> T:
             await self._board.ready()
             return await work()
 
-        return await self._home.run(looked)
+        return await self._home.run(read)
 
     async def _transact(self, run: Callable[[PostgresTx], Awaitable[T]]) -> T:
         return await self._home.run(lambda: self._engine.transact(run))
 
     async def _open_session(self, session: Session) -> None:
-        # the lock comes first: a session that is stored without one would look dead
+        # the lock first: a stored session without one would look dead
         locked = session.pid == os.getpid() and await self._locks.hold(session.id)
         await tables.open_session(self._engine, session, locked=locked)
         self._offers.opened(session)
@@ -333,7 +333,7 @@ class PostgresStore:
         self._claiming.pop(session, None)
 
     async def _claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        # one at a time for a session: it remembers its last claim, for the case that the answer is lost
+        # one at a time for a session: the server stores its last claim, in case the result is lost
         await self._board.ready()
         async with self._claiming.setdefault(session, asyncio.Lock()):
             for _ in range(MOST_CLAIMS):
@@ -352,24 +352,24 @@ class PostgresStore:
             return []
 
     async def _give_back(self, claimed: list[Job]) -> None:
-        """Release what nobody heard of."""
+        """Release the jobs of a claim whose caller was cancelled."""
         changes = [given_back(job, now_ms=self.clock.now_ms(), chain=self.chain) for job in claimed]
         try:
             await writing.apply(self._engine, changes, self.chain)
         except MainstayError as error:
-            log.warning("%s: what a cancelled claim had taken was not given back: %s", self._address.shown, error)
+            log.warning("%s: the jobs of a cancelled claim were not released: %s", self._address.shown, error)
 
     def _after_commit(self, written: Sequence[Written], woken: Counter[str]) -> None:
-        """Sleepers first: they wait."""
+        """The waiting subscribers come first."""
         try:
-            self._board.told(written, woken)
+            self._board.committed(written, woken)
         finally:
             if self.observer is not None and written:
                 self.observer(written)
 
 
-async def _admitted(address: PostgresAddress, chain: Chain) -> dict[str, str]:
-    """Look at the database before anything is written to it, bring it up if that is allowed, and hear how it is set."""
+async def _admit_database(address: PostgresAddress, chain: Chain) -> dict[str, str]:
+    """Check the database before anything is written to it, migrate it if that is allowed, and read its settings."""
     db = await first_connection(address)
     try:
         await admit(db, address)

@@ -252,20 +252,12 @@ def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str
     """The consequences of applied changes: counts, wakes, freed slots, dependants, parents.
 
     Returns the ids of the units that were the last open ones of their parents."""
-    freed: set[str] = set()
-    maybe_last: dict[str, Change] = {}
     tx.wrote([(change.before, change.after, change.events) for change in written])
-    for change in written:
-        before, after = change.before, change.after
-        if after.parent is not None and change_check.may_be_last(before, after):
-            maybe_last[after.parent] = change
-        # the caller may have seen an older lane: a blocked row may have become ready since
-        if after.concurrency_key is not None and after.session is None:
-            freed.add(after.concurrency_key)
-    for key in freed:
+    keys, last_units = change_check.affected(written)
+    for key in keys:
         free_slots(tx, key)
     waits.settle(tx, [change.after for change in written], chain)
-    return {change.after.id for parent, change in maybe_last.items() if _closes(tx, parent, change, chain)}
+    return {change.after.id for parent, change in last_units.items() if _closes(tx, parent, change, chain)}
 
 
 def _closes(tx: SqliteTx, parent_id: str, change: Change, chain: Chain) -> bool:

@@ -84,8 +84,8 @@ class SqliteStore:
         self.chain = chain or Chain()
         self.observer: Observer | None = None
         self.durability = (
-            "a write survives a crash of the process and of the machine (WAL, synchronous=FULL); a claim or a beat need "
-            "not survive the latter, which ends every worker"
+            "a write survives a crash of the process and of the machine (WAL, synchronous=FULL); a claim or a beat "
+            "need not survive the latter, which ends every worker"
             if durable
             else "a write survives a crash of the process; a power cut may lose the last ones (synchronous=NORMAL)"
         )

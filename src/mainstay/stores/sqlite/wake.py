@@ -22,10 +22,9 @@ import threading
 from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from ..change_check import topics
+from ..port import Wake
 from .engine import SqliteTx
 
 _ASLEEP, _AWAKE = "a", "b"
@@ -237,7 +236,7 @@ class _Receiver:
                 wake.ring()
 
 
-class SocketWake:
+class SocketWake(Wake):
     """One subscription; see the port for its contract."""
 
     def __init__(self, board: WakeBoard, receiver: _Receiver, name: str, topics: Sequence[str]) -> None:
@@ -307,14 +306,6 @@ class SocketWake:
         if taken:
             folders = {self._board.folder_of(topic).name for topic in taken}
             self._board.notify(Counter(taken), folders)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 def _new_socket() -> socket.socket:

@@ -1,1 +1,1 @@
-"""What `mainstay check` asks of PostgreSQL: rows as they are stored, duplicates, the objects of the schema."""
+"""The part of `mainstay check` for PostgreSQL: stored rows, duplicates, the objects of the schema."""

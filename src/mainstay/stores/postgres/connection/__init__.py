@@ -1,5 +1,5 @@
-"""Connections to the server, and what survives the loss of one.
+"""Connections to the server, and recovery after the loss of one.
 
-`address.py` the URL; `pool.py` and `engine.py` statements and transactions; `permanent.py` the one connection that
-stays, with the session locks of `liveness.py`; `errors.py`, `timeouts.py`, `durability.py`.
+`address.py` parses the URL; `pool.py` and `engine.py` run statements and transactions; `permanent.py` is the one
+connection that stays open, with the session locks of `liveness.py`. Also `errors.py`, `timeouts.py`, `durability.py`.
 """

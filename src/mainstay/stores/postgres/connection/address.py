@@ -1,9 +1,9 @@
-"""The URL of a PostgreSQL store: which database, which schema, and how patient to be.
+"""The URL of a PostgreSQL store: the database, the schema and the timeouts.
 
     postgresql://user:password@host:5432/database?schema=mainstay
 
-Options of our own are taken out; those of libpq that asyncpg knows (`sslmode`, `target_session_attrs`, several hosts)
-are passed on.
+Our own options are removed from the URL; options of libpq that asyncpg supports (`sslmode`, `target_session_attrs`,
+several hosts) are passed on.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _PASSED_ON = (
     "application_name",
 )
 _HOST = re.compile(r"(?:\[[^\[\]]*\]|[^\[\]:]*)(?::[0-9]{0,5})?")
-#: 40: it is part of the names of channels, which have at most 63 bytes
+#: at most 40 characters: it is part of the names of channels, which have at most 63 bytes
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
 class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed URL. Show `shown`, never the rest: it has the password."""
+    """A parsed URL. Only `shown` may be displayed: the rest has the password."""
 
     shown: str
     """the URL without its secrets"""
@@ -69,14 +69,15 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     """several applications may share a database"""
     auto_migrate: bool = False
     pool: int = 4
-    """most connections for statements; two more are for heartbeats and leadership, one listens and holds locks"""
+    """the most connections for statements; two more are for heartbeats and leadership, and one listens and holds
+    locks"""
     connect_timeout_s: float = 5.0
     lock_timeout_s: float = LOCK_S
-    """how long a statement waits for somebody else's open transaction; see `timeouts.py`"""
+    """how long a statement waits for a lock of another transaction; see `timeouts.py`"""
     retries: int = 10
-    """how often a call is sent again after its connection was lost"""
+    """how often a call is sent again after the connection was lost"""
     listen: bool = True
-    """False: only what also works behind PgBouncer in transaction mode"""
+    """False: use only features that work behind PgBouncer in transaction mode"""
     durability: Durability | None = None
     """None: as the server is configured"""
 
@@ -85,7 +86,7 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(url: str, options: Mapping[str, str]) -> PostgresAddress:
-    """Read a store URL and its options; refuses what it does not know.
+    """Parse a store URL and its options; refuses unknown options.
 
     >>> parse("postgresql://ann:secret@db/jobs", {"schema": "shop"})
     Address('postgresql://ann:***@db/jobs', schema='shop')
@@ -97,9 +98,9 @@ def parse(url: str, options: Mapping[str, str]) -> PostgresAddress:
     shown = shown_url(url)
     parts = _split(url)
     if parts.fragment:
-        raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 where a name or a password has one")
+        raise InvalidInput("store", f"{shown!r}: a # ends a URL; write %23 for a # in a name or a password")
     if not parts.path.strip("/") and not {"dbname", "database", "service"} & options.keys():
-        raise InvalidInput("store", f"{shown!r} names no database; write postgresql://user@host/database")
+        raise InvalidInput("store", f"{shown!r} does not name a database; write postgresql://user@host/database")
     passed_on = urlencode({name: value for name, value in options.items() if name in _PASSED_ON})
     head = url.partition("?")[0]
     return PostgresAddress(
@@ -117,7 +118,7 @@ def parse(url: str, options: Mapping[str, str]) -> PostgresAddress:
 
 
 def _split(url: str) -> SplitResult:
-    """Refuse what is no URL, without a word of it: where its password ends cannot be told."""
+    """Refuse an invalid URL, without quoting it: it is not known where its password ends."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -126,7 +127,7 @@ def _split(url: str) -> SplitResult:
     if parts is None or not all(map(_HOST.fullmatch, hosts)):
         raise InvalidInput(
             "store",
-            "the URL has no host and port where they belong; write postgresql://user:password@host:5432/database, and "
+            "the URL has no valid host and port; write postgresql://user:password@host:5432/database, and "
             "%2F %3F %23 %40 %3A for / ? # @ : in a user name or a password",
         )
     return parts
@@ -136,6 +137,6 @@ def _schema(text: str) -> str:
     if not _SCHEMA.fullmatch(text) or text.startswith("pg_"):
         raise InvalidInput(
             "schema",
-            f"{text!r}: a schema has 1 to 40 of the characters a-z 0-9 _ and starts with no digit, nor with pg_",
+            f"{text!r}: a schema must have 1 to 40 of the characters a-z 0-9 _ and must not start with a digit or pg_",
         )
     return text

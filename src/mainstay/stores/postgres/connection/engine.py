@@ -1,8 +1,8 @@
-"""The engine: statements and transactions that survive the loss of a connection, and what follows a commit.
+"""The engine: statements and transactions that survive the loss of a connection, and the steps after a commit.
 
-Everything here runs on the store's home loop. Every call of the port may be sent again, so after a lost connection it
-is: the server may or may not have done it, and the second time it finds out. What cannot be told apart from the outside
-(a claim) carries a mark of its own. A transaction that lost against another one (a deadlock) is run again, too.
+Everything here runs on the store's home loop. Every call of the port can be sent again, so it is after a lost
+connection: the server may have executed the first call, and the second one finds out. A claim, whose repetition could
+not be recognized, carries a nonce. A transaction that lost against another one (a deadlock) runs again, too.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ..rows.codec import count_arrays
 from .address import PostgresAddress
 from .durability import COMMITS
 from .errors import is_clash, is_lost, translated, unavailable
-from .pool import DEFAULT, Db, PostgresPool, begin, hear
+from .pool import DEFAULT, Db, PostgresPool, begin, read_time
 
 log = logging.getLogger("mainstay.stores.postgres")
 
 T = TypeVar("T")
 
-#: a claim or a beat need not survive the server's crash: a job is claimed again, and a forgotten claim ends nothing
+#: a claim or a beat need not survive a crash of the server: the job is claimed again, and a lost claim cannot end it
 _PASSING = "off"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
-#: tries of a transaction that keeps losing against others
+#: how often a transaction runs again that keeps losing against others
 _MOST_CLASHES = 30
-#: connections for what must not wait: one for beats, and one for the lead, which others may be about to take
+#: connections for calls that must not wait: one for beats, and one for the leadership, which could pass to others
 _VITAL = 2
-#: how long the server's time is reckoned from here before it is asked again
+#: how long the server's time is extrapolated before it is read again
 _TRUSTED_MS = 60_000
 
 
@@ -60,10 +60,10 @@ class PostgresTx(WriteEffects):
 
 
 async def sooner_than_others(db: Db, soonest: dict[str, int], now_ms: int) -> list[str]:
-    """The queues in which these due times come before every other one: those who sleep know only of the others."""
+    """The queues in which these due times come before all others. Sleeping subscribers only know the others."""
     if not soonest:
         return []
-    # those whose time has passed count for nothing: in a queue that nobody serves they stay
+    # rows whose time has passed do not count: they stay in a queue that no worker serves
     rows = await db.fetch(
         "SELECT q.queue FROM unnest($1::text[], $2::bigint[]) AS q (queue, due_ms) WHERE NOT EXISTS ("
         "SELECT FROM mainstay.jobs j WHERE j.lane = 2 AND j.queue = q.queue AND j.due_ms > $3 AND j.due_ms < q.due_ms)",
@@ -74,9 +74,9 @@ async def sooner_than_others(db: Db, soonest: dict[str, int], now_ms: int) -> li
     return [row[0] for row in rows]
 
 
-#: hears of what one commit wrote, and of whom to wake for it besides
-Told = Callable[[Sequence[Written], Counter[str]], None]
-#: who rings for a topic at a commit, if it is to be done
+#: called with the rows that one commit wrote, and with further topics to wake
+OnCommit = Callable[[Sequence[Written], Counter[str]], None]
+#: the name of the listener that wakes others for a topic with a commit; None if it should not
 Ringer = Callable[[str], str | None]
 
 
@@ -90,17 +90,17 @@ class PostgresEngine:
         server_clock = ServerClock() if self._given is None else None
         self._server_clock = server_clock
         self.clock: Clock = self._given or server_clock or clock
-        """the server's time, or the clock that was given instead (tests do)"""
+        """the server's time, or another clock (in tests)"""
         self._pool = PostgresPool(address, server_clock, most=address.pool)
         self._vital = PostgresPool(address, server_clock, most=_VITAL)
         self._heard_ms = 0.0
-        self.told: Told = _nobody
+        self.on_commit: OnCommit = lambda _written, _woken: None
         """called after each commit that wrote rows"""
-        self.ringer: Ringer = _nobody_rings
+        self.ringer: Ringer = lambda _topic: None
 
     @property
     def given_ms(self) -> int | None:
-        """For the `now_ms` of a statement: None has the server judge by its own clock."""
+        """The time to pass to a statement; None: the server uses its own clock."""
         return None if self._given is None else self._given.now_ms()
 
     @property
@@ -109,11 +109,11 @@ class PostgresEngine:
         return None if self._given is None else self._given.lease_ms()
 
     def level(self, durability: Durability | None, *, lasting: bool = True) -> str:
-        """What `synchronous_commit` is to be for a caller's wish."""
+        """The value of `synchronous_commit` for a requested durability."""
         if not lasting:
             return _PASSING
-        asked = durability or self.address.durability
-        return DEFAULT if asked is None else COMMITS[asked]
+        level = durability or self.address.durability
+        return DEFAULT if level is None else COMMITS[level]
 
     async def call(
         self,
@@ -123,8 +123,9 @@ class PostgresEngine:
         durability: Durability | None = None,
         vital: bool = False,
     ) -> list[Any]:
-        """One statement that is a transaction of its own: one round trip. What is not `lasting` need not survive a
-        crash of the server. What is `vital` waits behind no other call: somebody counts as dead without it."""
+        """One statement that is a transaction of its own: one round trip. A statement that is not `lasting` need not
+        survive a crash of the server. A `vital` one waits behind no other call: without it, a session counts as
+        dead."""
         level = self.level(durability, lasting=lasting)
         pool = self._vital if vital else self._pool
 
@@ -152,7 +153,7 @@ class PostgresEngine:
         return await self.again(attempt)
 
     async def read_loosely(self, run: Callable[[Db], Awaitable[T]]) -> T:
-        """Statements of which each sees a moment of its own, for what takes long."""
+        """Long reads: every statement sees its own snapshot."""
 
         async def attempt() -> T:
             async with self._pool.take(self.level(None)) as db:
@@ -163,8 +164,8 @@ class PostgresEngine:
     async def transact(
         self, run: Callable[[PostgresTx], Awaitable[T]], *, lasting: bool = True, durability: Durability | None = None
     ) -> T:
-        """Several statements that are written together or not at all. `run` may be called more than once; what it keeps
-        outside of its transaction must not mind."""
+        """Several statements that are committed together or not at all. `run` may be called more than once, so it must
+        have no effects outside of its transaction."""
         level = self.level(durability, lasting=lasting)
 
         async def attempt() -> tuple[T, PostgresTx]:
@@ -174,21 +175,20 @@ class PostgresEngine:
                 return await _ended(db, self._filled(tx, run)), tx
 
         value, tx = await self.again(attempt)
-        self.tell(tx.written, tx.woken)
+        self.committed(tx.written, tx.woken)
         return value
 
-    def tell(self, written: Sequence[Written], woken: Counter[str] | None = None) -> None:
-        """Tell the observer and the waiting subscribers what a statement wrote without a `PostgresTx`, after its
-        commit."""
+    def committed(self, written: Sequence[Written], woken: Counter[str] | None = None) -> None:
+        """Notify the observer and the waiting subscribers of committed rows."""
         if not written and not woken:
             return
         try:
-            self.told(written, woken or Counter())
-        except Exception as error:  # noqa: BLE001 - the commit stands whatever becomes of this
+            self.on_commit(written, woken or Counter())
+        except Exception as error:  # noqa: BLE001 - the commit stands all the same
             log.warning("%s: waiting clients could not be notified (%s); they will poll", self._place, error)
 
     async def again(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it is done or hopeless."""
+        """Try until it succeeds, or another try is useless."""
         lost = clashes = 0
         while True:
             try:
@@ -207,7 +207,7 @@ class PostgresEngine:
                 await asyncio.sleep(wait_s(lost, self._rng))
                 lost += 1
                 if lost == 1:
-                    log.info("%s: the connection was lost (%s); asking again", self._place, error)
+                    log.info("%s: the connection was lost (%s); trying again", self._place, error)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -223,7 +223,7 @@ class PostgresEngine:
         if self._given is not None:
             return PostgresTx(db, self._given.now_ms(), self._given.lease_ms())
         assert self._server_clock is not None
-        now_ms = await hear(db, self._server_clock)
+        now_ms = await read_time(db, self._server_clock)
         self._heard_ms = self._server_clock.steady()
         return PostgresTx(db, now_ms, now_ms)
 
@@ -236,16 +236,16 @@ class PostgresEngine:
         clock = self._server_clock
         if clock is not None and clock.steady() - self._heard_ms > _TRUSTED_MS:
             self._heard_ms = clock.steady()
-            await hear(db, clock)
+            await read_time(db, clock)
 
 
 def wait_s(lost: int, rng: random.Random) -> float:
-    """How long to wait before the next try; spread, so that a whole fleet does not come back at once."""
+    """How long to wait before the next try; random, so that many clients do not come back at once."""
     return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**lost) * rng.uniform(0.5, 1.0)
 
 
 async def _ended(db: Db, work: Awaitable[T]) -> T:
-    """Commit what was done, or undo it."""
+    """Commit after the work, or roll back if it raises."""
     try:
         value = await work
         await db.raw.execute("COMMIT")
@@ -259,11 +259,3 @@ async def _ended(db: Db, work: Awaitable[T]) -> T:
 def _gone(error: Exception, place: str, tries: int) -> BaseException:
     found = translated(error, place)
     return unavailable(error, place, tries) if isinstance(found, StoreUnavailable) else found
-
-
-def _nobody_rings(_: str) -> str | None:
-    return None
-
-
-def _nobody(written: Sequence[Written], woken: Counter[str]) -> None:
-    pass

@@ -1,7 +1,7 @@
-"""What the driver and the server refuse: what is worth another try, and the rest in our own words.
+"""Errors of the driver and the server: which are worth another try, and all others as errors of Mainstay.
 
-The text of a driver's error may hold a row's values, and an address its password: what is shown is the server's own
-message line and the URL without its secrets.
+The text of a driver's error may contain values of a row, and an address its password. So messages have only the
+server's own message line and the URL without its secrets.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ....errors import (
     StoreUnavailable,
 )
 
-#: the statement met another transaction and lost; nothing of it was written
+#: the statement lost against another transaction; nothing of it was written
 _CLASHES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-#: the server is going down, coming up, too full to answer now, or has become a standby
+#: the server is stopping, starting, out of connections, or has become a standby
 _AWAY = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
@@ -34,14 +34,14 @@ _AWAY = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
-    # what a connection has prepared is of functions that a migration has made anew: the next one prepares them again
+    # a migration has replaced functions that the connection has prepared: the next connection prepares them again
     asyncpg.InvalidCachedStatementError,
     asyncpg.OutdatedSchemaCacheError,
-    # with the one for hosts of which none is the kind that was asked for; and for a driver that lost its place when the
-    # connection broke under it
+    # includes the error for a list of hosts without one of the requested kind, and the state of a driver whose
+    # connection broke
     asyncpg.InternalClientError,
 )
-#: a wrong name or password, a database that is not there, settings that contradict each other: it stays so
+#: a wrong name or password, a missing database, contradictory settings: another try does not help
 _HOPELESS = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -51,58 +51,58 @@ _HOPELESS = (
 
 
 def is_clash(error: BaseException) -> bool:
-    """Whether the same transaction is likely to pass when it is tried again at once."""
+    """Whether the same transaction is likely to succeed at once on another try."""
     return isinstance(error, _CLASHES)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection, or the server behind it, is gone; so that another connection may do."""
+    """Whether the connection or the server is lost, so that another connection may work."""
     if isinstance(error, _HOPELESS):
         return False
-    # the driver has no kind of its own for a connection that it found closed when it was about to use it
+    # the driver has no error class of its own for a connection that was closed before use
     if isinstance(error, asyncpg.InterfaceError):
         return "connection" in str(error) and "closed" in str(error)
     if isinstance(error, asyncpg.InternalServerError):
-        return "cache lookup failed for function" in str(error)  # the same, in the very moment of the migration
+        return "cache lookup failed for function" in str(error)  # the same, during the migration
     return isinstance(error, (*_AWAY, OSError, TimeoutError, EOFError))
 
 
 def translated(error: BaseException, place: str) -> BaseException:
-    """The same in our own words. What is ours already, or nobody's business here, comes back as it is."""
+    """The error as one of ours. An error of ours, or one that is not of the driver, is returned as it is."""
     if isinstance(error, MainstayError):
         return error
-    for kinds, words in _WORDS:
+    for kinds, translate in _TRANSLATIONS:
         if isinstance(error, kinds):
-            return words(place, _line(error))
+            return translate(place, _line(error))
     if is_lost(error):
         return unavailable(error, place)
     if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)):
-        return StoreError(f"{place}: the server refused ({_line(error)}); nothing of this call was written")
+        return StoreError(f"{place}: the server refused the call ({_line(error)}); nothing of it was written")
     return error
 
 
-#: what is said for each kind: of which place, and the server's own line
-_WORDS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, str], MainstayError]], ...] = (
+#: error classes of the driver -> an error of ours, from the place and the server's own line
+_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, str], MainstayError]], ...] = (
     (
         (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.ConnectionRejectionError),
         lambda place, line: StoreError(f"{place} refuses the login ({line}); check user, password and pg_hba.conf"),
     ),
     (
         (asyncpg.InvalidCatalogNameError,),
-        lambda place, line: StoreError(f"there is no such database ({line}); create it, or correct {place}"),
+        lambda place, line: StoreError(f"the database does not exist ({line}); create it, or correct {place}"),
     ),
     (
         (asyncpg.ReadOnlySQLTransactionError,),
         lambda place, line: StoreReadOnly(
-            f"{place} takes no writes ({line}): it is a standby. Name the primary, or several hosts with "
-            "target_session_attrs=read-write"
+            f"{place} accepts no writes ({line}): it is a standby. Use the address of the primary, or several hosts "
+            "with target_session_attrs=read-write"
         ),
     ),
     (
         (asyncpg.LockNotAvailableError,),
         lambda place, _: StoreLocked(
-            f"another transaction on {place} keeps locked what this call needs; nothing was written. Find the one that "
-            "stays open (pg_stat_activity, state 'idle in transaction') and end it, then try again"
+            f"another transaction on {place} holds a lock that this call needs; nothing was written. Find the "
+            "transaction that stays open (pg_stat_activity, state 'idle in transaction') and end it, then try again"
         ),
     ),
     (
@@ -114,28 +114,28 @@ _WORDS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, str], Mainst
     (
         (asyncpg.ProgramLimitExceededError,),
         lambda place, line: StoreError(
-            f"{place}: that is too much for one statement ({line}); nothing of this call was written. Send it in "
-            "several smaller ones"
+            f"{place}: the call is too large for one statement ({line}); nothing of it was written. Send several "
+            "smaller ones"
         ),
     ),
     (
         (asyncpg.InsufficientPrivilegeError,),
         lambda place, line: StoreReadOnly(
-            f"{place}: this user may not do that ({line}); grant it, or use another user"
+            f"{place}: the user lacks a privilege ({line}); grant it, or use another user"
         ),
     ),
     (
         (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError),
         lambda place, line: StoreDamaged(
-            f"{place} is damaged as a database, not merely in its rows ({line}). Stop writing to it and look at the "
+            f"{place} is damaged as a database, not only in its rows ({line}). Stop writing to it, and read the "
             "server's log"
         ),
     ),
     (
         (asyncpg.InvalidSQLStatementNameError,),
         lambda place, line: StoreError(
-            f"{place}: what was prepared on a connection is not there any more ({line}). There is a pooler in between "
-            "that shares connections (transaction mode): add listen=off to the URL"
+            f"{place}: a prepared statement is gone ({line}). A pooler shares the connection with other clients "
+            "(transaction mode): add listen=off to the URL"
         ),
     ),
     (
@@ -147,13 +147,11 @@ _WORDS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, str], Mainst
     ),
     (
         (asyncpg.CharacterNotInRepertoireError,),
-        lambda place, _: InvalidInput("text", f"it has a NUL character, which {place} cannot store; take it out"),
+        lambda place, _: InvalidInput("text", f"it has a NUL character, which {place} cannot store; remove it"),
     ),
     (
         (UnicodeDecodeError,),
-        lambda place, _: RowDamaged(
-            f"a row of {place} has text that is not text; find it with: mainstay check --store {place}"
-        ),
+        lambda place, _: RowDamaged(f"a row of {place} has invalid text; find it with: mainstay check --store {place}"),
     ),
 )
 
@@ -161,13 +159,13 @@ _WORDS: tuple[tuple[tuple[type[BaseException], ...], Callable[[str, str], Mainst
 def unavailable(error: BaseException, place: str, tries: int = 1) -> StoreUnavailable:
     times = "" if tries == 1 else f" after {tries} tries"
     return StoreUnavailable(
-        f"{place} does not answer{times} ({_line(error)}). What was asked may have been done; asking again is safe. "
+        f"{place} does not answer{times} ({_line(error)}). The call may have been executed; it is safe to repeat it. "
         "Check that the server runs and can be reached from here"
     )
 
 
 def _line(error: BaseException) -> str:
-    """The first line of what was said: hints and details may hold values of rows."""
+    """The first line of a message: hints and details may contain values of rows."""
     if isinstance(error, TimeoutError) and not str(error):
         return "timed out"
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,10 +1,10 @@
-"""Knowing at once that a process is dead, wherever it ran.
+"""Session locks: they show at once that a process is dead, on any machine.
 
-A process holds an advisory lock for each of its sessions on a connection that the server closes the moment the process
-ends. The process that beats for it (its supervisor, mostly) holds a second one, as a witness. Free locks are proof of
-death only if the server itself did not restart, if both are free, and if neither process comes back for its own within
-a second: a cut connection is not a dead process. What a lock cannot show (a process that hangs, a server that failed
-over, a pooler in between) the lease covers. The rule itself is `is_gone` in `sql/sessions.sql`.
+A process holds an advisory lock for each of its sessions, on a connection that the server closes as soon as the process
+ends. The process that beats for the session (usually its supervisor) holds a second lock, as a witness. Free locks
+prove a death only if the server itself did not restart, both locks are free, and neither process takes its lock again
+within a second: a cut connection is not a dead process. The lease covers what a lock cannot show (a process that hangs,
+a failover, a pooler in between). The rule itself is `is_gone` in `sql/sessions.sql`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .pool import Db
 log = logging.getLogger("mainstay.stores.postgres")
 
 _TRY = "SELECT pg_try_advisory_lock(mainstay.lock_of($1))"
-#: whoever looks whether a lock is free holds it for a moment; and the server may not have noticed yet that we are back
+#: a sweep that tests a lock holds it for a moment; and the server may still have our lost connection
 _TRIES, _BETWEEN_S = 60, 0.05
 
 
@@ -31,13 +31,13 @@ class PostgresSessionLocks:
         self._line = line
         self._held: set[str] = set()
         self._missing: set[str] = set()
-        """held, as far as we are concerned, and not yet by this connection"""
+        """sessions whose lock the new connection does not hold yet"""
         self._witnessed: set[str] = set()
         """sessions that this process beats for"""
         self._unwitnessed: set[str] = set()
-        """those of them whose lock this connection does not hold yet"""
+        """those of them whose witness lock this connection does not hold yet"""
         self._dropped: set[str] = set()
-        """locks that this connection may hold, of sessions that it does not beat for any more"""
+        """sessions that it no longer beats for, whose witness lock this connection may still hold"""
         self._witnessing: asyncio.Task[None] | None = None
         if line is not None:
             line.on_open.append(self._take_again)
@@ -45,7 +45,7 @@ class PostgresSessionLocks:
             line.on_check.append(self._witness)
 
     async def hold(self, session: str) -> bool:
-        """Hold a session's lock from now on; False in poll-only mode, where there are none."""
+        """Hold a session's lock from now on; False in poll-only mode, which has no locks."""
         if self._line is None:
             return False
         if session not in self._held:
@@ -58,13 +58,13 @@ class PostgresSessionLocks:
             return
         self._held.discard(session)
         self._missing.discard(session)
-        if self._line.up:  # otherwise it is free already
+        if self._line.up:  # otherwise it is already free
             await self._line.do(
                 lambda db: db.fetchval("SELECT pg_advisory_unlock(mainstay.lock_of($1))", session),
             )
 
     def witness(self, sessions: Collection[str]) -> None:
-        """This process beats for these sessions, and for no others. Nothing waits for it: a beat is in a hurry."""
+        """Record that this process beats for exactly these sessions. Does not wait: a beat must be fast."""
         wanted = set(sessions)
         if self._line is None or wanted == self._witnessed:
             return
@@ -83,13 +83,13 @@ class PostgresSessionLocks:
         assert self._line is not None
         try:
             wanted = None
-            while wanted is not self._witnessed:  # it may change on the way
+            while wanted is not self._witnessed:  # it may change during the call
                 wanted = self._witnessed
                 await self._line.do(self._witness)
         except StoreUnavailable:
-            pass  # the next connection begins with it
+            pass  # the next connection takes the locks
         except Exception as error:  # noqa: BLE001 - without a witness the session's own lock decides
-            log.info("no witness for the sessions of this worker yet (%s)", error)
+            log.info("no witness lock for the sessions of this worker yet (%s)", error)
         finally:
             self._witnessing = None
 
@@ -117,7 +117,7 @@ class PostgresSessionLocks:
             if not self._missing:
                 return
             await asyncio.sleep(_BETWEEN_S)
-        # somebody else has them, perhaps what is left of our last connection: until we have them the lease decides
+        # another connection has them, perhaps our lost one: until we hold them, the lease decides
         await db.execute(
             "UPDATE mainstay.sessions SET locked = false, lost_ms = NULL WHERE id = ANY ($1)", sorted(self._missing)
         )

@@ -1,8 +1,8 @@
-"""The one connection of a store that stays: it listens, and holds the locks that say who is alive.
+"""The permanent connection of a store: it listens, and holds the session locks.
 
-It is made when first needed, and made again for ever when it is lost, at first without delay: the locks are free
-meanwhile, and a process that holds none for a second counts as dead. Each user of the connection registers once
-what it needs, as a hook that runs each time it is made.
+It is opened when first needed, and reopened whenever it is lost, at first without delay: until then the locks are free,
+and a process without its locks for a second counts as dead. Each user of the connection registers a hook that runs each
+time it is opened.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = logging.getLogger("mainstay.stores.postgres")
 
 T = TypeVar("T")
 
-#: how often it is tried when nothing is heard
+#: how often a silent connection is checked
 _CHECK_S = 15.0
-#: one that held for so long was a good one
+#: a connection that lasted this long was good
 _LASTING_S = 1.0
-#: the server must notice, too, that a client is cut off: its locks would stay
+#: the server must notice that a client is cut off, or the client's locks would stay
 _KEEPALIVE = "SET tcp_keepalives_idle TO 5; SET tcp_keepalives_interval TO 2; SET tcp_keepalives_count TO 3"
 _WHO = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
@@ -40,11 +40,11 @@ Hook = Callable[[Db], Awaitable[None]]
 
 
 class PermanentConnection:
-    """A connection that comes back by itself. Lives on the home loop."""
+    """A connection that reopens by itself. Runs on the home loop."""
 
     def __init__(self, address: PostgresAddress, *, rng: random.Random | None = None) -> None:
         self._address = address
-        # one try must not take all the time there is
+        # one try must not use up all the time
         self._hurried = msgspec.structs.replace(address, connect_timeout_s=min(address.connect_timeout_s, TRY_S))
         self._rng = rng or random.Random()
         self.on_open: list[Hook] = []
@@ -63,14 +63,14 @@ class PermanentConnection:
         return self._db is not None and not self._db.raw.is_closed()
 
     async def tried(self) -> bool:
-        """Whether it is up, once that has been tried."""
+        """Whether it is up, after the first try."""
         self._start()
         while not self.up and self._tries == 0:
             await self._changed.wait()
         return self.up
 
     async def do(self, run: Callable[[Db], Awaitable[T]]) -> T:
-        """Use it, alone, as soon as it is up. After a loss the work is done again on the next one."""
+        """Use it exclusively as soon as it is up. If it is lost, the work runs again on the next one."""
         self._start()
         while True:
             deadline = self._tries + self._address.retries + 1
@@ -107,24 +107,24 @@ class PermanentConnection:
             hurry = lost_s is not None and asyncio.get_running_loop().time() - lost_s < SOON_S
             try:
                 db = await connect(self._hurried if hurry else self._address, "off")
-            except Exception as error:  # noqa: BLE001 - for as long as the store is open; its calls tell what is wrong
+            except Exception as error:  # noqa: BLE001 - it retries while the store is open; other calls report what is wrong
                 failures += 1
-                self._say(failures, error)
+                self._log_failure(failures, error)
             else:
                 try:
                     await self._opened(db)
                     self._note(db)
-                    made = asyncio.get_running_loop().time()
+                    opened_s = asyncio.get_running_loop().time()
                     await self._until_lost(db)
-                    # one that is lost right away is not made again and again without a pause
-                    lasted = asyncio.get_running_loop().time() - made > _LASTING_S
+                    # a connection that is lost right away is not reopened without a pause
+                    lasted = asyncio.get_running_loop().time() - opened_s > _LASTING_S
                     failures = 0 if lasted else failures + 1
                     now_s = asyncio.get_running_loop().time()
                     if lasted or lost_s is None or now_s - lost_s > _CHECK_S:
                         lost_s = now_s
                 except Exception as error:  # noqa: BLE001 - as above: the next try may work
                     failures += 1
-                    self._say(failures, error)
+                    self._log_failure(failures, error)
                 finally:
                     self._db = None
                     db.raw.terminate()
@@ -137,13 +137,13 @@ class PermanentConnection:
         async with asyncio.timeout(self._address.connect_timeout_s * 2):
             await db.raw.execute(_KEEPALIVE)
             if self._who is not None:
-                # what is left of the one before would keep our locks
+                # the rest of the lost connection would keep our locks
                 await db.raw.execute(_END, *self._who)
             self._who = tuple(await db.raw.fetchrow(_WHO))
             if self._who[0] != db.raw.get_server_pid():
                 log.warning(
-                    "%s: there is a pooler between here and the server. Unless it gives each client a connection of "
-                    "its own (session mode), add listen=off to the URL",
+                    "%s: a pooler is between this process and the server. Unless it gives each client a connection "
+                    "of its own (session mode), add listen=off to the URL",
                     self._address.shown,
                 )
             for hook in self.on_open:
@@ -159,7 +159,7 @@ class PermanentConnection:
                     return
             async with self._busy, asyncio.timeout(self._address.connect_timeout_s):
                 for hook in self.on_check:
-                    # what is locked is seen to at the next check; for that the line is not given up
+                    # a locked row is left to the next check, and does not cost the connection
                     with contextlib.suppress(asyncpg.LockNotAvailableError):
                         await hook(db)
 
@@ -169,6 +169,6 @@ class PermanentConnection:
         self._changed.set()
         self._changed.clear()
 
-    def _say(self, failures: int, error: Exception) -> None:
+    def _log_failure(self, failures: int, error: Exception) -> None:
         if failures == 2:
-            log.warning("%s: cannot listen (%s); trying again until it works", self._address.shown, error)
+            log.warning("%s: cannot listen (%s); retrying", self._address.shown, error)

@@ -1,8 +1,8 @@
-"""A few connections, made when needed and thrown away when in doubt.
+"""A small connection pool. Connections are opened when needed and discarded when in doubt.
 
-The driver's own pool resets a connection with a round trip of its own after every use. Ours never leave anything behind
-that had to be reset. Each remembers how safe its commits are (`synchronous_commit`), so that one round trip per
-statement is enough for callers that ask for different levels.
+The driver's own pool resets a connection with an extra round trip after every use. Ours leave nothing behind that would
+have to be reset. Each connection records its `synchronous_commit`, so that one round trip per statement is enough for
+callers with different levels.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..schema.definition import placed
 from .address import PostgresAddress
 from .timeouts import IDLE_S
 
-#: milliseconds of the server's clock
+#: the server's time in milliseconds
 NOW = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-#: `synchronous_commit` as the server has it
+#: `synchronous_commit` as the server is configured
 DEFAULT = "DEFAULT"
 
 
@@ -37,7 +37,7 @@ class Db:
         self.raw = raw
         self._schema = schema
         self.level = level
-        """how safe its commits are"""
+        """its `synchronous_commit`"""
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         rows: list[Any] = await self.raw.fetch(placed(sql, self._schema), *args)
@@ -58,7 +58,7 @@ class Db:
 
 
 class PostgresPool:
-    """At most `most` connections; more callers wait for their turn."""
+    """At most `most` connections; further callers wait."""
 
     def __init__(self, address: PostgresAddress, clock: ServerClock | None, *, most: int) -> None:
         self._address = address
@@ -70,7 +70,7 @@ class PostgresPool:
 
     @contextlib.asynccontextmanager
     async def take(self, level: str) -> AsyncIterator[Db]:
-        """A connection whose commits are as safe as `level` says. In doubt it is thrown away afterwards."""
+        """A connection with this `synchronous_commit`. It is discarded afterwards if its state is unknown."""
         async with self._turns:
             self._used += 1
             db: Db | None = None
@@ -78,7 +78,8 @@ class PostgresPool:
                 db = await self._ready(level)
                 yield db
             except BaseException as error:
-                # unless the server has answered, a statement may be under way still, and nobody else may get its answer
+                # unless the server has answered, a statement may still be running, and another caller could get its
+                # result
                 if db is not None and not isinstance(error, (asyncpg.PostgresError, MainstayError)):
                     db.raw.terminate()
                 raise
@@ -91,7 +92,7 @@ class PostgresPool:
                         self._idle.append(db)
 
     def drop_idle(self) -> None:
-        """One was lost: the others are likely to be gone, too, and finding out would cost each a try."""
+        """Discard idle connections after one was lost: the others are probably lost, too, and each would cost a try."""
         while self._idle:
             self._idle.pop().raw.terminate()
 
@@ -101,7 +102,7 @@ class PostgresPool:
 
     async def _ready(self, level: str) -> Db:
         self._idle = [db for db in self._idle if not db.raw.is_closed()]
-        for place in range(len(self._idle) - 1, -1, -1):  # the one that was used last is the warmest
+        for place in range(len(self._idle) - 1, -1, -1):  # the most recently used one is the warmest
             if self._idle[place].level == level or not self._address.listen:
                 return self._idle.pop(place)
         if not self._idle or len(self._idle) + self._used <= self._most:
@@ -113,37 +114,37 @@ class PostgresPool:
 
 
 async def connect(address: PostgresAddress, level: str = DEFAULT, clock: ServerClock | None = None) -> Db:
-    """A new connection, ready for statements. What its server says of the time is told to the clock."""
+    """A new connection, ready for statements. Sets the clock to the server's time."""
     settings = {} if "application_name=" in address.dsn else {"application_name": "mainstay"}
     raw = await asyncpg.connect(
         address.dsn,
         timeout=address.connect_timeout_s,
-        # a pooler that gives every transaction another connection knows nothing of the statements of the one before
+        # behind a pooler every transaction may get another connection, without our prepared statements
         statement_cache_size=500 if address.listen else 0,
         max_cached_statement_lifetime=0,
         server_settings=settings,
     )
     try:
         async with asyncio.timeout(address.connect_timeout_s):
-            _find_out_soon(raw, address.connect_timeout_s)
+            _set_keepalive(raw, address.connect_timeout_s)
             if address.listen:
                 chosen = {**_settings(address), "synchronous_commit": level}
                 await raw.execute(";".join(f"SET {name} TO {value}" for name, value in chosen.items()))
             await raw.set_type_codec("uuid", schema="pg_catalog", encoder=str, decoder=str, format="text")
             db = Db(raw, address.schema, level)
             if clock is not None:
-                await hear(db, clock)
+                await read_time(db, clock)
     except BaseException:
         raw.terminate()
         raise
     return db
 
 
-async def hear(db: Db, clock: ServerClock) -> int:
-    """Ask the server for its time."""
+async def read_time(db: Db, clock: ServerClock) -> int:
+    """Read the server's time into the clock."""
     sent = clock.steady()
     now_ms: int = await db.fetchval(NOW)
-    clock.heard(now_ms + 0.5, sent=sent, received=clock.steady())  # it is cut down to whole milliseconds
+    clock.heard(now_ms + 0.5, sent=sent, received=clock.steady())  # it is rounded down to milliseconds
     return now_ms
 
 
@@ -153,7 +154,8 @@ async def hang_up(db: Db) -> None:
 
 
 def begin(address: PostgresAddress, level: str) -> str:
-    """How a transaction starts. Behind a pooler it brings all its settings: those of the connection are anybody's."""
+    """The statement that begins a transaction. Behind a pooler it includes all settings: those of the connection may be
+    of another client."""
     text = "BEGIN ISOLATION LEVEL READ COMMITTED"
     if address.listen:
         return text
@@ -164,19 +166,19 @@ def begin(address: PostgresAddress, level: str) -> str:
 def _settings(address: PostgresAddress) -> dict[str, str]:
     return {
         "lock_timeout": str(round(address.lock_timeout_s * 1000)),
-        "idle_session_timeout": "0",  # a connection that waits is no forgotten one
+        "idle_session_timeout": "0",  # an idle connection of ours is not abandoned
         "idle_in_transaction_session_timeout": str(round(IDLE_S * 1000)),
         "default_transaction_isolation": "'read committed'",
         "jit": "off",
     }
 
 
-def _find_out_soon(raw: Any, silence_s: float) -> None:
-    """A server that is cut off says nothing, not even that it is gone; without this a call would wait for minutes."""
-    handle = raw._transport.get_extra_info("socket")  # noqa: SLF001 - the driver has no other way to it
+def _set_keepalive(raw: Any, silence_s: float) -> None:
+    """Without keepalives, a call to a server that is cut off would wait for minutes."""
+    handle = raw._transport.get_extra_info("socket")  # noqa: SLF001 - the driver has no public access to it
     if handle is None or handle.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # on a copy: what uvloop gives out is only a picture of a socket
+    # on a duplicate: uvloop returns only a wrapper of the socket
     with socket.socket(fileno=os.dup(handle.fileno())) as wire:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (

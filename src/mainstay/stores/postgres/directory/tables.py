@@ -1,5 +1,5 @@
-"""Sessions, leadership, queue settings, limits and schedules. What must be one round trip is a function of the schema
-(`sql/sessions.sql`)."""
+"""Sessions, leadership, queue settings, limits and schedules. Operations that must be one round trip are functions of
+the schema (`sql/sessions.sql`)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..rows.codec import SELECT_JOB, read_text, readable_job, stored_text
 from ..write import changes
 from ..write.selection import free_slots
 
-#: more sleepers than this need not be counted for
+#: the most subscribers to wake for one queue
 _MOST_WOKEN = 1000
 
-#: the dead sessions that hold rows, found by as many looks into the index as there are holders, not by reading what
-#: they hold; and NULL if there is a session of which it is not known yet whether it is dead
+#: the dead sessions that hold rows, by one look into the index per holder, without reading the rows; and NULL if a
+#: session is suspected to be dead
 _HELD_BY_THE_DEAD = """
 WITH RECURSIVE holders (id) AS (
     (SELECT session FROM mainstay.jobs WHERE session IS NOT NULL ORDER BY session LIMIT 1)
@@ -39,11 +39,11 @@ WHERE h.id IS NOT NULL AND NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.i
 UNION ALL
 (SELECT NULL FROM mainstay.sessions s WHERE s.lost_ms IS NOT NULL AND s.locked AND NOT s.dead LIMIT 1)
 """
-#: offers of sessions that are forgotten; those that are swept go when another session is opened or closed
+#: offers of deleted sessions; those of swept sessions are deleted when another session is opened or closed
 _FORGET_OFFERS = """
 DELETE FROM mainstay.offers o WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = o.session)
 """
-#: the time as a value of its own, so that the index is gone by
+#: the time in a subquery, so that the index is used
 _LATE = f"""
 {SELECT_JOB} WHERE expires_ms <= (SELECT mainstay.clock($1)) AND settled_ms IS NULL ORDER BY expires_ms LIMIT $2
 """
@@ -58,12 +58,12 @@ def _read(text: str) -> str:
 
 
 def marks(columns: Sequence[str]) -> str:
-    """The place of each value that is bound: $1, $2 and so on."""
+    """The placeholders of values: $1, $2 and so on."""
     return ", ".join(f"${place}" for place, _ in enumerate(columns, 1))
 
 
 _BEAT = SESSIONS.columns.index("beat_ms")
-#: a session that is opened again keeps what others have written into its row
+#: a session that is opened again keeps what other processes have written into its row
 _OPEN_SESSION = f"""
 INSERT INTO mainstay.sessions ({SESSIONS.names}, locked, incarnation)
 VALUES (
@@ -87,7 +87,7 @@ ON CONFLICT (name) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name
 
 
 async def open_session(engine: PostgresEngine, session: Session, *, locked: bool) -> None:
-    """`locked`: this process holds its lock by now."""
+    """`locked`: this process already holds its lock."""
     opened = msgspec.structs.replace(session, started_ms=session.started_ms or engine.clock.now_ms(), dead=False)
     values = SESSIONS.values(opened, _stored)
     values[_BEAT] = engine.given_lease_ms
@@ -107,14 +107,14 @@ async def open_session(engine: PostgresEngine, session: Session, *, locked: bool
 
 async def drain(engine: PostgresEngine, sessions: Sequence[str], by: str) -> list[bool]:
     rows = await engine.call(
-        "SELECT id FROM mainstay.drain($1, $2, $3) AS asked (id)", list(sessions), stored_text(by), engine.given_ms
+        "SELECT id FROM mainstay.drain($1, $2, $3) AS live (id)", list(sessions), stored_text(by), engine.given_ms
     )
-    asked = {row[0] for row in rows}
-    return [session in asked for session in sessions]
+    live = {row[0] for row in rows}
+    return [session in live for session in sessions]
 
 
 async def close_session(engine: PostgresEngine, session: str) -> None:
-    """Forgotten at once, unless rows still name it: then it stays, dead, until they are reaped."""
+    """Delete a session; if rows still name it, it stays marked dead until they are taken back."""
     await engine.call("SELECT mainstay.close_session($1)", session)
     await engine.call(_FORGET_OFFERS)
 
@@ -127,9 +127,9 @@ async def sessions(engine: PostgresEngine) -> list[Session]:
 
 
 async def overdue(engine: PostgresEngine, limit: int, chain: Chain) -> tuple[list[Overdue], bool]:
-    """Declare the dead dead, then list what they held and what is past its time; and whether there is a session whose
-    lock is free, so that it may be dead in a moment. Each statement is a transaction of its own: a sweeper that stands
-    still between two of them keeps nothing locked."""
+    """Declare sessions dead, then list the rows they held and the rows past their time; and whether a session is
+    suspected to be dead, because its lock is free. Each statement is a transaction of its own: a sweeper that stops
+    between two of them keeps nothing locked."""
     await engine.call("SELECT mainstay.bury($1, $2)", engine.given_lease_ms, engine.clock.now_ms())
     rows = [row[0] for row in await engine.call(_HELD_BY_THE_DEAD)]
     dead = [each for each in rows if each is not None]
@@ -245,11 +245,11 @@ async def drop_schedule(engine: PostgresEngine, name: str) -> bool:
 async def tick(
     tx: PostgresTx, name: str, at_ms: int, jobs: Sequence[NewJob], chain: Chain
 ) -> list[InsertResult] | None:
-    # older ticks may have been trimmed: then the last one remembered decides
+    # older ticks may have been trimmed: then the last tick decides
     last_ms = await tx.db.fetchval("SELECT last_tick_ms FROM mainstay.schedules WHERE name = $1", name)
     if last_ms is not None and at_ms < last_ms - TICKS_KEPT_MS:
         return None
-    # a second one that comes meanwhile waits here for the first, and then finds it
+    # a second call for the same tick waits here for the first, and then finds it
     new = await tx.db.fetchrow(
         "INSERT INTO mainstay.ticks (schedule, at_ms) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING 1", name, at_ms
     )

@@ -1,10 +1,10 @@
 """Transactional enqueue: jobs that are stored by a transaction of the user's own.
 
-- `connections.py` the connections of users: asyncpg, psycopg, SQLAlchemy
-- `transaction.py` what is done in their transaction, as steps (`..write.steps`)
+- `connections.py`: the connections of users: asyncpg, psycopg, SQLAlchemy
+- `transaction.py`: the statements in their transaction, as steps (`..write.steps`)
 
-Needs no driver of ours, and no open store: the user's connection does all of it. Start from `enqueue_into` and
-`user_connection`; the rules are `control`'s, and `task` has what users call.
+Needs no driver of ours and no open store: everything runs on the user's connection. Start from `enqueue_into` and
+`user_connection`. The rules are in `control`, and the functions for users in `task`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SCHEMES = ("postgresql", "postgres")
 
 
 def enqueue_into(url: str, *, clock: Clock | None) -> TransactionalEnqueue:
-    """The way into the store of this URL from a transaction; raises `InvalidInput` if the store has none.
+    """The transactional enqueue of the store of this URL. Raises `InvalidInput` for other stores than PostgreSQL.
 
     >>> enqueue_into("memory:", clock=None)
     Traceback (most recent call last):
@@ -34,10 +34,10 @@ def enqueue_into(url: str, *, clock: Clock | None) -> TransactionalEnqueue:
     if urlsplit(url).scheme not in _SCHEMES:
         raise InvalidInput(
             "connection",
-            "jobs can be submitted within a transaction of yours in a PostgreSQL store only, and this one is "
+            "jobs can be submitted within a transaction only with a PostgreSQL store, and this one is "
             f"{shown_url(url)}; submit without the connection",
         )
-    # here, so that a program that never enqueues need not load the schema
+    # here, so that a program that never enqueues does not load the schema
     from .transaction import TransactionalEnqueue  # noqa: PLC0415 - see above
 
     return TransactionalEnqueue.into(url, clock=clock)

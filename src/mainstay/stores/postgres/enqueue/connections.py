@@ -1,6 +1,7 @@
-"""Connections of users to PostgreSQL: asyncpg, psycopg and SQLAlchemy, with and without an event loop, behind one face.
+"""Connections of users to PostgreSQL: asyncpg, psycopg and SQLAlchemy, with and without an event loop, behind one
+interface.
 
-No driver is imported here: whoever has a connection has imported its driver.
+No driver is imported here: a program with a connection has imported its driver.
 """
 
 from __future__ import annotations
@@ -19,72 +20,72 @@ _SUPPORTED = (
     "an asyncpg Connection, a psycopg Connection or AsyncConnection, or a SQLAlchemy Connection, Session, "
     "AsyncConnection or AsyncSession over one of these drivers"
 )
-#: what SQLAlchemy calls them
+#: the names that SQLAlchemy has for them
 _DRIVERS = ("asyncpg", "psycopg", "psycopg_async")
 _PLACE = re.compile(r"\$\d+")
 _IDLE = 0
 
 
-#: makes of a statement what a driver takes
+#: converts a statement for the driver
 Written = Callable[[Statement], Statement]
 
 
 class SyncUserConnection:
-    """A connection of code without a loop."""
+    """A connection of code without an event loop."""
 
     def __init__(self, run: Callable[[Statement], Rows], check: Callable[[], None]) -> None:
         self._run = run
         self._check = check
 
     def take(self, steps: Steps[T], written: Written) -> T:
-        """Take the steps on the connection; what they come to. What goes wrong is told to them first."""
+        """Run the steps on the connection; returns their result. An error is thrown into the steps first."""
         try:
-            asked = next(steps)
+            statement = next(steps)
             while True:
                 try:
-                    rows = self._run(written(asked))
+                    rows = self._run(written(statement))
                     self._check()
-                except Exception as error:  # noqa: BLE001 - the steps raise it, unless they know better
-                    asked = steps.throw(_in_our_words(error))
+                except Exception as error:  # noqa: BLE001 - the steps raise it, unless they handle it
+                    statement = steps.throw(_in_our_words(error))
                 else:
-                    asked = steps.send(rows)
+                    statement = steps.send(rows)
         except StopIteration as done:
             answer: T = done.value
             return answer
 
 
 class AsyncUserConnection:
-    """A connection of code with a loop."""
+    """A connection of code with an event loop."""
 
     def __init__(self, run: Callable[[Statement], Awaitable[Rows]], check: Callable[[], None]) -> None:
         self._run = run
         self._check = check
 
     async def take(self, steps: Steps[T], written: Written) -> T:
-        """Take the steps on the connection; what they come to. What goes wrong is told to them first."""
+        """Run the steps on the connection; returns their result. An error is thrown into the steps first."""
         try:
-            asked = next(steps)
+            statement = next(steps)
             while True:
                 try:
-                    rows = await self._run(written(asked))
+                    rows = await self._run(written(statement))
                     self._check()
-                except Exception as error:  # noqa: BLE001 - the steps raise it, unless they know better
-                    asked = steps.throw(_in_our_words(error))
+                except Exception as error:  # noqa: BLE001 - the steps raise it, unless they handle it
+                    statement = steps.throw(_in_our_words(error))
                 else:
-                    asked = steps.send(rows)
+                    statement = steps.send(rows)
         except StopIteration as done:
             answer: T = done.value
             return answer
 
 
 def user_connection(connection: Any) -> SyncUserConnection | AsyncUserConnection:
-    """The face of a user's connection; what is none that we know is refused, with what there is."""
+    """The interface to a user's connection. Refuses other objects with a list of the supported ones."""
     for known in (_asyncpg, _psycopg, _sqlalchemy):
-        if (face := known(connection)) is not None:
-            return face
+        if (wrapped := known(connection)) is not None:
+            return wrapped
     given = f"{type(connection).__module__}.{type(connection).__qualname__}"
     if type(connection).__name__.endswith(("Pool", "Engine", "sessionmaker")):
-        given += " (it gives out connections, and is none itself)"
+        given += " (a source of connections, not a connection)"
     raise InvalidInput("connection", f"{given} is not supported; pass {_SUPPORTED}")
 
 
@@ -106,7 +107,7 @@ def _psycopg(connection: Any) -> SyncUserConnection | AsyncUserConnection | None
     driver: Any = sys.modules.get("psycopg")
     if driver is None:
         return None
-    # made here, because what `connection.cursor()` makes may be the user's own kind
+    # not by `connection.cursor()`, which may return a class of the user
     if isinstance(connection, driver.Connection):
 
         def run(statement: Statement) -> Rows:
@@ -129,7 +130,7 @@ def _psycopg(connection: Any) -> SyncUserConnection | AsyncUserConnection | None
 
 
 def _sqlalchemy(connection: Any) -> SyncUserConnection | AsyncUserConnection | None:
-    """Statements go through SQLAlchemy itself: it begins its transaction with the first, as with any other."""
+    """Statements go through SQLAlchemy itself, which begins its transaction with the first one, as usual."""
     orm, engine, aio = (sys.modules.get(f"sqlalchemy.{name}") for name in ("orm", "engine", "ext.asyncio"))
     got: Any = connection
     if aio is not None and isinstance(got, aio.AsyncSession | aio.async_scoped_session | aio.AsyncConnection):
@@ -171,7 +172,7 @@ def _for_sqlalchemy(dialect: Any, sql: str) -> str:
 
 
 def _with_percents(sql: str) -> str:
-    """Each argument is named once, in order, so its number says nothing.
+    """The same statement with `%s`: each argument is used once, in order, so the numbers are not needed.
 
     >>> _with_percents("SELECT f($1::text[], $2)")
     'SELECT f(%s::text[], %s)'
@@ -202,53 +203,52 @@ def _check_driver(connection: Any) -> None:
 
 
 def _no_transaction(how: str) -> InvalidInput:
-    # nothing of the job has been sent by then: the first statement only looks around
+    # nothing of the job has been sent by then: the first statement only reads
     return InvalidInput(
         "connection",
-        "no transaction is open on it (it is in autocommit), so there is nothing for the job to share the fate of; "
+        "no transaction is open on it (it is in autocommit), so the job could not be part of one; "
         f"open one ({how}), or submit without the connection",
     )
 
 
-# what goes wrong -----------------------------------------------------------------------------------
+# errors --------------------------------------------------------------------------------------------
 
 
 def _in_our_words(error: Exception) -> Exception:
-    """What we can say more about than the driver. Whatever else happens on a user's connection is told in the driver's
-    own errors, which is what the code around expects."""
+    """A more helpful error of ours, if there is one. All other errors on a user's connection stay those of the driver,
+    which the surrounding code expects."""
     origin = getattr(error, "orig", None) or error
-    made = _TROUBLE.get(str(getattr(origin, "sqlstate", "") or ""))
-    if made is None or isinstance(error, MainstayError):
+    translate = _TRANSLATIONS.get(str(getattr(origin, "sqlstate", "") or ""))
+    if translate is None or isinstance(error, MainstayError):
         return error
-    ours = made((str(origin).splitlines() or [""])[0])
+    ours = translate((str(origin).splitlines() or [""])[0])
     ours.__cause__ = error
     return ours
 
 
-def _not_set_up(said: str) -> StoreError:
+def _not_set_up(line: str) -> StoreError:
     return StoreError(
-        f"the store is not set up in the database of this connection, or not in this version ({said}); run "
+        f"the store is not set up in the database of this connection, or not in this version ({line}); run "
         "`mainstay store migrate URL`, and check that the connection goes to the database of the store"
     )
 
 
-_TROUBLE: dict[str, Callable[[str], MainstayError]] = {
+_TRANSLATIONS: dict[str, Callable[[str], MainstayError]] = {
     "3F000": _not_set_up,
     "42P01": _not_set_up,
     "42883": _not_set_up,
     "42703": _not_set_up,
-    "42501": lambda said: StoreError(
-        f"the role of this connection may not submit jobs ({said}); grant it what docs/transactions.md lists"
+    "42501": lambda line: StoreError(
+        f"the role of this connection may not submit jobs ({line}); grant the privileges that docs/transactions.md "
+        "lists"
     ),
-    "23505": lambda said: InsertClash(
-        f"another transaction stored the same in this moment ({said}); roll back and try again"
+    "23505": lambda line: InsertClash(
+        f"another transaction stored the same key at the same time ({line}); roll back and try again"
     ),
-    "25P02": lambda _: StoreError(
-        "the transaction of this connection has failed already, and takes nothing more; roll it back"
-    ),
-    "25006": lambda said: StoreReadOnly(f"the transaction of this connection cannot write ({said})"),
-    "55P03": lambda said: StoreLocked(
-        f"another transaction that is not finished submits with the same key or waits for the same jobs ({said}); roll "
-        "back and try again"
+    "25P02": lambda _: StoreError("the transaction of this connection has already failed; roll it back"),
+    "25006": lambda line: StoreReadOnly(f"the transaction of this connection cannot write ({line})"),
+    "55P03": lambda line: StoreLocked(
+        f"another transaction, still open, submits with the same key or waits for the same jobs ({line}); roll back "
+        "and try again"
     ),
 }

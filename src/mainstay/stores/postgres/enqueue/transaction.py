@@ -1,8 +1,8 @@
-"""Jobs that are stored by a transaction of the user's own, on whatever connection that is.
+"""Jobs that are stored by a transaction of the user's own, on any connection.
 
-Three statements: look around (the time, whether this is our store and which version), store, and have those who wait
-told at the commit. Jobs with keys, or that wait for others, may have to wait for another transaction and may lose
-against it; a savepoint keeps that from spoiling the user's transaction, and the wait is bounded.
+There are three statements: read the time and the version of the store, store the jobs, and notify listeners at the
+commit. A job with a key, or one that waits for others, may have to wait for another transaction, and may lose against
+it. A savepoint protects the user's transaction from that, and the wait is bounded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ARRIVE = (
 _BEGIN_AUDIT = "INSERT INTO mainstay.facts VALUES ('audit', $1::text) ON CONFLICT (name) DO NOTHING RETURNING value"
 _AUDIT = "SELECT value FROM mainstay.facts WHERE name = 'audit'"
 _WAIT = "SELECT set_config('lock_timeout', $1::text, true)"
-#: the commit is the user's: what it waits for is raised for the jobs in it, never lowered
+#: the commit is the user's: its level is raised for the jobs in it, never lowered
 _COMMITS = "ARRAY['off', 'local', 'remote_write', 'on', 'remote_apply']"
 _FINISH = (
     "SELECT mainstay.tell_at_commit($1::text[])::text, set_config('lock_timeout', $2::text, true), "
@@ -60,12 +60,12 @@ _AWAITED = "SELECT on_id::text FROM mainstay.waits WHERE job_id = $1::text::uuid
 _SAVEPOINT, _BACK, _RELEASE = (
     Statement(f"{words} mainstay_submit") for words in ("SAVEPOINT", "ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT")
 )
-#: how often a key may be stored by somebody else in the moment between a look and a write
+#: how often another transaction may store the same key between our read and our write
 _MOST_RACES = 20
 
 
-class _Arrived(msgspec.Struct):
-    """What the user's transaction said of itself."""
+class _TransactionSettings(msgspec.Struct):
+    """The settings of the user's transaction."""
 
     lock_timeout: str
     isolation: str
@@ -73,27 +73,26 @@ class _Arrived(msgspec.Struct):
 
 
 class TransactionalEnqueue:
-    """Stores jobs in one store, within transactions that are not ours. What it returns are steps, to be taken on the
-    connection of such a transaction; `written` makes of each statement what a driver takes."""
+    """Stores jobs in one store, within transactions of users. Its methods return steps for the connection of such a
+    transaction; `written` converts each statement for the driver."""
 
     def __init__(self, address: PostgresAddress, clock: Clock | None) -> None:
         self._address = address
-        # the server's time, unless a test has one of its own
+        # the server's time, unless a test has its own clock
         self._clock = None if isinstance(clock, SystemClock | ServerClock) else clock
-        self._arrived = _Arrived("0", "", {})
+        self._settings = _TransactionSettings("0", "", {})
 
     @classmethod
     def into(cls, url: str, *, clock: Clock | None) -> TransactionalEnqueue:
-        """Into the store of a URL."""
+        """For the store of a URL."""
         return cls(parse(url, dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))), clock)
 
     def arrive(self, fingerprint: str) -> Steps[int]:
-        """The time, once it is sure that this is a store that may be written to; `fingerprint` is that of the key that
-        seals."""
+        """Check that this store can be written to; returns the time. `fingerprint` is that of the audit key."""
         given_ms = None if self._clock is None else self._clock.now_ms()
         [(now_ms, lock_timeout, isolation, audit, *values, _)] = yield Statement(_ARRIVE, (given_ms,))
         facts, values = values[: len(FACTS)], values[len(FACTS) :]
-        self._arrived = _Arrived(lock_timeout, isolation, dict(zip(SETTINGS, values, strict=True)))
+        self._settings = _TransactionSettings(lock_timeout, isolation, dict(zip(SETTINGS, values, strict=True)))
         found = SchemaFacts.of(dict(zip(FACTS, facts, strict=True)))
         found.refuse_newer(self._place)
         found.refuse_older(self._place, "mainstay store migrate URL")
@@ -106,24 +105,25 @@ class TransactionalEnqueue:
     def insert(
         self, jobs: Sequence[NewJob], *, chain: Chain, durability: Durability | None
     ) -> Steps[tuple[list[InsertResult], str]]:
-        """Store all or nothing; and what that survives, in words. A refusal leaves the transaction as it was."""
+        """Store all or nothing; returns the results, and their durability in words. A refusal leaves the transaction as
+        it was."""
         if any(new.key is not None or new.job.unique_key is not None or new.after for new in jobs):
-            entry, commit = yield from self._insert_guarded(jobs, chain, durability)
+            plan, commit = yield from self._insert_guarded(jobs, chain, durability)
         else:
-            entry = yield from insert_steps(jobs, InsertFacts(), given_ms=self._given_ms(jobs))
-            commit = yield from self._finish(entry, durability)
-        return entry.answers, self._promised(durability, commit)
+            plan = yield from insert_steps(jobs, InsertFacts(), given_ms=self._given_ms(jobs))
+            commit = yield from self._finish(plan, durability)
+        return plan.answers, self._promised(durability, commit)
 
     def awaited(self, job_id: str) -> Steps[list[str]]:
         """The ids of the jobs it waits for, or waited for, in the order they were given."""
         rows = yield Statement(_AWAITED, (job_id,))
         return [on for (on,) in rows]
 
-    def written(self, asked: Statement) -> Statement:
-        """A statement as a driver takes it: with the real name of the schema, and the types of what it is given."""
-        if asked.sql != INSERT_JOBS:
-            return Statement(placed(asked.sql, self._address.schema), asked.args)
-        args = tuple(_FORMS.get(kind, _as_is)(arg) for kind, arg in zip(_insert_types(), asked.args, strict=True))
+    def written(self, statement: Statement) -> Statement:
+        """A statement for the driver: with the real name of the schema, and the types of its arguments."""
+        if statement.sql != INSERT_JOBS:
+            return Statement(placed(statement.sql, self._address.schema), statement.args)
+        args = tuple(_FORMS.get(kind, _as_is)(arg) for kind, arg in zip(_insert_types(), statement.args, strict=True))
         return Statement(placed(_insert_typed(), self._address.schema), args)
 
     # -- internals ----------------------------------------------------------------------------
@@ -133,22 +133,22 @@ class TransactionalEnqueue:
     ) -> Steps[tuple[PostgresInsertPlan, str]]:
         facts = InsertFacts()
         known = False
-        """what stands in the way, as far as this transaction can see it"""
+        """whether the obstacles that this transaction can see are known"""
         for _ in range(_MOST_RACES):
             yield _SAVEPOINT
             try:
                 # undone with the savepoint, or by `_finish`
                 yield Statement(_WAIT, (f"{round(self._address.lock_timeout_s * 1000)}ms",))
-                entry = yield from self._enter(jobs, facts, chain)
-                commit = yield from self._finish(entry, durability)
+                plan = yield from self._enter(jobs, facts, chain)
+                commit = yield from self._finish(plan, durability)
             except InsertClash:
                 yield _BACK
                 yield _RELEASE
-                if known and self._arrived.isolation != "read committed":
+                if known and self._settings.isolation != "read committed":
                     raise Conflict(
-                        f"job {jobs[0].job.id}: another transaction stored its key after yours began. As "
-                        f"it is {self._arrived.isolation}, it cannot see that; nothing of the job was written. Run "
-                        "your transaction again from its beginning"
+                        f"job {jobs[0].job.id}: another transaction stored its key after yours began, and yours cannot "
+                        f"see it ({self._settings.isolation}); nothing of the job was written. Run your transaction "
+                        "again from its beginning"
                     ) from None
                 known = True
                 yield from clash_steps(jobs, facts)
@@ -158,39 +158,38 @@ class TransactionalEnqueue:
                 yield _RELEASE
                 raise
             yield _RELEASE
-            return entry, commit
+            return plan, commit
         raise Conflict(
-            f"job {jobs[0].job.id}: others kept storing the same keys while it was stored; nothing was written. Try it "
-            "again"
+            f"job {jobs[0].job.id}: other transactions kept storing the same keys; nothing was written. Try again"
         )
 
     def _enter(self, jobs: Sequence[NewJob], facts: InsertFacts, chain: Chain) -> Steps[PostgresInsertPlan]:
         given_ms = self._given_ms(jobs)
-        entry = yield from insert_steps(jobs, facts, given_ms=given_ms)
+        plan = yield from insert_steps(jobs, facts, given_ms=given_ms)
         if not facts.over:
-            return entry
-        # what they wait for is settled, and stays so: its row is locked. So they are judged before they are stored
+            return plan
+        # the jobs they wait for are settled, and locked. So the new jobs are judged before they are stored
         rows = yield Statement(_STATUSES, (list(facts.over),))
         found: dict[str, str] = dict(rows)
-        # one that is gone left a key behind, which stands for it
+        # a deleted one is known by its key
         over = {on: found.get(on, change_check.GONE) for on in facts.over}
-        judged, done = _judged(entry, over, chain)
+        judged, done = _judged(plan, over, chain)
         by_id = {new.job.id: new for new in judged}
         moved = [by_id.get(new.job.id, new) for new in jobs]
-        entry = yield from insert_steps(moved, facts, given_ms=given_ms, judged=True)
+        plan = yield from insert_steps(moved, facts, given_ms=given_ms, judged=True)
         yield Statement(_DONE, ([job_id for job_id, _ in done], [on for _, on in done]))
-        return entry
+        return plan
 
-    def _finish(self, entry: PostgresInsertPlan, durability: Durability | None) -> Steps[str]:
-        due = [new.job.queue for new in entry.fresh if new.job.lane and new.job.due_ms != AWAITS_MS]
+    def _finish(self, plan: PostgresInsertPlan, durability: Durability | None) -> Steps[str]:
+        due = [new.job.queue for new in plan.fresh if new.job.lane and new.job.due_ms != AWAITS_MS]
         least = "off" if durability is None else COMMITS[durability]
-        rows = yield Statement(_FINISH, (list(dict.fromkeys(due)), self._arrived.lock_timeout, least))
+        rows = yield Statement(_FINISH, (list(dict.fromkeys(due)), self._settings.lock_timeout, least))
         return str(rows[0][2])
 
     def _promised(self, level: Durability | None, commit: str) -> str:
-        settings = {**self._arrived.settings, "synchronous_commit": commit}
-        asked = level if level is not None and COMMITS[level] == commit else None
-        return f"once your transaction is committed, {promised(asked, settings)}"
+        settings = {**self._settings.settings, "synchronous_commit": commit}
+        reached = level if level is not None and COMMITS[level] == commit else None
+        return f"once your transaction is committed, {promised(reached, settings)}"
 
     def _given_ms(self, jobs: Sequence[NewJob]) -> int | None:
         return None if self._clock is None else jobs[0].job.created_ms
@@ -201,17 +200,17 @@ class TransactionalEnqueue:
 
 
 def _judged(
-    entry: PostgresInsertPlan, statuses: dict[str, str], chain: Chain
+    plan: PostgresInsertPlan, statuses: dict[str, str], chain: Chain
 ) -> tuple[list[NewJob], list[tuple[str, str]]]:
-    """The jobs as they stand once those they wait for are looked at, in their order, and the waits that are over:
-    (who, for whom)."""
+    """The new jobs after they were judged by the jobs they wait for, in order; and the edges that are closed:
+    (waiting job, awaited job)."""
     over = dict(statuses)
     awaited: dict[str, list[str]] = {}
-    for job_id, _, on in entry.edges:
+    for job_id, _, on in plan.edges:
         awaited.setdefault(job_id, []).append(on)
     made: list[NewJob] = []
     done: list[tuple[str, str]] = []
-    for new in entry.fresh:
+    for new in plan.fresh:
         edges = awaited.get(new.job.id, [])
         ended = [on for on in edges if on in over]
         job, events = new.job, new.events
@@ -227,13 +226,13 @@ def _judged(
     return made, done
 
 
-# -- what drivers take ------------------------------------------------------------------------
+# -- arguments of drivers---------------------------------------------------------------------
 
 
 @cache
 def _insert_types() -> tuple[str, ...]:
-    """The types of the arguments of `insert_jobs`, from where they are declared: a driver that guesses them from the
-    values guesses otherwise for lists of small numbers, or of nothing but None."""
+    """The types of the arguments of `insert_jobs`, from its declaration. A driver that infers them from the values is
+    wrong for lists of small numbers, or with nothing but None."""
     text = function_text("insert_jobs")
     declared = text[text.index("insert_jobs(") : text.index(") RETURNS")]
     return tuple(re.findall(r"\w+ ((?:text|integer|bigint|smallint|bytea|boolean)(?:\[\])?)(?=[,\n])", declared))
@@ -246,7 +245,7 @@ def _insert_typed() -> str:
 
 
 def _whole(values: Sequence[int | None]) -> list[int | None]:
-    return [None if value is None else int(value) for value in values]  # a Lane is a number, but not to every driver
+    return [None if value is None else int(value) for value in values]  # some drivers refuse a Lane
 
 
 def _as_is(value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Everything that only reads: rows by id, lists, statistics."""
+"""Reads: rows by id, lists, statistics."""

@@ -1,14 +1,13 @@
-"""Lists by queue, status and name: pages of the index that has all three and the id.
+"""Lists by queue, status and name, from the index of all three and the id.
 
-Jobs that agree in the three are a stretch of it, in order of id. Which stretches a query means is read from the
-counters (queues and statuses) and from the index itself (names, from one to the next). A page is the head of all of
-them, merged: so it costs the same whether what matches is rare or common, and at the first and at the millionth row.
-Jobs that a session holds are not in it, so that a claim need not enter them anew; they are few, and all of them are
-looked at.
+Jobs of one queue, status and name are a stretch of the index, in the order of their ids. The stretches of a query come
+from the counters (queues and statuses) and from the index itself (names, one after the other). A page merges the heads
+of all stretches. So it costs the same for rare and common matches, and at the first and at the millionth row. Held jobs
+are not in the index, so that a claim adds no entry; they are few, and all of them are read.
 
-Columns are compared one by one, not as a row (see `read.queries`): a scan that has a row as its end goes on to where
-the first column of it changes, which is the end of the queue. The queue is compared with an array of one, of which the
-planner does not conclude that an order by queue is none: so no other index gives the order that is asked for.
+Columns are compared one by one, not as a row (see `read.queries`): a scan with a row as its end continues until the
+first column changes, which is the end of the queue. The queue is compared with an array of one value. From that the
+planner does not infer that an order by queue is redundant, so only this index has the requested order.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SELECT DISTINCT queue, status FROM mainstay.tallies
 WHERE ($1::text IS NULL OR queue = $1) AND ($2::text[] IS NULL OR status = ANY ($2))
 """
 
-#: $3: how many are enough
+#: $3: the most to return
 _STRETCHES = f"""
 WITH RECURSIVE pairs AS ({_PAIRS}),
 named (queue, status, name) AS (
@@ -51,8 +50,8 @@ SELECT queue, status, name FROM named LIMIT $3
 async def rows_of(
     db: Db, query: Query, bounds: tuple[tuple[str, str], tuple[str, str]], limit: int, *, most: int
 ) -> list[Any] | None:
-    """The first jobs that match, one more than asked for, within bounds of the id, which come with their signs. None if
-    they are spread over more stretches than so many. Inside a transaction."""
+    """The first jobs that match, one more than asked for, within bounds of the id, each with its operator. None if they
+    have more than `most` stretches. Inside a transaction."""
     found = await _stretches(db, query, most)
     if found is None:
         return None
@@ -64,8 +63,7 @@ async def rows_of(
 
 
 async def _stretches(db: Db, query: Query, most: int) -> Stretches | None:
-    """Those that together have all jobs of a queue, of some statuses, of a name, but what is held. None if they are
-    more than so many."""
+    """The stretches that match the queue, statuses and name of a query; None if there are more than `most`."""
     status = None if query.status is None else list(query.status)
     if query.name is None:
         rows = await db.fetch(_STRETCHES, query.queue, status, most + 1)
@@ -77,7 +75,7 @@ async def _stretches(db: Db, query: Query, most: int) -> Stretches | None:
 
 
 def _heads(query: Query, bounds: Sequence[tuple[str, str]], limit: int) -> str:
-    """The first ids of some stretches ($1 to $3), within bounds ($4, $5)."""
+    """The statement for the first ids of stretches ($1 to $3), within bounds ($4, $5)."""
     way = "ASC" if query.oldest_first else "DESC"
     (low, _), (high, _) = bounds
     return f"""
@@ -92,7 +90,7 @@ CROSS JOIN LATERAL (
 
 
 def _page(query: Query, bounds: Sequence[tuple[str, str]], limit: int) -> str:
-    """The first jobs of some ($1) and of those that are held, within bounds ($2, $3)."""
+    """The statement for the first of some jobs ($1) and of the held jobs, within bounds ($2, $3)."""
     way = "ASC" if query.oldest_first else "DESC"
     (low, _), (high, _) = bounds
     return f"""
@@ -105,7 +103,7 @@ SELECT {job_columns("jobs", value_bytes=query.value_bytes)}, '' AS source FROM (
         ) AS held WHERE parent IS NULL AND held.id {low} $2::uuid AND held.id {high} $3::uuid
         AND ($4::text IS NULL OR held.queue = $4) AND ($5::text[] IS NULL OR held.status = ANY ($5))
         AND ($6::text IS NULL OR held.name = $6)
-    ) AS those ORDER BY id {way} LIMIT {limit + 1}
+    ) AS candidates ORDER BY id {way} LIMIT {limit + 1}
 ) AS picked CROSS JOIN LATERAL (SELECT * FROM mainstay.jobs WHERE jobs.id = picked.id OFFSET 0) AS jobs
 ORDER BY picked.id {way}
 """

@@ -1,4 +1,4 @@
-"""Rows by their ids, and their events."""
+"""Jobs by their ids, and their events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPEN = f"{SELECT_JOB} WHERE id = $1::text::uuid AND open AND version > $2"
 
 
 async def jobs_by_id(engine: PostgresEngine, ids: Sequence[str], chain: Chain) -> list[Job | None]:
-    """In the order asked, with harmless stand-ins for what cannot be read."""
+    """In the given order, with harmless values for what cannot be read."""
     rows = await engine.call(f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[])", stored_ids(ids))
     found = {row[0]: readable_job(row, chain)[0] for row in rows}
     return [found.get(job_id) for job_id in ids]

@@ -23,13 +23,13 @@ from ...row_codec import CHANGED, EVENT_FIELDS, JOB_FIELDS, RowCodec, changed_va
 
 _UUIDS = ("id", "parent", "job_id")
 
-#: a record of the driver, which has no types; or any other row in the same order
+#: an untyped record of the driver, or any other row in the same order
 Row = Any
 Columns = list[Sequence[Any]]
 
 
 def _read(names: Sequence[str], table: str = "") -> str:
-    """Columns to be read: ids as text, which is how everybody else writes them."""
+    """Columns to select: ids as text, as the rest of the program has them."""
     dot = f"{table}." if table else ""
     return ", ".join(f'{dot}"{name}"' + ("::text" if name in _UUIDS else "") for name in names)
 
@@ -42,7 +42,7 @@ SELECT_EVENT = f"SELECT {EVENT_COLUMNS} FROM mainstay.events"
 
 
 def job_columns(table: str, *, value_bytes: int | None = None) -> str:
-    """`JOB_COLUMNS` of one table among several. Longer values than `value_bytes` are left out: the server knows their
+    """`JOB_COLUMNS` of one of several tables. Values longer than `value_bytes` are left out: the server knows their
     length without reading them."""
     columns = f'{_read(JOB_FIELDS, table)}, {table}."open"'
     if value_bytes is None:
@@ -56,7 +56,7 @@ def job_columns(table: str, *, value_bytes: int | None = None) -> str:
 
 
 def event_columns(table: str) -> str:
-    """`EVENT_COLUMNS` of one table among several."""
+    """`EVENT_COLUMNS` of one of several tables."""
     return _read(EVENT_FIELDS, table)
 
 
@@ -66,7 +66,7 @@ SELECT * FROM unnest(
     $1::uuid[], $2::integer[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::text[],
     $10::text[], $11::bytea[]
 )"""
-#: Every column of a row, with no claim left open. Arguments: `job_values`, and then what names the row.
+#: Every column of a row, with no open claim. Arguments: `job_values`, then the key of the row.
 REWRITE_JOB = f"""UPDATE mainstay.jobs SET "open" = false, {
     ", ".join(f'"{name}" = ${at}' for at, name in enumerate(JOB_FIELDS, 1))
 }"""
@@ -85,24 +85,24 @@ _ID_LIST = re.compile(r"(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12},)*")
 
 
 def is_id(text: str) -> bool:
-    """Whether a text can be the id of a stored row. What cannot is not there; the server would call it an error."""
+    """Whether a text can be the id of a row. For any other text the server raises an error."""
     return isinstance(text, str) and _ID_FORM.fullmatch(text) is not None
 
 
 def are_ids(texts: Sequence[str]) -> bool:
-    """Whether these can be the ids of as many different rows."""
+    """Whether these are valid ids, and all different."""
     return _ID_LIST.fullmatch(",".join([*texts, ""])) is not None and len(set(texts)) == len(texts)
 
 
 def stored_ids(ids: Iterable[str]) -> list[str]:
-    """Those that can be ids."""
+    """Only the valid ids."""
     return [each for each in ids if is_id(each)]
 
 
 # -- text ----------------------------------------------------------------------------------------
 
-#: PostgreSQL stores no zero character, and an error message may well have one. A character that never stands for
-#: anything says so instead, and for itself, so that what is read is what was sealed.
+#: PostgreSQL cannot store a zero character, but an error message may have one. This noncharacter escapes it, and
+#: itself, so that the text that is read is the text that was sealed.
 _MARK = "\ufdd0"
 
 
@@ -183,7 +183,7 @@ def _columns(rows: Sequence[Sequence[Any]], width: int) -> Columns:
 
 
 def spare(columns: Columns) -> Columns:
-    """For functions that `spread` their columns: one that is the same in all rows comes as a single value."""
+    """For functions that `spread` their columns: a column with the same value in all rows becomes a single value."""
     return [column[:1] if len(column) > 1 and column.count(column[0]) == len(column) else column for column in columns]
 
 
@@ -209,14 +209,14 @@ def count_arrays(tallies: Mapping[tuple[str, str], int], entered: Mapping[str, i
     ]
 
 
-#: What a row must still be like for a change of it to be written: its id, the version its caller saw, the progress its
-#: caller must have seen (None: any), the digest of what it saw last, and the claim it saw: by whom, and when.
-SEEN = 6
+#: The number of values that a row must still have for a change: its id, version, time of progress (None: any), head,
+#: and the session and time of its claim.
+EXPECTED = 6
 
 
 def change_arrays(changes: Sequence[Change]) -> Columns:
-    """Arguments of `write_changes`: what must still be so, then `CHANGED`."""
-    return _columns([_change_values(change) for change in changes], SEEN + len(CHANGED))
+    """Arguments of `apply_plain`: the expected values, then `CHANGED`."""
+    return _columns([_change_values(change) for change in changes], EXPECTED + len(CHANGED))
 
 
 def _change_values(change: Change) -> list[Any]:

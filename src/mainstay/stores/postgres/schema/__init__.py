@@ -1,4 +1,4 @@
-"""The tables and functions, their versions, and how a database is migrated to them.
+"""The tables and functions, their versions, and the migration of a database.
 
-`definition.py` has the numbered migrations and reads the functions from `sql/`.
+`definition.py` reads the numbered migrations from `migrations/` and the functions from `sql/`.
 """

@@ -1,11 +1,11 @@
-"""Bringing a database up to this version, while workers go on; and a look at where it stands.
+"""Migrates a database to this version while workers run, and shows its status.
 
-Each migration is a transaction of its own, under a lock that keeps a second migrator out. What a statement waits for is
-bounded: a migration in the queue for a table's lock would keep everybody else out of that table, so after a short while
-it steps back and tries again. One that begins with `OUTSIDE` is run statement by statement and without a transaction,
-because PostgreSQL builds an index beside running work (`CONCURRENTLY`) only there; each of its statements must not mind
-being run twice. Workers of the version before go on: functions with other arguments stand beside the old ones. One
-whose arguments are the same and whose answer is another cannot be replaced; it is dropped and made in one transaction.
+Each migration is a transaction of its own, under a lock that excludes a second migrator. A migration that waits for a
+table's lock keeps all other transactions out of that table, so after a short time it steps back and tries again. A
+script that begins with `OUTSIDE` runs statement by statement without a transaction, because PostgreSQL builds an index
+beside running work (`CONCURRENTLY`) only there; each of its statements must be safe to repeat. Workers of the version
+before continue: functions with other arguments exist beside the old ones. A function with the same arguments and
+another result type cannot be replaced; it is dropped and created in one transaction.
 """
 
 from __future__ import annotations
@@ -32,52 +32,51 @@ from ..write.statements import savepoint
 from .definition import MIGRATIONS, OUTSIDE, VERSION, functions, placed, quoted
 from .versions import FACTS, FITS, RELEASE, SchemaFacts, functions_mark
 
-#: how long a migration waits for a table, and keeps others waiting behind it
+#: how long a migration waits for a table's lock, with other transactions waiting behind it
 _STEP_BACK_MS = 1000
-#: how often it tries to get in between; about a minute in all
+#: how often it tries; about a minute in all
 _MOST_TRIES = 30
 _OLDEST = 140000
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a database stands."""
+    """The status of a database."""
 
     url: str
     """without its secrets"""
     schema: str
     version: int
-    """0: nothing of ours is there yet"""
+    """0: the schema does not exist yet"""
     known: int
-    """the version this Mainstay brings it to"""
+    """the version that this Mainstay migrates to"""
     current: bool
-    """nothing is left to migrate"""
+    """nothing has to be migrated"""
     server: str
     """the server's version"""
     jobs: int = 0
-    """stored jobs, as the server estimates it (exact up to a few thousand)"""
+    """stored jobs, as estimated by the server (exact up to a few thousand)"""
     events: int = 0
     bytes: int = 0
-    """on disk, with the indexes"""
+    """on disk, with indexes"""
     sessions: int = 0
-    """workers that are connected"""
+    """live sessions of workers"""
     settings: dict[str, str] = {}
-    """of the server, as far as they say what survives: fsync, synchronous_commit, synchronous_standby_names,
-    full_page_writes"""
+    """the server's settings for durability: fsync, synchronous_commit, synchronous_standby_names, full_page_writes"""
 
 
 class MigrationResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a migration did, or would do."""
+    """The result of a migration, or of a dry run."""
 
     before: int
     after: int
     steps: tuple[str, ...]
-    """the statements, of each version that was missing"""
+    """the script of each missing version"""
     functions: bool
-    """the functions were made anew"""
+    """whether the functions were replaced"""
 
 
 async def status(url: str) -> DatabaseStatus:
-    """Look at a database, without opening a store on it and without changing anything."""
+    """The status of a database. Opens no store and changes nothing."""
     async with _connected(url) as (db, address):
         found = await _found(db, address)
         server = await db.fetchval("SELECT current_setting('server_version')")
@@ -96,7 +95,7 @@ async def status(url: str) -> DatabaseStatus:
 
 
 async def migrate(url: str, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS) -> MigrationResult:
-    """Bring a database up to this version. Running workers go on; a second migrator waits for the first."""
+    """Migrate a database to this version. Running workers continue; a second migrator waits for the first."""
     async with _connected(url) as (db, address):
         return await bring_up(db, address, dry_run=dry_run, migrations=migrations)
 
@@ -104,35 +103,35 @@ async def migrate(url: str, *, dry_run: bool = False, migrations: Sequence[str] 
 async def bring_up(
     db: Db, address: PostgresAddress, *, dry_run: bool = False, migrations: Sequence[str] = MIGRATIONS
 ) -> MigrationResult:
-    """The same on a connection there is."""
+    """The same on an open connection."""
     await _admit_server(db, address)
     found = await _found(db, address)
     found.refuse_newer(_place(address), known=len(migrations))
     before = found.version
     steps = tuple(migrations[before:])
-    anew = not found.is_newer and (bool(steps) or found.mark != functions_mark())
+    outdated = not found.is_newer and (bool(steps) or found.mark != functions_mark())
     if not dry_run:
         for version in range(before, len(migrations)):
             await _step(db, address, version, migrations[: version + 1], fresh=before == 0)
-        if anew:
+        if outdated:
             await _make_functions(db, address)
-    return MigrationResult(before=before, after=max(before, len(migrations)), steps=steps, functions=anew)
+    return MigrationResult(before=before, after=max(before, len(migrations)), steps=steps, functions=outdated)
 
 
 async def admit(db: Db, address: PostgresAddress) -> None:
-    """Refuse a database of another version, or bring it up if that is allowed."""
+    """Refuse a database of another version, or migrate it if that is allowed."""
     if address.auto_migrate:
         await bring_up(db, address)
         return
     await _admit_server(db, address)
     found = await _found(db, address)
     found.refuse_newer(_place(address))
-    command = f"mainstay store migrate '{_written(address)}' (workers may go on meanwhile)"
+    command = f"mainstay store migrate '{_shown_url(address)}' (workers can keep running)"
     found.refuse_older(_place(address), f"{command}, or add auto_migrate=on to the URL")
 
 
 async def admit_key(db: Db, fingerprint: str, address: PostgresAddress) -> None:
-    """Remember the audit key of a new database; refuse any other afterwards."""
+    """Store the fingerprint of the audit key in a new database; refuse any other key afterwards."""
     await db.execute("INSERT INTO mainstay.facts VALUES ('audit', $1) ON CONFLICT DO NOTHING", fingerprint)
     stored = await db.fetchval("SELECT value FROM mainstay.facts WHERE name = 'audit'")
     admit_fingerprint(stored, fingerprint, f"schema {address.schema!r} of {address.shown}")
@@ -142,15 +141,15 @@ async def admit_key(db: Db, fingerprint: str, address: PostgresAddress) -> None:
 
 
 async def _admit_server(db: Db, address: PostgresAddress) -> None:
-    """Refuse a server that cannot keep jobs."""
+    """Refuse a server that cannot hold a store."""
     major = db.raw.get_server_version().major
     if major * 10000 < _OLDEST:
         raise StoreError(f"{address.shown} is PostgreSQL {major}; Mainstay needs 14 or later")
     encoding = await db.fetchval("SELECT current_setting('server_encoding')")
     if encoding != "UTF8":
         raise StoreError(
-            f"the database of {address.shown} is encoded as {encoding}, which cannot hold every text; nothing was "
-            "changed. Make one with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+            f"the database of {address.shown} has the encoding {encoding}, which cannot store every text; nothing was "
+            "changed. Create one with: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
         )
 
 
@@ -168,7 +167,7 @@ async def _connected(url: str) -> AsyncIterator[tuple[Db, PostgresAddress]]:
 
 
 async def first_connection(address: PostgresAddress, *, tries: int = 4) -> Db:
-    """A connection to a server that may be starting this moment, but is not waited for long: the URL may be wrong."""
+    """A connection to a server that may still be starting. It does not wait for long, because the URL may be wrong."""
     rng = random.Random()
     for lost in range(min(tries, address.retries + 1)):
         try:
@@ -183,11 +182,11 @@ async def first_connection(address: PostgresAddress, *, tries: int = 4) -> Db:
 
 
 async def _found(db: Db, address: PostgresAddress) -> SchemaFacts:
-    """What is there."""
+    """The facts of the stored schema."""
     if await db.fetchval("SELECT to_regclass($1)", f"{quoted(address.schema)}.facts") is None:
         if await db.fetchval("SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1)", quoted(address.schema)):
             raise StoreError(
-                f"schema {address.schema!r} of {address.shown} has tables that are not Mainstay's; choose another one "
+                f"schema {address.schema!r} of {address.shown} has tables of another program; choose another schema "
                 "with ?schema="
             )
         return SchemaFacts()
@@ -196,20 +195,20 @@ async def _found(db: Db, address: PostgresAddress) -> SchemaFacts:
 
 
 async def _step(db: Db, address: PostgresAddress, version: int, migrations: Sequence[str], *, fresh: bool) -> None:
-    """The last of these migrations."""
+    """Run the last of these migrations."""
     sql, oldest = migrations[-1], str(compatible_from(migrations))
     if sql.lstrip().startswith(OUTSIDE):
         if not fresh:
             await _outside(db, address, version, sql, oldest)
             return
-        # nobody works there yet; and so it can be made through a pooler
+        # no worker uses it yet, and without CONCURRENTLY it can be made through a pooler
         sql = sql.replace(" CONCURRENTLY", "")
 
     async def run() -> None:
         if version == 0:
             await db.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(address.schema)}")
         await db.execute(sql)
-        await _remember(db, version=str(version + 1), compatible_from=oldest)
+        await _store_facts(db, version=str(version + 1), compatible_from=oldest)
 
     await _alone(db, address, version, run)
 
@@ -217,15 +216,15 @@ async def _step(db: Db, address: PostgresAddress, version: int, migrations: Sequ
 async def _make_functions(db: Db, address: PostgresAddress) -> None:
     async def run() -> None:
         found = await _found(db, address)
-        if found.mark == functions_mark() or found.is_newer:  # somebody else was here meanwhile
+        if found.mark == functions_mark() or found.is_newer:  # another migrator was faster
             return
         await _put_functions(db, functions())
-        # one that users call must be the only one of its name: which of two is meant could not be told
+        # the function that users call must be the only one of its name, or calls could be ambiguous
         [submit] = [text for text in _EACH.split(functions()) if text.startswith(_SUBMIT)]
         ours = placed(f"mainstay.{_signature(submit)}", address.schema)
         for each in await db.fetch(_OTHERS, address.schema, ours):
             await db.raw.execute(f"DROP FUNCTION {each[0]}")
-        await _remember(db, functions=functions_mark(), functions_release=str(RELEASE), functions_fits=str(FITS))
+        await _store_facts(db, functions=functions_mark(), functions_release=str(RELEASE), functions_fits=str(FITS))
 
     await _alone(db, address, None, run)
 
@@ -241,7 +240,7 @@ WHERE s.nspname = $1 AND p.proname = 'submit' AND p.oid IS DISTINCT FROM to_regp
 
 
 async def _put_functions(db: Db, script: str) -> None:
-    """Replace them all at once, which nearly always does; else one by one, those that cannot be replaced anew."""
+    """Replace all at once, which nearly always works; otherwise one by one, dropping those that cannot be replaced."""
     try:
         async with savepoint(db):
             await db.execute(script)
@@ -258,7 +257,7 @@ async def _put_functions(db: Db, script: str) -> None:
 
 
 def _signature(text: str) -> str:
-    """A function's name with the types it takes, from its declaration.
+    """The name of a function with the types of its arguments, from its declaration.
 
     >>> _signature("CREATE OR REPLACE FUNCTION mainstay.f(a text[], b integer DEFAULT 0, OUT c text) LANGUAGE sql")
     'f(text[], integer)'
@@ -271,7 +270,7 @@ def _signature(text: str) -> str:
 
 
 async def _alone(db: Db, address: PostgresAddress, version: int | None, run: Callable[[], Awaitable[None]]) -> None:
-    """Run it in a transaction, with other migrators kept out, unless one of them has done it meanwhile."""
+    """Run it in a transaction without other migrators, unless one of them has already done it."""
     for _ in range(_MOST_TRIES):
         await db.raw.execute(f"{begin(address, 'on')}; SET LOCAL lock_timeout TO {_STEP_BACK_MS}")
         try:
@@ -289,41 +288,41 @@ async def _alone(db: Db, address: PostgresAddress, version: int | None, run: Cal
         if mine:
             return
         await asyncio.sleep(_STEP_BACK_MS / 1000)
-    raise _kept_out(address)
+    raise _locked_out(address)
 
 
 async def _outside(db: Db, address: PostgresAddress, version: int, sql: str, oldest: str) -> None:
     if not address.listen:
         raise StoreError(
-            f"{address.shown}: version {version + 1} builds an index beside running work, which a pooler's connection "
-            "cannot; run the migration with the server's own address, without listen=off"
+            f"{address.shown}: version {version + 1} builds an index beside running work, which does not work through "
+            "a pooler; run the migration with the server's own address, without listen=off"
         )
     for _ in range(_MOST_TRIES):
-        # asked again and again: one who waited inside a statement would be waited for by the index that is being built
+        # polled: the index that is being built would wait for a statement that waits here
         if await db.fetchval("SELECT pg_try_advisory_lock(hashtextextended($1, 0))", _lock_name(address)):
             break
         await asyncio.sleep(_STEP_BACK_MS / 1000)
     else:
-        raise _kept_out(address)
+        raise _locked_out(address)
     try:
         if (await _found(db, address)).version == version:
             await db.execute("SET lock_timeout TO 0")
             for statement in filter(None, (part.strip() for part in sql.split(";"))):
                 await db.execute(statement)
-            await _remember(db, version=str(version + 1), compatible_from=oldest)
+            await _store_facts(db, version=str(version + 1), compatible_from=oldest)
     finally:
         if not db.raw.is_closed():
             await db.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", _lock_name(address))
 
 
-def _kept_out(address: PostgresAddress) -> StoreLocked:
+def _locked_out(address: PostgresAddress) -> StoreLocked:
     return StoreLocked(
-        f"{address.shown} could not be migrated: another session locks its tables, or is migrating it. What was not "
-        "done was not begun. Find the transaction that stays open (pg_stat_activity) and end it, then try again"
+        f"{address.shown} could not be migrated: another session locks its tables, or is migrating it. Completed steps "
+        "stay. Find the transaction that stays open (pg_stat_activity) and end it, then try again"
     )
 
 
-async def _remember(db: Db, **facts: str) -> None:
+async def _store_facts(db: Db, **facts: str) -> None:
     for name, value in facts.items():
         await db.execute(
             "INSERT INTO mainstay.facts VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -333,7 +332,7 @@ async def _remember(db: Db, **facts: str) -> None:
 
 
 async def _sizes(db: Db, address: PostgresAddress) -> dict[str, int]:
-    # an estimate, because counting millions of rows takes minutes; a small table was never estimated and is counted
+    # an estimate, because counting millions of rows takes minutes; a small table has no estimate yet, and is counted
     row = await db.fetchrow(
         "SELECT sum(pg_total_relation_size(oid))::bigint AS bytes,"
         " max(reltuples) FILTER (WHERE relname = 'jobs')::bigint AS jobs,"
@@ -357,6 +356,6 @@ def _place(address: PostgresAddress) -> str:
     return f"schema {address.schema!r} of {address.shown}"
 
 
-def _written(address: PostgresAddress) -> str:
+def _shown_url(address: PostgresAddress) -> str:
     """The URL for a command line."""
     return address.shown if address.schema == "mainstay" else f"{address.shown}?schema={address.schema}"

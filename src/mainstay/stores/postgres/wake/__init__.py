@@ -1,5 +1,5 @@
 """Waking idle processes with LISTEN and NOTIFY.
 
-`subscriptions.py` the subscribers of this process and whom a commit wakes; `listeners.py` the table that tells other
-processes what this one listens for.
+`subscriptions.py` has the subscribers of this process and wakes them after a commit; `listeners.py` registers this
+process for the notifications of others.
 """

@@ -1,8 +1,8 @@
-"""Saying who listens: which topics this process wants to hear of, and whether somebody waits for them.
+"""The registration of this process for notifications: its topics, and whether a subscriber waits for them.
 
-The table `listeners` has a row for each topic of each listener. They are written on the store's line, on which the
-wakes come, too; so nothing here waits for a row that somebody has locked to wake us. What cannot be said this moment
-is said a moment later, and whoever read meanwhile looks once more.
+The table `listeners` has a row for each topic of each listener. The rows are written on the permanent connection, which
+also receives the notifications. So nothing here waits for a row that another transaction has locked to wake us. An
+update that is not possible now is repeated a moment later, and subscribers that have read in between look once more.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ..connection.timeouts import GATE_S
 
 log = logging.getLogger("mainstay.stores.postgres")
 
-#: who waits is told to the server only after a moment: those who find work at once never are
+#: a waiting subscriber is registered only after a moment: one that finds work at once never is
 _SETTLE_S = 0.01
-#: what could not be said, because we were being woken, is said soon
+#: how soon an update is repeated that failed because we were being woken
 _SOON_S = 0.05
-#: and what failed, after a while
+#: how soon an update is repeated after an error
 _AGAIN_S = 1.0
 
 
 class ListenerTable:
-    """What the server knows of one listener. All but `settle` is for the home loop."""
+    """The registration of one listener on the server. All methods but `settle` are for the home loop."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class ListenerTable:
         wanted: Callable[[], Mapping[str, bool]],
         look: Callable[[Iterable[str]], None],
     ) -> None:
-        """`wanted` tells the topics and whether somebody waits for them; `look` has everybody look who wants these."""
+        """`wanted` returns the topics and whether a subscriber waits for them; `look` wakes all subscribers of "
+        "topics."""
         self._name = name
         self._engine = engine
         self._home = home
@@ -52,20 +53,21 @@ class ListenerTable:
         self._wanted = wanted
         self._look = look
         self._known: dict[str, bool] = {}
-        """the topics that are registered, and whether as waiting"""
+        """the registered topics, and whether they are registered as waiting"""
         self._missing: set[str] = set()
-        """topics that the server does not know of yet, and calls wait for"""
+        """topics that are not registered yet, and that calls wait for"""
         self._late: set[str] = set()
-        """those that calls no longer wait for: whoever wants them looks once when they are known"""
+        """topics that are not registered yet, and that calls no longer wait for: their subscribers look once when "
+        "they are"""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._settling = False
         self._deaf = False
-        """something may have been missed by the time the line is made"""
+        """notifications may have been missed while the connection was lost"""
         self._closed = False
 
     def settle(self) -> None:
-        """From any thread: somebody has begun to wait."""
+        """From any thread: a subscriber has begun to wait."""
         if not self._settling:
             self._settling = True
             with contextlib.suppress(RuntimeError):  # the store was closed
@@ -76,14 +78,14 @@ class ListenerTable:
         self._home.loop.call_later(_SETTLE_S, self._settled)
 
     def register(self, topics: Iterable[str]) -> None:
-        """Somebody wants to hear of these from now on."""
+        """Register these topics."""
         if missing := set(topics) - self._known.keys():
             self._missing |= missing
             self._begin()
 
     async def ready(self) -> None:
-        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now. For what is read
-        after that: nothing may change unheard between the two."""
+        """Wait until all subscriptions so far are registered, or cannot be for now. A read after that misses no change
+        between the two."""
         if not self._missing:
             return
         try:
@@ -91,7 +93,7 @@ class ListenerTable:
                 while self._missing and not self._closed:
                     if self._task is None:
                         if not self._line.up:
-                            self._deaf = True  # all look when it is up
+                            self._deaf = True  # all subscribers look when it is up
                             return
                         self._begin()
                     await self._changed.wait()
@@ -99,23 +101,23 @@ class ListenerTable:
             self._wait_no_longer()
 
     async def joined(self, db: Db) -> None:
-        """The line was made: be heard of again, and have everybody look once, for what was missed meanwhile."""
+        """The connection was opened: register again, and make all subscribers look once, for missed changes."""
         self._known.clear()
         if (changes := self._changes()) is not None:
             try:
                 await self._send(db, *changes)
-            except asyncpg.LockNotAvailableError:  # the line is for more than wakes, and stays
+            except asyncpg.LockNotAvailableError:  # the connection has other uses, too, and stays
                 self._wait_no_longer()
                 self._home.loop.call_later(_AGAIN_S, self._settled)
         if self._deaf:
             self._look(self._wanted())
-        self._deaf = True  # from the end of this line to the next one
+        self._deaf = True  # from the loss of this connection to the next one
 
     async def stay(self, db: Db) -> None:
         await db.execute("SELECT mainstay.listens_still($1)", self._name)
 
     def woken(self, topic: str) -> None:
-        """Whoever wakes a listener takes the mark away that it waits."""
+        """The process that woke us has reset our mark as waiting."""
         if topic in self._known:
             self._known[topic] = False
 
@@ -126,7 +128,7 @@ class ListenerTable:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await self._task
         if self._line.up and self._known:
-            with contextlib.suppress(Exception):  # whoever rings next finds that nobody hears
+            with contextlib.suppress(Exception):  # the next process that wakes us finds that we are gone
                 async with asyncio.timeout(2):
                     sql = "SELECT mainstay.stop_listening($1, $2)"
                     await self._engine.call(sql, self._name, list(self._known), lasting=False)
@@ -151,17 +153,17 @@ class ListenerTable:
                 if not await self._line.do(partial(self._send, wanted=wanted, unwanted=unwanted)):
                     self._home.loop.call_later(_SOON_S, self._settled)
                     return
-        except Exception as error:  # noqa: BLE001 - all is said anew when the line is made again, and meanwhile they look
-            log.info("%s: cannot say who waits for what (%s)", self._engine.address.shown, error)
+        except Exception as error:  # noqa: BLE001 - the next connection registers again, and until then they poll
+            log.info("%s: topics could not be registered (%s)", self._engine.address.shown, error)
             self._wait_no_longer()
             self._home.loop.call_later(_AGAIN_S, self._settled)
         finally:
             self._task = None
-            self._tell()
+            self._notify_waiting()
 
     def _changes(self) -> tuple[dict[str, bool], list[str]] | None:
         now = self._wanted()
-        # one that stops to wait says nothing: whoever wakes it takes the mark away, and it is back before long
+        # the end of a wait is not registered: a wake resets the mark, and the subscriber soon waits again
         wanted = {t: waits for t, waits in now.items() if t not in self._known or (waits and not self._known[t])}
         unwanted = [topic for topic in self._known if topic not in now]
         self._missing &= wanted.keys()
@@ -169,30 +171,30 @@ class ListenerTable:
         return (wanted, unwanted) if wanted or unwanted else None
 
     async def _send(self, db: Db, wanted: Mapping[str, bool], unwanted: list[str]) -> bool:
-        """False: some of it could not be said, because we are being woken this moment."""
-        unsaid: list[str] = []
+        """False: some rows could not be updated, because we are being woken at this moment."""
+        left: list[str] = []
         if wanted:
-            unsaid += await db.fetchval(
+            left += await db.fetchval(
                 "SELECT mainstay.start_listening($1, $2, $3)", self._name, list(wanted), list(wanted.values())
             )
             self._known.update(wanted)
-            self._known.update(dict.fromkeys(unsaid, False))
+            self._known.update(dict.fromkeys(left, False))
             self._missing -= wanted.keys()
-            self._tell()
+            self._notify_waiting()
             if late := self._late & wanted.keys():
                 self._late -= late
                 self._look(late)
         if unwanted:
-            left = await db.fetchval("SELECT mainstay.stop_listening($1, $2)", self._name, unwanted)
-            for topic in set(unwanted).difference(left):
+            kept = await db.fetchval("SELECT mainstay.stop_listening($1, $2)", self._name, unwanted)
+            for topic in set(unwanted).difference(kept):
                 self._known.pop(topic, None)
-            unsaid += left
-        return not unsaid
+            left += kept
+        return not left
 
     def _wait_no_longer(self) -> None:
         self._late |= self._missing
         self._missing.clear()
 
-    def _tell(self) -> None:
+    def _notify_waiting(self) -> None:
         self._changed.set()
         self._changed.clear()

@@ -1,12 +1,12 @@
-"""Waking: who in this process waits for what, and how others reach it.
+"""The subscriptions of this process, and the wakes after a commit.
 
-A store is one listener with a channel of its own (LISTEN). The table `listeners` says which topics each of them wants
-to hear of. After a commit the writer wakes the subscribers of its own process directly, and asks the server, in a small
-statement off the critical path, to notify as many listeners of other processes as there are rows left. Statements that
-follow each other closely are one. A job that comes alone wakes one of them with its own commit, if it can.
+A store is one listener with a channel of its own (LISTEN). The table `listeners` has the topics of each listener. After
+a commit the writer wakes the subscribers of its own process directly. Then a small statement off the critical path
+makes the server notify as many listeners of other processes as there are rows left; statements in quick succession are
+combined. A single job wakes one of them with its own commit if possible.
 
-A wake that is lost with a connection or a process is found by the next look: when the line is made again everybody is
-woken once, and workers look now and then anyway.
+A wake that is lost with a connection or a process is made up for: when the connection is reopened, all subscribers are
+woken once, and workers poll from time to time anyway.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ....errors import MainstayError
 from ...change_check import topics as topics_of
-from ...port import Written
+from ...port import Wake, Written
 from ...store_loop import StoreLoop
 from ..connection.engine import PostgresEngine
 from ..connection.permanent import PermanentConnection
@@ -34,11 +33,11 @@ from .listeners import ListenerTable
 
 log = logging.getLogger("mainstay.stores.postgres")
 
-#: wakes that follow the last ones sooner than this are gathered
+#: wakes in quicker succession are combined
 _GATHER_S = 0.003
 _MOST_TOPICS = 5000
 _QUEUE, _JOB = "queue:", "job:"
-#: Thousands of jobs settle for each that somebody elsewhere waits for: then they are not even taken apart.
+#: Thousands of jobs settle for each one with a listener: without any listener of a job, the ids are not even split.
 _RING = (
     "SELECT topic, n FROM mainstay.ring($1::text[] || CASE WHEN EXISTS ("
     "SELECT FROM mainstay.listeners l WHERE l.topic >= 'job:' AND l.topic < 'job;' AND l.listener <> $4"
@@ -47,7 +46,7 @@ _RING = (
 
 
 def shared_channel(schema: str) -> str:
-    """Where a transaction of the user's own says which queue it put jobs in; all listeners hear it."""
+    """The channel on which a user's transaction names the queues of its jobs; all listeners receive it."""
     return f"mainstay:{schema}"
 
 
@@ -73,14 +72,14 @@ class Board:
         self._to_ring: Counter[str] = Counter()
         self._numbers = itertools.count()
         self._last = -1
-        """the youngest subscriber there was when `_to_ring` got its last topic"""
+        """the youngest subscriber at the time when `_to_ring` got its last topic"""
         self._ringing: asyncio.Task[None] | None = None
-        self._listening: ListenerTable | None = None
-        """None: poll-only. Subscribers of this process are woken all the same"""
+        self._registration: ListenerTable | None = None
+        """None: poll-only. Subscribers of this process are still woken"""
         if line is not None:
-            self._listening = ListenerTable(self.name, engine, home, line, wanted=self._wanted, look=self._look)
+            self._registration = ListenerTable(self.name, engine, home, line, wanted=self._wanted, look=self._look)
             line.on_open.append(self._join)
-            line.on_check.append(self._listening.stay)
+            line.on_check.append(self._registration.stay)
 
     # -- from any thread ----------------------------------------------------------------------
 
@@ -90,13 +89,13 @@ class Board:
             wake.number = next(self._numbers)
             for topic in wake.topics:
                 self._subscribers.setdefault(topic, {})[wake] = None
-        if self._listening is not None:
-            # calls that follow come to the home loop after this, and wait there until it is done
-            self._home.loop.call_soon_threadsafe(self._listening.register, wake.topics)
+        if self._registration is not None:
+            # later calls reach the home loop after this, and wait there until it is done
+            self._home.loop.call_soon_threadsafe(self._registration.register, wake.topics)
         return wake
 
     def leave(self, wake: PostgresWake) -> None:
-        """A subscriber goes. A queue's wake that it was given and never looked at goes to another."""
+        """Remove a subscriber. A wake of a queue that it has not used is passed on to another."""
         with self.lock:
             for topic in wake.topics:
                 others = self._subscribers.get(topic, {})
@@ -109,13 +108,13 @@ class Board:
 
     def waits(self) -> None:
         """A subscriber has begun to wait."""
-        if self._listening is not None:
-            self._listening.settle()
+        if self._registration is not None:
+            self._registration.settle()
 
     # -- on the home loop: sending --------------------------------------------------------------
 
-    def told(self, written: Sequence[Written], woken: Counter[str]) -> None:
-        """After a commit: wake whoever waits for what was written."""
+    def committed(self, written: Sequence[Written], woken: Counter[str]) -> None:
+        """After a commit: wake the subscribers that wait for the written rows."""
         found = Counter(woken)
         for before, after, _ in written:
             for topic in topics_of(before, after):
@@ -123,17 +122,18 @@ class Board:
         self.wake(found)
 
     def ringer(self, topic: str) -> str | None:
-        """Who rings for it at a commit; None if it is not to be: nobody could hear it, or somebody here waits."""
-        return self.name if self._listening is not None and topic not in self._subscribers else None
+        """Our name, if the commit should wake a listener of this topic; None if we cannot listen, or have a "
+        "subscriber."""
+        return self.name if self._registration is not None and topic not in self._subscribers else None
 
     def wake(self, woken: Counter[str]) -> None:
         for topic, n in woken.items():
             if n <= 0:
                 continue
             if not topic.startswith(_QUEUE):
-                self._ring_here(topic, None)
+                self._wake_here(topic, None)
                 self._to_ring[topic] = 1
-            elif left := n - self._ring_here(topic, n, waiting=True):
+            elif left := n - self._wake_here(topic, n, waiting=True):
                 self._to_ring[topic] += left
         with self.lock:
             self._last = next(self._numbers)
@@ -146,29 +146,31 @@ class Board:
                 some, last = dict(list(self._to_ring.items())[:_MOST_TOPICS]), self._last
                 for topic in some:
                     del self._to_ring[topic]
-                for topic, n in (await self._ring_there(some)).items():
-                    self._ring_here(topic, n, last=last)
+                for topic, n in (await self._wake_elsewhere(some)).items():
+                    self._wake_here(topic, n, last=last)
                 await asyncio.sleep(_GATHER_S)
         finally:
             self._ringing = None
 
-    async def _ring_there(self, some: dict[str, int]) -> dict[str, int]:
-        """Have the server wake others; what found nobody is answered."""
+    async def _wake_elsewhere(self, some: dict[str, int]) -> dict[str, int]:
+        """Make the server wake other processes; returns the topics for which it found no listener."""
         try:
             jobs = " ".join(topic.removeprefix(_JOB) for topic in some if topic.startswith(_JOB))
             others = {topic: n for topic, n in some.items() if not topic.startswith(_JOB)}
             rows = await self._engine.call(_RING, list(others), list(others.values()), jobs, self.name, lasting=False)
         except MainstayError as error:
-            log.info("%s: others could not be woken (%s); they look by themselves", self._engine.address.shown, error)
+            log.info(
+                "%s: other processes could not be notified (%s); they will poll", self._engine.address.shown, error
+            )
             return some
         return {row[0]: row[1] for row in rows}
 
-    def _ring_here(self, topic: str, most: int | None, *, waiting: bool = False, last: int | None = None) -> int:
-        """Wake subscribers of this process: at most so many (None: all), those who wait before those who are busy, or
-        only those; none that came after `last`. How many were."""
-        if topic not in self._subscribers:  # nearly always: thousands settle for each that somebody waits for
+    def _wake_here(self, topic: str, most: int | None, *, waiting: bool = False, last: int | None = None) -> int:
+        """Wake at most `most` subscribers of this process (None: all): waiting ones before busy ones, or only `waiting`
+        ones; none that subscribed after `last`. Returns how many."""
+        if topic not in self._subscribers:  # nearly always: thousands of jobs settle for each one with a subscriber
             return 0
-        told = 0
+        woken = 0
         with self.lock:
             candidates = [wake for wake in self._subscribers.get(topic, ()) if most is None or not wake.rung]
             if waiting:
@@ -178,17 +180,17 @@ class Board:
             self._rng.shuffle(candidates)
             candidates.sort(key=lambda wake: not wake.waiting)
             for wake in candidates:
-                if told == most:
+                if woken == most:
                     break
-                told += wake.ring(topic)
-        return told
+                woken += wake.ring(topic)
+        return woken
 
     # -- on the home loop: listening ------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Wait until everybody who has subscribed so far will be heard of, or cannot be for now."""
-        if self._listening is not None:
-            await self._listening.ready()
+        """Wait until all subscriptions so far are registered, or cannot be for now."""
+        if self._registration is not None:
+            await self._registration.ready()
 
     async def close(self) -> None:
         self._closed = True
@@ -196,48 +198,48 @@ class Board:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 async with asyncio.timeout(2):
                     await self._ringing
-        if self._listening is not None:
-            await self._listening.close()
+        if self._registration is not None:
+            await self._registration.close()
 
     def _left(self, unheard: Counter[str]) -> None:
         if unheard:
             self.wake(unheard)
-        if self._listening is not None:
-            self._listening.settle_soon()
+        if self._registration is not None:
+            self._registration.settle_soon()
 
     def _wanted(self) -> dict[str, bool]:
-        """What subscribers of this process want to hear of, and whether one of them waits for it."""
+        """The topics of this process, and whether a subscriber waits for them."""
         with self.lock:
             return {topic: any(wake.waiting for wake in wakes) for topic, wakes in self._subscribers.items()}
 
     def _look(self, topics: Iterable[str]) -> None:
-        """Have everybody look who wants to hear of these: something may have been missed."""
+        """Wake all subscribers of these topics: a change may have been missed."""
         with self.lock:
             for topic in topics:
                 for wake in self._subscribers.get(topic, ()):
                     wake.ring(topic)
 
     async def _join(self, db: Db) -> None:
-        """On each new line."""
-        assert self._listening is not None
+        """On each new permanent connection."""
+        assert self._registration is not None
         await db.execute(
             "SELECT pg_advisory_lock(hashtextextended($1, 'mainstay.listeners'::regclass::oid::bigint))", self.name
         )
-        await db.raw.add_listener(f"mainstay_{self.name}", self._heard)
-        await db.raw.add_listener(shared_channel(self._engine.address.schema), self._heard_from_outside)
-        await self._listening.joined(db)
+        await db.raw.add_listener(f"mainstay_{self.name}", self._received)
+        await db.raw.add_listener(shared_channel(self._engine.address.schema), self._received_from_user)
+        await self._registration.joined(db)
 
-    def _heard(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _received(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         n, _, topic = payload.partition(" ")
-        assert self._listening is not None
-        self._listening.woken(topic)
-        self._ring_here(topic, int(n) if topic.startswith(_QUEUE) else None)
+        assert self._registration is not None
+        self._registration.woken(topic)
+        self._wake_here(topic, int(n) if topic.startswith(_QUEUE) else None)
 
-    def _heard_from_outside(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        self._ring_here(f"{_QUEUE}{payload}", 1)
+    def _received_from_user(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._wake_here(f"{_QUEUE}{payload}", 1)
 
 
-class PostgresWake:
+class PostgresWake(Wake):
     """One subscription; see the port for its contract."""
 
     def __init__(self, board: Board, topics: Sequence[str], loop: asyncio.AbstractEventLoop) -> None:
@@ -250,10 +252,10 @@ class PostgresWake:
         self.number = -1
         self.waiting = False
         self.rung: set[str] = set()
-        """what it was woken for since it last looked"""
+        """the topics it was woken for since its last wait"""
 
     def ring(self, topic: str) -> bool:
-        """On the home loop, under the board's lock; False if there is nobody any more."""
+        """On the home loop, under the board's lock; False if the subscriber is gone."""
         first = not self.rung
         self.rung.add(topic)
         if first and self._loop is self._board.loop:
@@ -261,12 +263,12 @@ class PostgresWake:
         elif first:
             try:
                 self._loop.call_soon_threadsafe(self._rise)
-            except RuntimeError:  # its loop was closed, and whoever waited there is gone
+            except RuntimeError:  # its loop was closed
                 return False
         return True
 
     def _end(self) -> None:
-        """Its time is over."""
+        """The timeout has passed."""
         self._is_over = True
         self._rise()
 
@@ -284,7 +286,7 @@ class PostgresWake:
                 while not (self.rung or self._is_over):
                     self._waiter = self._loop.create_future()
                     await self._waiter
-            finally:  # one that is cancelled keeps its wake: for its next wait, or for others when it goes
+            finally:  # a cancelled wait keeps its wake: for the next wait, or for other subscribers when it closes
                 timer.cancel()
                 self.waiting = False
         with self._board.lock:
@@ -295,11 +297,3 @@ class PostgresWake:
         if not self._closed:
             self._closed = True
             self._board.leave(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

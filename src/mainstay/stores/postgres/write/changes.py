@@ -1,10 +1,10 @@
-"""Inserting and changing rows.
+"""Inserts and changes.
 
-Two functions on the server write changes. One takes completions, which have little to say and are most of all writes
-(`completions`); the other takes any change (`statements.APPLY`). Both write a batch in one round trip and one commit
-if it needs no decision. If it does (a row is not what its caller saw, a job waits for it and must move on, a slot
-becomes free, it may be the last unit of a job), they write nothing, and it is decided here, in a transaction of several
-statements that writes by the same function.
+Two functions on the server write changes. One takes completions, which have little data and are most of all writes
+(`completions`); the other takes any change (`statements.APPLY`). Both write a batch in one round trip and one commit if
+it needs no decision. If it does (a row is not as its caller saw it, a job waits for it and must move on, a slot becomes
+free, it may be the last unit of a job), they write nothing. Then it is decided here, in a transaction of several
+statements that writes with the second function.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from .statements import APPLY, change_arguments, fence, savepoint, take_steps, w
 
 log = logging.getLogger("mainstay.stores.postgres")
 
-#: which of these rows nobody else has locked
+#: those of these rows that no other transaction has locked
 _FREE = "SELECT id::text FROM mainstay.jobs WHERE id = ANY ($1::text[]::uuid[]) FOR UPDATE SKIP LOCKED"
-#: how often a key may be stored by somebody else in the moment between a look and a write
+#: how often another transaction may store the same key between our read and our write
 _MOST_RACES = 20
 
 
@@ -66,49 +66,49 @@ async def insert(
                 raise
         await engine.read_loosely(lambda db: take_steps(db, clash_steps(jobs, facts)))
     raise Conflict(
-        f"job {jobs[0].job.id}: others kept storing the same keys while it was stored; nothing was written. Try again"
+        f"job {jobs[0].job.id}: other transactions kept storing the same keys; nothing was written. Try again"
     )
 
 
 async def insert_within(
     tx: PostgresTx, jobs: Sequence[NewJob], chain: Chain, facts: InsertFacts | None = None
 ) -> list[InsertResult]:
-    """Insert all or nothing, as part of a transaction; which is void if this raises."""
+    """Insert all or nothing, as part of a transaction that must be rolled back if this raises."""
     if not jobs:
         return []
     facts = facts or InsertFacts()
-    entry = await take_steps(tx.db, insert_steps(jobs, facts, given_ms=tx.now_ms, judged=True, counted=False))
-    tx.wrote(entry.written)
-    if entry.edges:
-        fresh = {new.job.id for new in entry.fresh}
-        # rows of this very batch are unsettled, unless what they wait for settles them: `follow` sees to that
-        awaited = dict.fromkeys(on for _, _, on in entry.edges if on not in fresh)
+    plan = await take_steps(tx.db, insert_steps(jobs, facts, given_ms=tx.now_ms, judged=True, counted=False))
+    tx.wrote(plan.written)
+    if plan.edges:
+        fresh = {new.job.id for new in plan.fresh}
+        # rows of this batch are unsettled, unless the jobs they wait for settle them: `follow` does that
+        awaited = dict.fromkeys(on for _, _, on in plan.edges if on not in fresh)
         await waits.follow(tx, await waits.over_by_now(tx, list(awaited)), chain)
-    return entry.answers
+    return plan.answers
 
 
 async def _insert_at_once(
     engine: PostgresEngine, jobs: Sequence[NewJob], facts: InsertFacts, durability: Durability | None
 ) -> list[InsertResult]:
-    """Store them in one statement, or find out what stands in the way."""
+    """Store them in one statement, or collect the obstacles in `facts`."""
     steps = insert_steps(jobs, facts, given_ms=engine.given_ms)
     topic = f"queue:{jobs[0].job.queue}"
     ringer = engine.ringer(topic) if len(jobs) == 1 and jobs[0].job.lane == Lane.READY else None
     rung: Counter[str] = Counter()
     try:
-        asked = next(steps)
+        statement = next(steps)
         while True:
             if ringer is None:
-                rows = await engine.call(asked.sql, *asked.args, durability=durability)
+                rows = await engine.call(statement.sql, *statement.args, durability=durability)
             else:
-                rows = await engine.call(INSERT_AND_RING, *asked.args, topic, ringer, durability=durability)
+                rows = await engine.call(INSERT_AND_RING, *statement.args, topic, ringer, durability=durability)
                 rung[topic] -= sum(row[0] == "rung" for row in rows)
-            asked = steps.send([row for row in rows if row[0] != "rung"])
+            statement = steps.send([row for row in rows if row[0] != "rung"])
     except StopIteration as done:
-        entry: PostgresInsertPlan = done.value
+        plan: PostgresInsertPlan = done.value
         if not facts.over:
-            await tell(engine, entry.written, rung)
-        return entry.answers
+            await notify(engine, plan.written, rung)
+        return plan.answers
 
 
 def _is_unique_violation(error: BaseException | None) -> bool:
@@ -121,11 +121,11 @@ def _is_unique_violation(error: BaseException | None) -> bool:
 async def apply(
     engine: PostgresEngine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
 ) -> list[ChangeResult]:
-    """Write each change on its own merits, all in one commit. Plain moves of different rows, the common case, are one
-    statement.
+    """Judge and write each change on its own, all in one commit. Plain moves of different rows, the common case, are
+    one statement.
 
-    Where somebody keeps a row locked, the others are written all the same before this says so: sent again, they hear
-    that it was done."""
+    If another transaction keeps a row locked, the other changes are written before this raises `StoreLocked`. Sent
+    again, they are `already_applied`."""
     if not changes and lead is None:
         return []
     try:
@@ -145,13 +145,13 @@ async def _apply(
     if lead is None and (arguments := completion_arguments(changes)) is not None:
         [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
         if done:
-            engine.tell([(change.before, change.after, change.events) for change in changes])
+            engine.committed([(change.before, change.after, change.events) for change in changes])
             return [ChangeResult("applied", change.after) for change in changes]
-    if changes and _go_together(changes) and all(map(_is_plain, changes)):
+    if changes and _go_together(changes) and not any(change_check.affected(changes)):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
         if verdict == "":
-            await tell(engine, written)
+            await notify(engine, written)
             return [ChangeResult("applied", change.after) for change in changes]
         if verdict == "leader":
             assert lead is not None
@@ -165,8 +165,8 @@ async def _apply(
 
 
 def _go_together(changes: Sequence[Change]) -> bool:
-    """Whether these are moves of different rows that insert no jobs and claim to fit. A note is judged by the row: it
-    keeps what the holder has reported since."""
+    """Whether these are moves of different rows that insert no jobs, by callers that saw themselves as the holder. A
+    note needs the row: it keeps what the holder has reported since."""
     for change in changes:
         if change.spawn or change.kind == "note" or not _claims_to_fit(change):
             return False
@@ -174,15 +174,8 @@ def _go_together(changes: Sequence[Change]) -> bool:
 
 
 def _claims_to_fit(change: Change) -> bool:
-    """The caller must have seen itself as the holder; whether it is, the comparison with the row tells."""
+    """Whether the caller saw itself as the holder. The comparison with the row shows whether it is."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
-
-
-def _is_plain(change: Change) -> bool:
-    """Whether it has no consequence for other rows, except for jobs that wait for it."""
-    after = change.after
-    frees = after.concurrency_key is not None and after.session is None
-    return not frees and not (after.parent is not None and change_check.may_be_last(change.before, after))
 
 
 def _arguments(
@@ -203,8 +196,8 @@ def _arguments(
 
 
 async def apply_changes(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
-    """Write each change on its own merits, as part of a transaction: all at once as their callers saw the rows, or else
-    with the rows locked and each change judged."""
+    """Write changes as part of a transaction: all at once if the rows are as their callers saw them; otherwise with the
+    rows locked and each change judged."""
     if _go_together(changes) and await write_changes(tx, changes):
         return await _applied(tx, changes, chain)
     answers: list[ChangeResult] = []
@@ -214,8 +207,8 @@ async def apply_changes(tx: PostgresTx, changes: Sequence[Change], chain: Chain)
 
 
 def _batches(changes: Sequence[Change]) -> list[list[Change]]:
-    """Changes in their order, divided where a row comes again. One that inserts jobs is a batch of its own, so that it
-    can be undone if they are refused."""
+    """Changes in their order, divided where a row comes again. A change that inserts jobs is a batch of its own, so
+    that it can be undone if they are refused."""
     batches: list[list[Change]] = []
     seen: set[str] = set()
     for change in changes:
@@ -228,7 +221,7 @@ def _batches(changes: Sequence[Change]) -> list[list[Change]]:
 
 
 async def _apply_judged(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
-    """Changes of different rows: lock the rows, refuse what does not fit, write the rest."""
+    """Changes of different rows: lock the rows, refuse the changes that do not fit, write the others."""
     rows = await _locked(tx, [change.after.id for change in changes], chain)
     answers: dict[str, ChangeResult] = {}
     fitting: list[Change] = []
@@ -245,15 +238,15 @@ async def _apply_judged(tx: PostgresTx, changes: Sequence[Change], chain: Chain)
     elif len(fitting) == 1:
         answers[fitting[0].after.id] = ChangeResult("conflict", rows[fitting[0].after.id])
     else:
-        # one of them takes a unique key that has a new holder: alone, it shows which
+        # one of them has a unique key with a new holder: written alone, it is found
         for change in fitting:
             [answers[change.after.id]] = await _apply_judged(tx, [change], chain)
     return [answers[change.after.id] for change in changes]
 
 
 async def _write_with_spawn(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> bool:
-    """Write changes that fit, and insert the jobs that come with them; False, with nothing written, if a unique key has
-    a new holder or the jobs are refused."""
+    """Write changes that fit, and insert their spawned jobs; False, with nothing written, if a unique key has a new
+    holder or the jobs are refused."""
     spawn = [new for change in changes for new in change.spawn]
     if not spawn:
         return not changes or await write_changes(tx, changes)
@@ -276,7 +269,7 @@ async def _applied(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> l
 
 
 async def _refused(tx: PostgresTx, row: Job | None, change: Change) -> ChangeResult:
-    """Why a change did not fit."""
+    """The result of a change that did not fit."""
     since = await _events_since(tx, change) if row is not None else []
     outcome = change_check.judge(row, change, since)
     if outcome == "stale":
@@ -304,7 +297,7 @@ async def _events_since(tx: PostgresTx, change: Change) -> list[Event]:
 
 
 async def _locked(tx: PostgresTx, ids: Sequence[str], chain: Chain) -> dict[str, Job]:
-    """Rows as they stand, and stay until the transaction ends."""
+    """The current rows, locked until the transaction ends."""
     rows = await tx.db.fetch(
         f"{SELECT_JOB} WHERE id = ANY ($1::text[]::uuid[]) ORDER BY id FOR UPDATE",
         [each for each in ids if is_id(each)],
@@ -313,42 +306,34 @@ async def _locked(tx: PostgresTx, ids: Sequence[str], chain: Chain) -> dict[str,
 
 
 async def _follow_up(tx: PostgresTx, written: Sequence[Change], chain: Chain) -> set[str]:
-    """Everything that hangs on applied changes: counts, wakes, who waited, parents, freed slots.
+    """The consequences of applied changes: counts, wakes, dependants, parents, freed slots.
 
-    Answers with the ids of the changes that were the last of their parents."""
-    freed: set[str] = set()
-    maybe_last: dict[str, Change] = {}
+    Returns the ids of the units that were the last open ones of their parents."""
     tx.wrote([(change.before, change.after, change.events) for change in written])
-    for change in written:
-        before, after = change.before, change.after
-        if after.parent is not None and change_check.may_be_last(before, after):
-            maybe_last[after.parent] = change
-        # what the caller saw may be older than the lane: a blocked row it saw may have been let through since
-        if after.concurrency_key is not None and after.session is None:
-            freed.add(after.concurrency_key)
+    keys, last_units = change_check.affected(written)
     await waits.settle(tx, [change.after for change in written], chain)
-    last = await _closed(tx, maybe_last, chain) if maybe_last else set()
-    # after all row locks: whoever holds the lock of a key waits for no row
-    for key in sorted(freed):
+    last = await _closed(tx, last_units, chain) if last_units else set()
+    # after all row locks: a transaction with the lock of a key waits for no row
+    for key in sorted(keys):
         await free_slots(tx, key)
     return last
 
 
-async def _closed(tx: PostgresTx, maybe_last: Mapping[str, Change], chain: Chain) -> set[str]:
-    """Of changes that settled units, by the units' parents: those whose parent has no open unit any more. Its `on_last`
-    move is made here and now.
+async def _closed(tx: PostgresTx, last_units: Mapping[str, Change], chain: Chain) -> set[str]:
+    """The ids of the units whose parent has no open unit left; then its `on_last` move is made here.
 
-    The parents' rows are locked first: of two last units that settle at once, the second to have it sees the first."""
-    parents = await _locked(tx, list(maybe_last), chain)
+    The rows of the parents are locked first: if the last two units settle at once, the second to lock it sees the
+    first."""
+    parents = await _locked(tx, list(last_units), chain)
     rows = await tx.db.fetch(
         "SELECT g.id FROM unnest($1::text[]) AS g (id) WHERE NOT EXISTS ("
         "SELECT FROM mainstay.jobs j WHERE j.parent = g.id::uuid AND j.settled_ms IS NULL)",
-        list(maybe_last),
+        list(last_units),
     )
     last = set()
     moves = []
     for (parent_id,) in rows:
-        change = maybe_last[parent_id]
+        change = last_units[parent_id]
         last.add(change.after.id)
         parent = parents.get(parent_id)
         moved = change_check.parent_move(parent, change, tx.now_ms, chain)
@@ -359,11 +344,12 @@ async def _closed(tx: PostgresTx, maybe_last: Mapping[str, Change], chain: Chain
     return last
 
 
-# -- telling ----------------------------------------------------------------------------------
+# -- notifying --------------------------------------------------------------------------------
 
 
-async def tell(engine: PostgresEngine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:
-    """What one statement wrote, once it is committed. Those who were `rung` know of it; they count less than zero."""
+async def notify(engine: PostgresEngine, written: Sequence[Written], rung: Counter[str] | None = None) -> None:
+    """Notify subscribers and the observer of the rows that one statement has committed. `rung` has a negative count for
+    each subscriber that was woken with the commit."""
     soonest: dict[str, int] = {}
     for before, after, _ in written:
         if after.lane == Lane.DUE and change_check.falls_due(before, after):
@@ -374,7 +360,7 @@ async def tell(engine: PostgresEngine, written: Sequence[Written], rung: Counter
         try:
             queues = await engine.read_loosely(lambda db: sooner_than_others(db, soonest, now_ms))
         except StoreError as error:
-            log.warning("sleeping workers could not be notified of an earlier time (%s); they will poll", error)
+            log.warning("waiting workers could not be notified of an earlier due time (%s); they will poll", error)
         else:
             woken.update(f"queue:{queue}" for queue in queues)
-    engine.tell(written, woken)
+    engine.committed(written, woken)

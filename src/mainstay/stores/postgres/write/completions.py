@@ -1,7 +1,7 @@
-"""Completions: the most frequent write of all, a batch of claims whose work succeeded.
+"""Completions: the most frequent write, a batch of claims whose work succeeded.
 
-Such changes are alike in nearly everything, so little of them is sent. The driver spends more than a microsecond on
-every value of an array; one text or one row of bytes that holds all values costs next to nothing.
+Such changes have nearly all values in common, so little data is sent. The driver needs more than a microsecond for
+every value of an array, but next to nothing for one text or one bytes object with all values.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def completion_arguments(changes: Sequence[Change]) -> list[Any] | None:
 
 
 def _is_simple(change: Change, holder: str, ended_ms: int) -> bool:
-    """Whether a change is a completion by this holder at this time that concerns no other row.
+    """Whether a change is a completion by this holder at this time that affects no other row.
 
     A row that was written since its claim has another time of change; if that was in the same millisecond, the server
-    notices."""
+    refuses it."""
     before, after = change.before, change.after
     return (
         change.kind == "complete"

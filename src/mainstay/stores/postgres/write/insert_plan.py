@@ -1,8 +1,8 @@
-"""New jobs on their way in: what becomes of each, and the one statement that stores them.
+"""The plan of an insert: the result of each new job, and the one statement that stores them.
 
-Written as steps, so that the same serves our own connections and a user's open transaction (see `.steps`). The first
-statement asks for everything to be stored, as if nothing stood in the way, which is the common case and costs one round
-trip. What does stand in the way comes back as facts, and all is judged again with them, in the order it was given.
+Written as steps, for our own connections and for a user's open transaction (see `.steps`). The first statement tries to
+store everything, which is the common case and costs one round trip. If it meets obstacles, it stores nothing and
+returns them. Then the batch is planned again with these facts, in the given order.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..rows.codec import Columns, count_arrays, event_arrays, is_id, job_arrays,
 from .steps import Rows, Statement, Steps
 
 _ARGUMENTS = 72
-#: Answers with what stands in the way; without a row, all was stored.
+#: Returns the obstacles; without a row, all jobs were stored.
 INSERT_JOBS = (
     f"SELECT what, at, id, content FROM mainstay.insert_jobs({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
 )
-#: The same, and when it was stored one that waits for it is woken with the commit: `rung` says that.
+#: The same; if the jobs were stored, the commit wakes one waiting listener, and a row `rung` is returned.
 INSERT_AND_RING = (
     f"WITH i AS MATERIALIZED ({INSERT_JOBS}) SELECT what, at, id, content FROM i UNION ALL SELECT 'rung', 0, '', NULL "
     "WHERE CASE WHEN EXISTS (SELECT FROM i) THEN false "
     f"ELSE mainstay.ring_at_commit(${_ARGUMENTS + 1}, ${_ARGUMENTS + 2}) END"
 )
-#: Which of these jobs are there already, and the digest of the event at their place.
-_THERE = (
+#: Those of these jobs that already exist, with the digest of their event at that number.
+_EXISTING = (
     "SELECT g.id, e.digest FROM unnest($1::text[], $2::integer[]) AS g (id, seq) "
     "LEFT JOIN mainstay.events e ON e.job_id = g.id::uuid AND e.seq = g.seq "
     "WHERE e.job_id IS NOT NULL OR EXISTS (SELECT FROM mainstay.jobs j WHERE j.id = g.id::uuid)"
@@ -36,26 +36,26 @@ _THERE = (
 
 
 class InsertFacts:
-    """What is known of the store, as far as it has been in the way."""
+    """What is known of the store: the obstacles that the insert has met so far."""
 
     def __init__(self) -> None:
         self.keys: dict[tuple[str, str], tuple[bytes, str]] = {}
         self.uniques: dict[str, str] = {}
         self.missing: set[str] = set()
-        """ids of parents and awaited jobs that are not there"""
+        """ids of parents and awaited jobs that do not exist"""
         self.over: dict[str, None] = {}
         """awaited jobs that are settled"""
-        self.there: dict[str, bytes | None] = {}
-        """new ids that are taken, with the digest of what was written first"""
+        self.taken: dict[str, bytes | None] = {}
+        """new ids that already exist, with the digest of their first event"""
 
-    def learn(self, rows: Rows, entry: PostgresInsertPlan) -> None:
+    def learn(self, rows: Rows, plan: PostgresInsertPlan) -> None:
         for what, at, job_id, content in rows:
             if what == "key":
-                key = entry.keyed[at - 1].key
+                key = plan.keyed[at - 1].key
                 assert key is not None
                 self.keys[key.scope, key.name] = (bytes(content), job_id)
             elif what == "unique":
-                self.uniques[entry.uniques[at - 1]] = job_id
+                self.uniques[plan.uniques[at - 1]] = job_id
             elif what == "over":
                 self.over[job_id] = None
             else:
@@ -63,24 +63,24 @@ class InsertFacts:
 
 
 class PostgresInsertPlan:
-    """A batch as judged: an answer for each, and what is to be stored."""
+    """A planned batch: the result of each job, and what has to be stored."""
 
     def __init__(self, jobs: Sequence[NewJob], facts: InsertFacts) -> None:
         self.answers: list[InsertResult] = []
         self.fresh: list[NewJob] = []
         self.edges: list[tuple[str, int, str]] = []
-        """(who waits, place, for whom)"""
+        """(waiting job, place, awaited job)"""
         self._facts = facts
         self._keys: dict[tuple[str, str], tuple[bytes, str]] = {}
         self._uniques: dict[str, str] = {}
         self._stands: dict[str, str] = {}
-        """earlier job of the batch -> the one that stands for it: itself, or one that was there before"""
+        """earlier job of the batch -> the one that stands for it: itself, or one that was stored before"""
         self._parents: dict[str, None] = {}
         self._awaits: dict[str, None] = {}
-        """those of the awaited that must be stored: no job of the batch stands for them"""
+        """awaited jobs outside of the batch, which must exist"""
         self._ids = {new.job.id for new in jobs}
-        ours = bool(facts.there) and all(
-            facts.there.get(new.job.id) == new.events[-1].digest for new in jobs if self._may_be_new(new)
+        ours = bool(facts.taken) and all(
+            facts.taken.get(new.job.id) == new.events[-1].digest for new in jobs if self._may_be_new(new)
         )
         for index, new in enumerate(jobs):
             self._judge(index, new, ours=ours)
@@ -92,8 +92,8 @@ class PostgresInsertPlan:
         return [(None, new.job, new.events) for new in self.fresh]
 
     def arguments(self, *, judged: bool, given_ms: int | None, counted: bool = True) -> tuple[Any, ...]:
-        """Of `INSERT_JOBS`. `judged`: those who wait for what is settled are seen to afterwards, in the same
-        transaction. Not `counted`: so are the tallies."""
+        """The arguments of `INSERT_JOBS`. `judged`: the caller moves jobs on that wait for settled ones, in the same
+        transaction. Not `counted`: the caller updates the tallies, too."""
         keys: list[tuple[str, Key]] = [(new.job.id, new.key) for new in self.fresh if new.key is not None]
         tags = [(new.job.id, tag) for new in self.fresh for tag in new.job.options.tags]
         return (
@@ -118,7 +118,7 @@ class PostgresInsertPlan:
         )
 
     def _may_be_new(self, new: NewJob) -> bool:
-        """Whether nothing but its id could stand in its way."""
+        """Whether only its id could be an obstacle."""
         facts = self._facts
         by_key = new.key is not None and (new.key.scope, new.key.name) in facts.keys
         return not by_key and new.job.unique_key not in facts.uniques
@@ -143,8 +143,8 @@ class PostgresInsertPlan:
             self._uniques[job.unique_key] = job.id
         self.answers.append(InsertResult(job.id, True))
         if ours:
-            return  # it was stored, and the answer was lost on the way
-        if job.id in self._facts.there:
+            return  # it was stored before, and the result was lost
+        if job.id in self._facts.taken:
             raise change_check.id_conflict(index, job.id)
         self.fresh.append(new)
         self.edges += [(job.id, place, on) for place, on in enumerate(after)]
@@ -168,7 +168,7 @@ class PostgresInsertPlan:
 
     def _met(self, index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> None:
         self._stands[new.job.id] = held
-        if held == new.job.id:  # it was stored, and the answer was lost on the way
+        if held == new.job.id:  # it was stored before, and the result was lost
             self.answers.append(InsertResult(held, True))
             return
         if new.must_be_new:
@@ -179,7 +179,7 @@ class PostgresInsertPlan:
         stands = self._stands.get(on)
         if stands is not None:
             return stands
-        # a later one of the batch, or itself, is not there yet
+        # itself, or a later job of the batch, does not exist yet
         if on in self._facts.missing or on in self._ids or not is_id(on):
             raise change_check.no_dependency(index, place, on)
         self._awaits[on] = None
@@ -189,41 +189,41 @@ class PostgresInsertPlan:
 def insert_steps(
     jobs: Sequence[NewJob], facts: InsertFacts, *, given_ms: int | None, judged: bool = False, counted: bool = True
 ) -> Steps[PostgresInsertPlan]:
-    """Store a batch, in one statement unless something stands in the way. Nothing was written if this raises.
+    """Store a batch, in one statement unless there are obstacles. If this raises, nothing was written.
 
-    Without `judged` it stops, with nothing written, at the first that waits for what is settled: the entry has facts
-    then that are `over`, and this must be taken again in a transaction of several statements, as `judged`.
+    Without `judged` it stops, with nothing written, at the first job that waits for a settled one. Then `facts.over` is
+    not empty, and the steps must run again with `judged`, in a transaction of several statements.
     """
     while True:
-        entry = PostgresInsertPlan(jobs, facts)
-        if not entry.fresh:
-            return entry
-        rows = yield Statement(INSERT_JOBS, entry.arguments(judged=judged, given_ms=given_ms, counted=counted))
+        plan = PostgresInsertPlan(jobs, facts)
+        if not plan.fresh:
+            return plan
+        rows = yield Statement(INSERT_JOBS, plan.arguments(judged=judged, given_ms=given_ms, counted=counted))
         if not rows:
-            return entry
-        facts.learn(rows, entry)
+            return plan
+        facts.learn(rows, plan)
         if facts.over and not judged:
-            return entry
+            return plan
 
 
 def clash_steps(jobs: Sequence[NewJob], facts: InsertFacts) -> Steps[None]:
-    """After a unique violation: find out whether it was an id. If not, it was a key that somebody else stored in the
-    same moment, and the next look will find it."""
+    """After a unique violation: find out whether it was an id. If not, another transaction stored the same key at the
+    same time, and the next statement will find it."""
     ids = [(new.job.id, new.events[-1].seq) for new in jobs]
-    rows = yield Statement(_THERE, ([job_id for job_id, _ in ids], [seq for _, seq in ids]))
-    facts.there.update((job_id, None if digest is None else bytes(digest)) for job_id, digest in rows)
+    rows = yield Statement(_EXISTING, ([job_id for job_id, _ in ids], [seq for _, seq in ids]))
+    facts.taken.update((job_id, None if digest is None else bytes(digest)) for job_id, digest in rows)
 
 
 # -- counting ------------------------------------------------------------------------------------
 
-#: the arguments of a function that leaves the counting to its caller
+#: for an insert whose caller updates the tallies
 NO_COUNTS: Columns = [[], [], [], [], []]
 
 
 def counts(written: Sequence[Written]) -> Columns:
-    """What these writes add to the tallies and to the flow, as arguments of a function."""
+    """What these writes add to the tallies and to the rates, as arguments of a function."""
     tallies: Counter[tuple[str, str]] = Counter()
-    # jobs of a batch are mostly alike: counted together first
+    # most jobs of a batch are alike, so they are counted together first
     alike = Counter(
         (after.queue, None if before is None else before.status, after.status)
         for before, after, _ in written

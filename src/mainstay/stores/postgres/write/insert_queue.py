@@ -1,8 +1,8 @@
-"""Jobs that come one at a time, stored together: what arrives while one insert is under way goes with the next.
+"""A queue for small inserts: jobs that arrive while one insert runs are stored together by the next.
 
-A commit costs the server a sync of its disk, whether it holds one job or a thousand. So many submitters share one,
-and none of them waits longer than for the insert before its own. Only jobs with which nothing can go wrong on their own
-account share: no key, no parent, nobody they wait for.
+A commit costs the server a sync of its disk, whether it holds one job or a thousand. So many callers share a commit,
+and none of them waits for more than the insert before its own. Only jobs that cannot be refused on their own share:
+those without a key, a parent or jobs to wait for.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ..connection.engine import PostgresEngine
 from .changes import insert
 
 _MOST_ROWS, _MOST_BYTES = 1000, 1 << 20
-#: a call of more is a batch already, and would only make others wait
+#: a larger call is already a batch, and would only make others wait
 _FEW = 100
-#: what is the matter with the server, whoever asks
-_EVERYBODYS = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly)
+#: errors of the server, which concern all callers
+_SERVER_ERRORS = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly)
 
 Store = Callable[[Sequence[NewJob]], Awaitable[list[InsertResult]]]
 
 
 class InsertQueue:
-    """The way in for new jobs of one open store. On its home loop."""
+    """The inserts of one open store. Runs on its home loop."""
 
     def __init__(self, engine: PostgresEngine, chain: Chain) -> None:
         self._engine = engine
         self._chain = chain
-        self._doors: dict[str, _Door] = {}
+        self._lines: dict[str, _InsertLine] = {}
 
     async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
         """Insert all or nothing."""
@@ -45,18 +45,18 @@ class InsertQueue:
         if len(jobs) > _FEW or not all(map(_is_plain, jobs)):
             return await store(jobs)
         level = self._engine.level(durability)
-        door = self._doors.get(level)
-        if door is None:
-            door = self._doors[level] = _Door(store)
-        return await door.enter(jobs)
+        line = self._lines.get(level)
+        if line is None:
+            line = self._lines[level] = _InsertLine(store)
+        return await line.enter(jobs)
 
 
 def _is_plain(new: NewJob) -> bool:
     return not (new.key or new.job.unique_key or new.job.parent or new.after or new.must_be_new)
 
 
-class _Door:
-    """Of all with one level of durability: one insert at a time, and a row of those who came meanwhile."""
+class _InsertLine:
+    """The inserts of one level of durability: one at a time, and a queue of waiting calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -79,7 +79,7 @@ class _Door:
             raise
 
     def _admit(self) -> None:
-        """Let in who waits."""
+        """Start the next insert with the waiting calls."""
         calls = self._next()
         if not calls:
             self._busy = False
@@ -96,7 +96,7 @@ class _Door:
             call = self._waiting[0]
             rows += len(call.jobs)
             size += sum(len(new.job.payload) for new in call.jobs)
-            # the same job twice is one that was asked for again: the second finds the first
+            # the same job twice is a retry: the second insert finds the first
             if calls and (rows > _MOST_ROWS or size > _MOST_BYTES or not ids.isdisjoint(call.ids)):
                 break
             self._waiting.popleft()
@@ -110,7 +110,7 @@ class _Door:
             await self._answer(calls)
         finally:
             for call in calls:
-                call.answer.cancel()  # of those who have none: this was ended from outside
+                call.answer.cancel()  # of calls without a result: this task was cancelled
             self._admit()
 
     async def _answer(self, calls: list[_Call]) -> None:
@@ -118,27 +118,27 @@ class _Door:
         if not calls:
             return
         try:
-            made = iter(await self._store([new for call in calls for new in call.jobs]))
-        except _EVERYBODYS as error:
+            results = iter(await self._store([new for call in calls for new in call.jobs]))
+        except _SERVER_ERRORS as error:
             for call in calls:
-                call.refuse(_once_more(error))
-        except Exception as error:  # noqa: BLE001 - the caller it belongs to gets it
+                call.refuse(_copied(error))
+        except Exception as error:  # noqa: BLE001 - it is passed to its caller
             if len(calls) == 1:
                 calls[0].refuse(error)
                 return
-            # Nothing was written, and it may be the fault of one: by halves, until each that fails has failed alone
+            # Nothing was written, perhaps because of one call: retry by halves, until each failing call fails alone
             half = len(calls) // 2
             await self._answer(calls[:half])
             await self._answer(calls[half:])
         else:
             for call in calls:
-                answers = list(islice(made, len(call.jobs)))
+                answers = list(islice(results, len(call.jobs)))
                 if not call.answer.done():
                     call.answer.set_result(answers)
 
 
 class _Call:
-    """Somebody who waits for an answer."""
+    """A waiting call."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
@@ -151,7 +151,7 @@ class _Call:
             self.answer.set_exception(error)
 
     async def leave(self) -> None:
-        """It was cancelled. The others of its group go on; the last to leave ends it."""
+        """Handle the cancellation of this call. The rest of its group continues; the last one to leave cancels it."""
         if self.group is not None and all(call.answer.done() for call in self.group.calls):
             self.group.task.cancel()
             await asyncio.wait([self.group.task])
@@ -163,8 +163,8 @@ class _Group:
         self.task = task
 
 
-def _once_more(error: StoreError) -> StoreError:
-    """For each caller one of its own: who catches an error adds to it."""
-    again = type(error)(str(error))
-    again.__cause__ = error
-    return again
+def _copied(error: StoreError) -> StoreError:
+    """A copy for each caller: a raised error collects the traceback of its caller."""
+    copy = type(error)(str(error))
+    copy.__cause__ = error
+    return copy

@@ -1,12 +1,12 @@
-"""Letting go: trimming by policy and deleting by a person, inside a transaction.
+"""Retention: trimming by policy and deleting by an operator, inside a transaction.
 
-A batch is a short transaction. It locks what it is about to remove and passes over what somebody else has locked, so
-it waits for nobody, and nobody who works waits for it: what is settled is not worked on. Whether a job may go is judged
-twice: by the statement that finds it, and once more when it is locked, by a statement with a view of its own; between
-the two somebody may have given it a unit or sent it back to the queue.
+A batch is a short transaction. It locks the rows that it is about to remove and skips locked ones, so it waits for no
+other transaction; and no worker waits for it, because the rows are settled. Whether a job may be removed is judged
+twice: by the statement that finds it, and again once it is locked, by a statement with a snapshot of its own. In
+between, a caller may have given it a unit or sent it back to the queue.
 
-Rows go by whole jobs, all tables in one statement. What that leaves behind is dead index entries at the old end of each
-index, where the next batch would begin: `Places` lets it begin where the last one ended.
+Jobs are removed from all tables in one statement. That leaves dead entries at the old end of each index, where the next
+batch would begin; `Places` lets it begin where the last one ended.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ..rows.codec import INSERT_EVENTS, SELECT_JOB, event_arrays, readable_job, 
 from . import waits
 from .selection import free_slots
 
-#: rates are shown over minutes; an hour of them is plenty
+#: how long counts for the rates are kept; they cover only minutes
 _FLOW_MINUTES = 60
-#: most rows that go with one batch, as long as that is more than one job: a job goes with all its units
+#: the most rows of one batch, unless a single job has more: a job is removed with all its units
 _MOST_ROWS = 10_000
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
-#: Where walks ended that were not done, by what they looked for: (what, status, limit) -> the last one seen. Under
-#: other limits a walk begins anew.
+#: Where unfinished walks ended: (kind of walk, status, limit) -> the last key. With another limit a walk starts again
+#: from the beginning.
 Places = Mapping[tuple[str, str, int], Any]
 
 
 async def trim(tx: PostgresTx, policy: TrimPolicy, places: Places) -> tuple[Trimmed, Places]:
-    """Remove one batch of what may go; `places` are those of the batch before."""
+    """Remove one batch of the rows that the policy names; `places` are those of the batch before."""
     await tx.db.execute(BY_INDEX)
     batch = _Batch(tx, policy, places)
     await batch.find()
@@ -55,19 +55,19 @@ async def delete(
     tx: PostgresTx, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None, chain: Chain
 ) -> list[Deletion]:
     wanted = stored_ids(dict.fromkeys(ids))
-    # units first: whoever ends one locks it before its parent
+    # units first: a transaction that ends a unit locks it before its parent
     await tx.db.execute(_LOCK_UNITS, wanted)
     rows = await tx.db.fetch(f"{SELECT_JOB} WHERE id = ANY ($1::uuid[]) ORDER BY jobs.id FOR UPDATE", wanted)
-    there = {job.id: job for job in (readable_job(row, chain)[0] for row in rows)}
+    found = {job.id: job for job in (readable_job(row, chain)[0] for row in rows)}
     units: dict[str, list[Any]] = {}
-    for unit in await tx.db.fetch(_LOCK_UNITS, list(there)):
+    for unit in await tx.db.fetch(_LOCK_UNITS, list(found)):
         units.setdefault(unit["parent"], []).append(unit)
     answers: list[Deletion] = []
     gone: dict[str, None] = {}
     stones: list[Event] = []
     keys: set[str] = set()
     for job_id in ids:
-        job = there.get(job_id)
+        job = found.get(job_id)
         own = [unit for unit in units.get(job_id, ()) if unit["id"] not in gone]
         if job is None or job_id in gone:
             answers.append("missing")
@@ -76,7 +76,7 @@ async def delete(
         if answer == "deleted":
             gone.update(dict.fromkeys([*(unit["id"] for unit in own), job_id]))
             stones.append(tombstone(job, now_ms=tx.now_ms, actor=actor, reason=reason, chain=chain))
-            # a unit may have had the turn of its key
+            # a unit may have held a slot of its key
             keys.update(unit["concurrency_key"] for unit in own if unit["concurrency_key"] is not None)
             if key := change_check.freed(job, None):
                 keys.add(key)
@@ -91,12 +91,12 @@ async def delete(
     return answers
 
 
-# -- what may go --------------------------------------------------------------------------------
+# -- selection ----------------------------------------------------------------------------------
 
 _CLOSED = "NOT EXISTS (SELECT 1 FROM mainstay.jobs AS u WHERE u.parent = jobs.id AND u.settled_ms IS NULL)"
 _LOCKED = "FOR UPDATE OF jobs SKIP LOCKED"
-#: A job settles after it was made, so those of a status are walked by id, up to the first id made after the limit. Why
-#: status and id are compared as a pair: see `read.queries`.
+#: A job settles after its creation, so the jobs of a status are walked by id, up to the first id made after the limit.
+#: For why status and id are compared as a pair, see `read.queries`.
 _OUTLIVED = f"""
 SELECT id::text FROM mainstay.jobs WHERE parent IS NULL AND (status, id) > ($1, $2) AND (status, id) < ($1, $3)
 AND settled_ms < $4 AND expires_ms IS NULL AND {_CLOSED} ORDER BY status, jobs.id LIMIT $5 {_LOCKED}
@@ -126,7 +126,7 @@ WHERE parent = ANY ($1::uuid[]) ORDER BY jobs.id FOR UPDATE
 
 
 class _Batch:
-    """The jobs of one batch: found and locked, at most as many as the policy says."""
+    """The jobs of one batch, locked; at most as many as the policy allows."""
 
     def __init__(self, tx: PostgresTx, policy: TrimPolicy, places: Places) -> None:
         self._tx = tx
@@ -151,7 +151,7 @@ class _Batch:
         self.full = self._room() == 0
 
     async def lock_units(self) -> tuple[list[str], list[str]]:
-        """Those of the jobs that may go now that they are locked, and all their units."""
+        """The jobs that may still be removed now that they are locked, and all their units."""
         jobs = list(self._found)
         counts = {row["parent"]: row for row in await self._tx.db.fetch(_COUNT_UNITS, jobs)}
         if not counts:
@@ -160,7 +160,7 @@ class _Batch:
         units: dict[str, list[str]] = {}
         for row in await self._tx.db.fetch(_LOCK_SETTLED_UNITS, jobs):
             units.setdefault(row["parent"], []).append(row["id"])
-        # one that could not be locked is on its way somewhere: its family stays for another time
+        # a unit that could not be locked is being moved: its job stays for a later batch
         jobs = [job for job in jobs if job not in counts or len(units.get(job, ())) == counts[job]["count"]]
         return jobs, [unit for job in jobs for unit in units.get(job, ())]
 
@@ -170,7 +170,7 @@ class _Batch:
         for job in jobs:
             rows += 1 + (counts[job]["count"] if job in counts else 0)
             if taken and rows > _MOST_ROWS:
-                # where the walk stopped is forgotten, so that it comes back for the others
+                # without a place, the next walk comes back for the others
                 self.full, self.places = True, {}
                 break
             taken.append(job)
@@ -202,9 +202,9 @@ class _Batch:
         return self._policy.batch - len(self._found)
 
 
-# -- going --------------------------------------------------------------------------------------
+# -- removal ------------------------------------------------------------------------------------
 
-#: Jobs with all that hangs on them: events, tags, refusals, waits. Keys outlive them.
+#: Jobs with their events, tags, refusals and waits. Keys stay.
 _REMOVE = """
 WITH gone AS (DELETE FROM mainstay.jobs WHERE id = ANY ($1::uuid[]) RETURNING parent, queue, status),
 events_gone AS (DELETE FROM mainstay.events WHERE job_id = ANY ($1::uuid[])),
@@ -218,7 +218,7 @@ DELETE FROM mainstay.keys WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM mainstay.keys WHERE until_ms <= $1 ORDER BY until_ms LIMIT $2 FOR UPDATE SKIP LOCKED
 ))
 """
-#: ticks up to the last one remembered can be judged by it
+#: ticks before the last one are judged by it
 _DROP_TICKS = """
 DELETE FROM mainstay.ticks USING mainstay.schedules
 WHERE schedules.name = ticks.schedule AND ticks.at_ms < schedules.last_tick_ms - $1::bigint
@@ -232,17 +232,17 @@ async def _remove(tx: PostgresTx, ids: Sequence[str]) -> None:
 
 
 async def _shorten(tx: PostgresTx, policy: TrimPolicy) -> tuple[int, int]:
-    """Trim long histories: how many events of how many jobs."""
+    """Trim long histories; returns the number of events and of jobs."""
     if policy.keep_events is None:
         return 0, 0
-    # the newest stays whatever the policy says: the row is checked against it
+    # the newest event always stays: the row is checked against it
     row = await tx.db.fetchrow(_shortening(max(policy.keep_events, 1)), policy.batch)
     return row["events"], row["jobs"]
 
 
 def _shortening(keep: int) -> str:
-    """Where the event that becomes the anchor is missing, the history is broken: the check's business, and not in the
-    way of the others. A row may move on before it is locked; what is kept of it is then one event more."""
+    """Skips jobs without the event that would become the anchor: the check reports such a broken history. A row may
+    change before it is locked; then one event more is kept."""
     indexed = f"version - trimmed_seq > {LONG} AND" if keep >= LONG else ""
     return f"""
 WITH long AS MATERIALIZED (
@@ -261,5 +261,5 @@ SELECT (SELECT count(*) FROM gone) AS events, (SELECT count(*) FROM long) AS job
 
 
 def _number(tag: str) -> int:
-    """How many rows a command says it changed."""
+    """The number of rows in a command tag."""
     return int(tag.rpartition(" ")[2])

@@ -1,11 +1,11 @@
 """Selection: which rows are claimed, from stored columns only.
 
-A claim is one function call (`sql/claim.sql`). Only what needs a sealed event or a decoder is done here: rows whose
-time has come are promoted first, and a row that cannot be read is set aside.
+A claim is one function call (`sql/claim.sql`). Only steps that need a sealed event or a decoder are done here: due rows
+are promoted first, and a damaged row is set aside.
 
-Jobs of one concurrency key share its slots. A claim counts the rows held under the key (the batch itself included);
-those over the limit go to the blocked lane, out of the way, and come back when a slot is freed. Who counts or frees
-holds the lock of the key.
+Jobs of one concurrency key share its slots. A claim counts the held rows of the key, its own included. Rows over the
+limit go to the blocked lane, and come back when a slot is freed. A transaction that counts or frees slots holds the
+lock of the key.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ log = logging.getLogger("mainstay.stores.postgres")
 
 _CLAIM = "SELECT * FROM mainstay.claim($1, $2, $3, $4, $5, $6)"
 _DUE_BATCH = 500
-#: rows that one statement lets through
+#: the most rows that one statement frees
 _MOST_FREED = 10_000
-#: after the columns of a job and `open`
+#: the columns after those of a job and `open`
 _N, _STATE = len(JOB_FIELDS) + 1, len(JOB_FIELDS) + 2
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), _N)
 
@@ -51,10 +51,10 @@ async def claim_jobs(
     *,
     observed: bool,
 ) -> tuple[list[Job], int]:
-    """Take up to n rows for a session that is known and alive, and say how many others were met whose task it does not
-    have. A nonce that was used before means that its answer was lost. If it is `observed`, the observer hears of it."""
+    """Take up to n rows for a live session; and the number of rows that it met whose task it does not have. A nonce
+    that was used before means that its result was lost. `observed`: the store has an observer."""
     names = list(queues)
-    rows = await _asked(engine, names, session, n, nonce, promoted=False)
+    rows = await _call_claim(engine, names, session, n, nonce, promoted=False)
     if rows and rows[0][_STATE] == "due":
 
         async def make_ready(tx: PostgresTx) -> None:
@@ -62,7 +62,7 @@ async def claim_jobs(
             await tx.db.execute("SELECT mainstay.bring_back($1, $2, $3)", names, session, n)
 
         await engine.transact(make_ready, lasting=False)
-        rows = await _asked(engine, names, session, n, nonce, promoted=True)
+        rows = await _call_claim(engine, names, session, n, nonce, promoted=True)
     jobs: list[Job] = []
     broken: list[tuple[str, object]] = []
     odd: list[Job] = []
@@ -78,26 +78,26 @@ async def claim_jobs(
         if row[_STATE] == "lost":
             raise SessionLost(session)
         if row[_STATE] == "more":
-            # this write has been long enough; whoever is woken goes on from here
+            # the claim ended early; the subscriber that is woken continues from here
             woken.update(f"queue:{name}" for name in names)
     if broken or odd:
         await engine.transact(lambda tx: _clear_away(tx, broken, odd, session))
     claimed = len(jobs)
     if (tasks := offers.tasks_of(session)) is not None:
-        jobs = await _without_strangers(engine, jobs, session, tasks, offers)
+        jobs = await _without_unknown_tasks(engine, jobs, session, tasks, offers)
     written = _as_written(jobs, rows) if observed else []
-    engine.tell(written, woken)
+    engine.committed(written, woken)
     return jobs, claimed - len(jobs)
 
 
-async def _asked(
+async def _call_claim(
     engine: PostgresEngine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool
 ) -> list[Any]:
     return await engine.call(_CLAIM, queues, session, n, nonce, promoted, engine.given_ms, lasting=False)
 
 
 def _as_written(jobs: Sequence[Job], rows: Sequence[Any]) -> list[Written]:
-    """What an observer hears. What a row was before its claim follows from what it is."""
+    """The rows for the observer. The row before its claim is derived from the claimed row."""
     heads = {row[0]: row[JOB_FIELDS.index("head")] for row in rows}
     written: list[Written] = []
     for job in jobs:
@@ -116,8 +116,8 @@ def _as_written(jobs: Sequence[Job], rows: Sequence[Any]) -> list[Written]:
 
 
 async def promote_due(tx: PostgresTx, queues: Sequence[str], chain: Chain) -> None:
-    """Make rows ready whose time has come. A waiting state is left with its event; a unit, which waits in its
-    claimable state, only changes lanes."""
+    """Make due rows ready. A job leaves its waiting state with an event; a unit waits in its claimable state, and only
+    changes lanes."""
     rows = await tx.db.fetch(
         f"SELECT {JOB_COLUMNS} FROM mainstay.jobs WHERE id = ANY (ARRAY("
         "SELECT d.id FROM unnest($1::text[]) q CROSS JOIN LATERAL ("
@@ -154,36 +154,36 @@ async def promote_due(tx: PostgresTx, queues: Sequence[str], chain: Chain) -> No
 
 
 async def lower_heads(tx: PostgresTx, ready: Sequence[Job]) -> None:
-    """After rows were made ready by a statement that does not see to it itself: have claims look as low as they are."""
+    """Make claims look as low as these rows, after a statement that does not do it itself has made them ready."""
     await tx.db.execute(
         "SELECT mainstay.lower_heads($1, $2)", [job.queue for job in ready], [job.rank for job in ready]
     )
 
 
 async def free_slots(tx: PostgresTx, key: str) -> None:
-    """Bring blocked rows of a key back, as many as it has free slots: the best of every queue, so that a paused
-    queue cannot keep the slot from the others."""
+    """Make blocked rows of a key ready, as many as it has free slots: the best of every queue, so that a paused queue
+    cannot keep the slot from the others."""
     back = _MOST_FREED
-    while back >= _MOST_FREED:  # a limit that was lifted lets all of them through
+    while back >= _MOST_FREED:  # a removed limit frees all of them
         rows = await tx.db.fetch("SELECT queue, n FROM mainstay.free_slots($1, $2)", key, _MOST_FREED)
         back = sum(n for _, n in rows)
         for queue, n in rows:
             tx.wake(f"queue:{queue}", n)
 
 
-# -- what another session must run ---------------------------------------------------------------
+# -- routing -------------------------------------------------------------------------------------
 
 
-async def _without_strangers(
+async def _without_unknown_tasks(
     engine: PostgresEngine, jobs: list[Job], session: str, tasks: Mapping[str, object], offers: Offers
 ) -> list[Job]:
-    """Of claimed jobs those whose task the session has. The others are unclaimed, and wait for a session that has it;
-    unless a live session does not say what it has, for it would never look there."""
-    strange = [job for job in jobs if route_of(job.kind, job.name) not in tasks]
-    if not strange:
+    """The claimed jobs whose task the session has. The others are released to the routed lane; unless a live session
+    has no offer, because it would never see them there."""
+    unknown = [job for job in jobs if route_of(job.kind, job.name) not in tasks]
+    if not unknown:
         return jobs
-    routed = await engine.transact(lambda tx: _route(tx, strange, session))
-    for job in strange:
+    routed = await engine.transact(lambda tx: _route(tx, unknown, session))
+    for job in unknown:
         if job.id in routed:
             offers.warn(job)
     return [job for job in jobs if job.id not in routed]
@@ -198,7 +198,7 @@ async def _route(tx: PostgresTx, jobs: Sequence[Job], session: str) -> set[str]:
         return set()
     places = sorted({(job.queue, job.kind, job.name) for job in jobs})
     await tx.db.execute(
-        # written also when it is there: its lock keeps a session that brings rows back from dropping it
+        # also written if it exists: its lock keeps a session that brings rows back from deleting it
         "INSERT INTO mainstay.routes (queue, kind, name, route) "
         "SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) "
         "ON CONFLICT (queue, kind, name) DO UPDATE SET route = excluded.route",
@@ -226,7 +226,7 @@ async def _route(tx: PostgresTx, jobs: Sequence[Job], session: str) -> set[str]:
     return {row[0] for row in rows}
 
 
-# -- what cannot be claimed ----------------------------------------------------------------------
+# -- rows that cannot be claimed------------------------------------------------------------------
 
 
 async def _clear_away(tx: PostgresTx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:
@@ -237,12 +237,12 @@ async def _clear_away(tx: PostgresTx, broken: Sequence[tuple[str, object]], odd:
     for key in sorted(key for key in keys if key is not None):
         await free_slots(tx, key)
     for job in odd:
-        await _set_aside_unless_newer(tx, job, f"it is ready, and {job.status!r}")
+        await _set_aside_unless_newer(tx, job, f"it is in the ready lane, but {job.status!r}")
 
 
 async def _unclaim(tx: PostgresTx, job_id: str, session: str) -> str | None:
-    """Take back a claim that nobody heard of: as long as it is open, it is nowhere but in the row. Answers with the
-    concurrency key that it had a slot of."""
+    """Undo a claim that was not passed on: while it is open, it is only in the row. Returns the concurrency key whose
+    slot it had."""
     row = await tx.db.fetchrow(
         "UPDATE mainstay.jobs SET status = 'pending', version = version - 1, token = token - 1, session = NULL, "
         "claimed_ms = NULL, open = false WHERE id = $1::text::uuid AND open AND session = $2 "
@@ -259,7 +259,7 @@ async def _unclaim(tx: PostgresTx, job_id: str, session: str) -> str | None:
 
 
 async def _set_aside_unless_newer(tx: PostgresTx, job: Job, error: object) -> None:
-    """A status of a newer version is left alone: the newer workers beside us know what to do with it."""
+    """A status of a newer version is left alone: newer workers know what to do with it."""
     if table_of(job.parent).get(job.status) is not None:
         await _set_aside(tx, job.id, error)
 

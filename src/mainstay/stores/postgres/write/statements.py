@@ -13,7 +13,7 @@ from ...port import Change
 from ...row_codec import CHANGED, EVENT_FIELDS
 from ..connection.engine import PostgresTx
 from ..connection.pool import Db
-from ..rows.codec import SEEN, Columns, change_arrays, event_arrays, spare, stored_text
+from ..rows.codec import EXPECTED, Columns, change_arrays, event_arrays, spare, stored_text
 from .steps import Steps
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 #: the number of values after those of the rows and events: the settled ids, the leadership, the counts and the time
 _MORE = 12
 #: what a row must still have, its new values, and its events
-_ARGUMENTS = SEEN + len(CHANGED) + len(EVENT_FIELDS) + _MORE
+_ARGUMENTS = EXPECTED + len(CHANGED) + len(EVENT_FIELDS) + _MORE
 #: Writes changes of different rows, all or none; returns '' if they were written. See `sql/apply_plain.sql`.
 APPLY = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
 

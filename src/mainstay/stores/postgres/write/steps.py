@@ -1,7 +1,7 @@
-"""Steps: statements and their answers, for a connection of any kind.
+"""Steps: statements and their results, for a connection of any kind.
 
-A generator asks for one statement after the other and is sent the rows of each. The owner of a connection takes the
-steps, with or without an event loop; so an insert is written once for our own connections and for those of users.
+A generator yields one statement after the other and is sent the rows of each. The owner of a connection runs the steps,
+with or without an event loop. So the same insert serves our own connections and those of users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Statement(NamedTuple):
 
 
 class InsertClash(StoreError):
-    """Another transaction stored the same in the same moment."""
+    """Another transaction stored the same key at the same time."""
 
 
 Rows = list[tuple[Any, ...]]

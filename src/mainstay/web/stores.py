@@ -78,10 +78,10 @@ class ServedStore:
 class ServedStores:
     """All of them. The first is the one that is meant when none is named."""
 
-    def __init__(self, places: Mapping[str, ServedStore]) -> None:
-        if not places:
+    def __init__(self, by_name: Mapping[str, ServedStore]) -> None:
+        if not by_name:
             raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
-        self.places = dict(places)
+        self.by_name = dict(by_name)
 
     @classmethod
     async def open(cls, urls: Mapping[str, str]) -> Self:
@@ -91,26 +91,31 @@ class ServedStores:
             for name, url in urls.items():
                 opened[name] = ServedStore(name, await open_store(url))
         except BaseException:
-            await asyncio.gather(*(place.store.close() for place in opened.values()), return_exceptions=True)
+            await asyncio.gather(*(served.store.close() for served in opened.values()), return_exceptions=True)
             raise
         return cls(opened)
 
     @property
+    def urls(self) -> dict[str, str]:
+        """URLs by name, without their secrets."""
+        return {name: served.url for name, served in self.by_name.items()}
+
+    @property
     def first(self) -> ServedStore:
-        return next(iter(self.places.values()))
+        return next(iter(self.by_name.values()))
 
     def find(self, name: str | None) -> ServedStore:
         """By name; raises `InvalidInput`."""
         if name is None:
             return self.first
-        found = self.places.get(name)
+        found = self.by_name.get(name)
         if found is None:
-            raise InvalidInput("store", f"there is no store {name!r} here; there is {', '.join(self.places)}")
+            raise InvalidInput("store", f"there is no store {name!r} here; there is {', '.join(self.by_name)}")
         return found
 
     async def close(self) -> None:
-        for place in self.places.values():
-            await place.close()
+        for served in self.by_name.values():
+            await served.close()
 
     async def __aenter__(self) -> Self:
         return self

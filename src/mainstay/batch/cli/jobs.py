@@ -13,14 +13,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ...cli import watch, watch_view, watching
-from ...cli.act import myself
+from ...cli import observation, watch, watch_view
 from ...cli.command import command
 from ...cli.common import JsonOption, aside, print_json, screen
 from ...cli.exits import DONE, FAILED
 from ...cli.ids import IdArgument
+from ...cli.observation import Pace
+from ...cli.options import local_actor
 from ...cli.target import Where
-from ...cli.watching import Pace
 from ...clock import seconds
 from ...errors import InvalidInput
 from .. import Batch, Desk, Output, Resumed, Status, ToRun, Validation
@@ -95,11 +95,11 @@ async def _plain_status(desk: Desk, job_id: str, pace: Pace, *, watch_it: bool, 
     if watch_it:
         lines = as_json or not console.is_terminal
         return code_of("succeeded" if await watch.follow(store, job_id, pace, console, lines=lines) else "failed")
-    async for seen in watching.one(store, job_id, pace, told=0):
+    async for seen in observation.observe_job(store, job_id, pace, history=0):
         if as_json:
-            print_json(next(iter(watch_view.one_lines(seen))))
+            print_json(next(iter(watch_view.job_lines(seen))))
         else:
-            console.print(watch_view.OneFrame(console.height).drawn(seen))
+            console.print(watch_view.JobFrame(console.height).draw(seen))
         break
     return DONE
 
@@ -143,7 +143,7 @@ def validate(
 
     async def work(desk: Desk, whole: str) -> tuple[Validation, Status, Status]:
         before = await desk.status(whole)
-        found = await desk.validate(whole, force=force, actor=myself())
+        found = await desk.validate(whole, force=force, actor=local_actor())
         return found, before, await desk.status(whole)
 
     with _busy("looking at the outputs", quiet=as_json):
@@ -225,7 +225,7 @@ def resume(
 
     async def work(desk: Desk, whole: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
         by = await study_of(desk, whole, studies) if with_this_code else None
-        done = await desk.resume(whole, actor=myself(), reason=reason, by=by)
+        done = await desk.resume(whole, actor=local_actor(), reason=reason, by=by)
         waits = (wait or for_ is not None) and done.how != "nothing"
         if not (as_json and waits):
             _tell_resumed(done, where, as_json=as_json)
@@ -265,7 +265,7 @@ async def _to_run(desk: Desk, job_id: str, studies: Mapping[str, Batch] | None, 
 async def _move_on(desk: Desk, job_id: str) -> None:
     """The batch that was partial may be whole by now. One that is not stays as it is."""
     if (await desk.control.jobs.get(job_id)).status == "partial":
-        await desk.validate(job_id, actor=myself())
+        await desk.validate(job_id, actor=local_actor())
 
 
 def _tell_resumed(done: Resumed, where: Where, *, as_json: bool) -> None:

@@ -14,11 +14,11 @@ from rich.console import Console
 
 from ...cli.command import command
 from ...cli.common import JsonOption, aside, print_json, screen
+from ...cli.observation import Pace
 from ...cli.options import panel
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...cli.termination import cancelled_by_signals
-from ...cli.watching import Pace
 from ...clock import seconds
 from ...control.explain import is_alive
 from ...errors import InvalidInput, WaitTimeout

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...cli.act import myself
 from ...cli.command import command
 from ...cli.common import JsonOption, coloured, print_json, printable, screen
 from ...cli.exits import DONE, NO
 from ...cli.ids import IdsArgument, full_id
+from ...cli.options import local_actor
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...worker.outbox import OutboxResult, kept, write_kept
@@ -67,7 +67,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
         runners = Runners() if to.app is None else to.app.runners
         try:
             ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
-            return written, [one async for one in sync_outside(desk, runners, ids, actor=myself())]
+            return written, [one async for one in sync_outside(desk, runners, ids, actor=local_actor())]
         finally:
             await desk.close()
 

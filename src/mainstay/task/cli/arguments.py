@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...cli.common import Refused
+from ...cli.common import InvalidUsage
 from ...errors import InvalidInput
 from .. import Task
 from ..type_errors import place_and_rule
@@ -73,7 +73,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
             if name not in hints or (dot and not key):
                 close = difflib.get_close_matches(name, hints, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(hints)}"
-                raise Refused(f"{of}.{written}", f"{of} has no argument {written!r}; {hint}")
+                raise InvalidUsage(f"{of}.{written}", f"{of} has no argument {written!r}; {hint}")
             if dot:
                 made.setdefault(name, {})[key] = value if isinstance(value, str) else msgspec.json.decode(value)
             else:
@@ -133,7 +133,7 @@ def _check_names(task: Task[..., Any], given: Iterable[str]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
-            raise Refused(f"{task.name}.{name}", f"{task.name} has no argument {name!r}; {hint}")
+            raise InvalidUsage(f"{task.name}.{name}", f"{task.name} has no argument {name!r}; {hint}")
 
 
 def _struct_value(value: bytes | str, kind: Any, field: str) -> Any:

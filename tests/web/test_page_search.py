@@ -20,7 +20,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(page_search, "_LOOK_MS", 0)
 
     def slow(server: Server) -> None:
-        store = server.shelf.first.store
+        store = server.stores.first.store
         whole = store.find
 
         async def find(query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:

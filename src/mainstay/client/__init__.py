@@ -9,8 +9,8 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 >>> from mainstay.web.stores import ServedStores
 >>> from mainstay.web.site import make_site
 >>> async def main():
-...     async with await ServedStores.open({"main": "memory:"}) as shelf:
-...         here = httpx.ASGITransport(make_site(shelf, WebOptions(), tokens=None))
+...     async with await ServedStores.open({"main": "memory:"}) as stores:
+...         here = httpx.ASGITransport(make_site(stores, WebOptions(), tokens=None))
 ...         async with AsyncClient("http://127.0.0.1:8330", transport=here) as client:
 ...             job = await client.submit("mail.send", {"to": "a@b.c"}, queue="mail", retries=5)
 ...             return await job.status(), [found.name async for found in client.jobs.find(queue="mail")]

@@ -101,8 +101,8 @@ def bound(options: WebOptions) -> Iterator[socket.socket]:
 def url_of(options: WebOptions, bound_to: socket.socket) -> str:
     """Where it is, without a slash at the end."""
     host = _EVERYWHERE.get(options.host, options.host)
-    place = f"[{host}]" if ":" in host else host
-    return f"{'http' if options.tls_cert is None else 'https'}://{place}:{bound_to.getsockname()[1]}"
+    address = f"[{host}]" if ":" in host else host
+    return f"{'http' if options.tls_cert is None else 'https'}://{address}:{bound_to.getsockname()[1]}"
 
 
 class WebServer(uvicorn.Server):
@@ -183,10 +183,10 @@ async def serve(
     # who set a limit is told nowhere else, so it is logged however little else is
     logging.getLogger("mainstay.web.audit").setLevel(logging.INFO)
     with bound(options) as opened:
-        async with await ServedStores.open(urls) as shelf:
-            site = make_site(shelf, options, tokens=tokens)
+        async with await ServedStores.open(urls) as stores:
+            site = make_site(stores, options, tokens=tokens)
             app = wrapped(site, options, knows=site.state.site.guard.knows)
-            server = make_server(app, options, started=lambda: ready(url_of(options, opened), shelf))
+            server = make_server(app, options, started=lambda: ready(url_of(options, opened), stores))
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, server.stop)

@@ -30,18 +30,18 @@ from .stores import ServedStores
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-def make_site(shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
+def make_site(stores: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
     """The server as an app; the caller closes the stores afterwards. Served through `security.middleware.wrapped`.
 
     >>> import asyncio
     >>> from mainstay.web.stores import ServedStores
     >>> async def main():
-    ...     async with await ServedStores.open({"main": "memory:"}) as shelf:
-    ...         return make_site(shelf, WebOptions(), tokens=None).state.site.shelf.first.name
+    ...     async with await ServedStores.open({"main": "memory:"}) as stores:
+    ...         return make_site(stores, WebOptions(), tokens=None).state.site.stores.first.name
     >>> asyncio.run(main())
     'main'
     """
-    site = WebServices(shelf, options, tokens=tokens)
+    site = WebServices(stores, options, tokens=tokens)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

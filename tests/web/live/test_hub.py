@@ -47,8 +47,8 @@ async def hub_on(options: WebOptions = FAST) -> Any:
     store = MemoryStore()
     counting = Counting(store.stats)
     store.stats = counting  # type: ignore[method-assign]
-    async with ServedStores({"main": ServedStore("main", store)}) as shelf, LiveHub(shelf, options) as hub:
-        yield hub, shelf.first.control, counting
+    async with ServedStores({"main": ServedStore("main", store)}) as stores, LiveHub(stores, options) as hub:
+        yield hub, stores.first.control, counting
 
 
 async def seen(hub: LiveHub, wanted: Callable[[Snapshot], bool]) -> Snapshot:

@@ -61,7 +61,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
     status = await desk_of(ask).status(ask.path("id"))
     job, spec, validation = (
-        await shown_job(ask.place.store, status.job, ask.site.masker),
+        await shown_job(ask.served.store, status.job, ask.site.masker),
         status.spec,
         status.validation,
     )
@@ -75,7 +75,7 @@ async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
             "settled": state is not None and state.settled,
             "reason": job.reason,
             "version": job.version,
-            "at_ms": ask.place.store.clock.now_ms(),
+            "at_ms": ask.served.store.clock.now_ms(),
             "group": status.group,
             "planned": status.planned,
             "sets": spec.sets,

@@ -16,7 +16,7 @@ def desk_at(place: ServedStore) -> Desk:
 
 def desk_of(ask: ApiRequest[Any, Any]) -> Desk:
     """One whose changes are made in the caller's name."""
-    return Desk(ask.control, places=desk_at(ask.place).places)
+    return Desk(ask.control, places=desk_at(ask.served).places)
 
 
 __all__ = ["desk_at", "desk_of"]

@@ -39,7 +39,7 @@ class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 async def act_on_jobs(ask: ApiRequest[NoParameters, BulkRequest]) -> Response:
-    wanted, store, most = ask.body, ask.place.store, ask.site.options.bulk_limit
+    wanted, store, most = ask.body, ask.served.store, ask.site.options.bulk_limit
     if wanted.action == "delete":
         await ask.site.guard.admit(ask.request, "admin")
     action: Action = _ACTIONS[wanted.action](actor=ask.caller.actor, reason=wanted.reason)

@@ -55,8 +55,8 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
 async def list_events(ask: ApiRequest[EventQuery, None]) -> Response:
     limit = min(ask.query.limit, ask.site.options.page_limit)
     job_id = ask.path("id")
-    found = await ask.place.control.jobs.events(job_id, after=ask.query.after, limit=limit)
-    veil = await text_mask_of(ask.place.store, (await ask.place.store.get([job_id]))[0], ask.site.masker)
+    found = await ask.served.control.jobs.events(job_id, after=ask.query.after, limit=limit)
+    veil = await text_mask_of(ask.served.store, (await ask.served.store.get([job_id]))[0], ask.site.masker)
     size = sum(len(event.details or "") for event in found)
     return await in_thread(
         lambda: json_response(
@@ -84,7 +84,7 @@ async def get_result(ask: ApiRequest[WaitQuery, None]) -> Response:
     shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
     # a program is told its error as it is told its result
     masker = _WHOLE if shown == "whole" else ask.site.masker
-    seen = job if shown == "whole" else await shown_job(ask.place.store, job, masker)
+    seen = job if shown == "whole" else await shown_job(ask.served.store, job, masker)
     return await ask.shown(
         lambda: JobResult(
             id=job.id,
@@ -99,31 +99,31 @@ async def get_result(ask: ApiRequest[WaitQuery, None]) -> Response:
 
 
 async def get_story(ask: ApiRequest[NoParameters, None]) -> Response:
-    job_id, control = ask.path("id"), ask.place.control
-    veil = await text_mask_of(ask.place.store, (await ask.place.store.get([check_id(job_id)]))[0], ask.site.masker)
-    lines = await read_story(ask.place.store, job_id, shown=veil.event)
+    job_id, control = ask.path("id"), ask.served.control
+    veil = await text_mask_of(ask.served.store, (await ask.served.store.get([check_id(job_id)]))[0], ask.site.masker)
+    lines = await read_story(ask.served.store, job_id, shown=veil.event)
     return json_response(Story(lines=lines, refusals=await control.jobs.refusals(job_id)))
 
 
 async def explain_job(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(await explained(ask.place.store, ask.path("id"), ask.site.masker))
+    return json_response(await explained(ask.served.store, ask.path("id"), ask.site.masker))
 
 
 async def list_awaited(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(AwaitedJobs(ids=await ask.place.control.jobs.awaited(ask.path("id"))))
+    return json_response(AwaitedJobs(ids=await ask.served.control.jobs.awaited(ask.path("id"))))
 
 
 async def list_units(ask: ApiRequest[UnitQuery, None]) -> Response:
     job_id, wanted = ask.path("id"), ask.query
-    await ask.place.control.jobs.get(job_id)
+    await ask.served.control.jobs.get(job_id)
     status = None if wanted.status is None else tuple(wanted.status)
     limit = min(wanted.limit, ask.site.options.page_limit)
     query = Query(parent=job_id, status=status, oldest_first=True)
     masker = ask.site.masker
-    page = await shown_page(ask.place.store, query, wanted.cursor, limit, masker)
+    page = await shown_page(ask.served.store, query, wanted.cursor, limit, masker)
     if wanted.payload:
-        page = await with_values(ask.place.store, page)
-    counts = await ask.place.control.jobs.unit_counts(job_id)
+        page = await with_values(ask.served.store, page)
+    counts = await ask.served.control.jobs.unit_counts(job_id)
     return await ask.shown(
         lambda: UnitPage(
             units=tuple(masked_job(unit, masker, payload=wanted.payload) for unit in page.jobs),
@@ -135,7 +135,7 @@ async def list_units(ask: ApiRequest[UnitQuery, None]) -> Response:
 
 
 async def _settled(ask: ApiRequest[WaitQuery, None]) -> Job:
-    job_id, control = ask.path("id"), ask.place.control
+    job_id, control = ask.path("id"), ask.served.control
     if ask.query.wait is None:
         return await control.jobs.get(job_id)
     wait_s = seconds(ask.query.wait, field="wait")

@@ -90,7 +90,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_jobs(ask: ApiRequest[JobListQuery, None]) -> Response:
-    wanted, store = ask.query, ask.place.store
+    wanted, store = ask.query, ask.served.store
     query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
     limit = min(wanted.limit, ask.site.options.page_limit)
     page = await shown_page(store, query, wanted.cursor, limit, ask.site.masker)
@@ -107,11 +107,11 @@ async def list_jobs(ask: ApiRequest[JobListQuery, None]) -> Response:
 
 
 async def get_job(ask: ApiRequest[JobQuery, None]) -> Response:
-    job = await ask.place.control.jobs.get(ask.path("id"))
+    job = await ask.served.control.jobs.get(ask.path("id"))
     tag = etag_of(job)
     if is_known(ask, tag):
         return Response(status_code=304, headers={"ETag": tag})
-    shown = await shown_job(ask.place.store, job, ask.site.masker)
+    shown = await shown_job(ask.served.store, job, ask.site.masker)
     size = size_of(job) if ask.query.payload else 0
     return await ask.shown(lambda: masked_job(shown, ask.site.masker, payload=ask.query.payload), size, ETag=tag)
 

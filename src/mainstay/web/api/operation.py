@@ -46,7 +46,7 @@ class ApiRequest(Generic[Q, B]):
         site: WebServices,
         request: Request,
         caller: Caller,
-        place: ServedStore,
+        served: ServedStore,
         query: Q,
         body: B,
         deed: AuditEntry,
@@ -54,7 +54,7 @@ class ApiRequest(Generic[Q, B]):
         self.site = site
         self.request = request
         self.caller = caller
-        self.place = place
+        self.served = served
         self.query = query
         self.body = body
         self.deed = deed
@@ -63,7 +63,7 @@ class ApiRequest(Generic[Q, B]):
     @property
     def control(self) -> Control:
         """The rules of the store that is meant; what is submitted is submitted in the caller's name."""
-        return self.place.control_as(self.caller.actor)
+        return self.served.control_as(self.caller.actor)
 
     def path(self, name: str) -> str:
         """A part of the path."""

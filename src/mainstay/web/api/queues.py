@@ -47,11 +47,11 @@ class LimitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 async def list_queues(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(msgspec.to_builtins(await overview.queues(ask.place.store)))
+    return json_response(msgspec.to_builtins(await overview.queues(ask.served.store)))
 
 
 async def get_queue(ask: ApiRequest[NoParameters, None]) -> Response:
-    seen = await overview.queues(ask.place.store)
+    seen = await overview.queues(ask.served.store)
     found = next((queue for queue in seen.queues if queue.name == ask.path("name")), None)
     if found is None:
         raise _no_queue(ask.path("name"), {queue.name for queue in seen.queues})
@@ -75,12 +75,12 @@ async def purge_queue(ask: ApiRequest[NoParameters, PurgeBody]) -> Response:
     why = wanted.reason or f"queue {name} was purged"
     action = (deleting if wanted.delete else withdrawing)(actor=ask.caller.actor, reason=why)
     limit = min(wanted.limit or ask.site.options.bulk_limit, ask.site.options.bulk_limit)
-    found = await bulk.matching(ask.place.store, Query(queue=name, status=WAITING), limit=limit)
+    found = await bulk.matching(ask.served.store, Query(queue=name, status=WAITING), limit=limit)
     return await carried_out(ask, action, found, dry_run=wanted.dry_run)
 
 
 async def list_limits(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response({"limits": msgspec.to_builtins(await overview.limits(ask.place.store))})
+    return json_response({"limits": msgspec.to_builtins(await overview.limits(ask.served.store))})
 
 
 async def set_limit(ask: ApiRequest[NoParameters, LimitBody]) -> Response:
@@ -90,12 +90,12 @@ async def set_limit(ask: ApiRequest[NoParameters, LimitBody]) -> Response:
 
 async def _settings(ask: ApiRequest[Any, Any]) -> Response:
     name = ask.path("name")
-    found = {queue.name: queue for queue in await ask.place.store.queues()}
+    found = {queue.name: queue for queue in await ask.served.store.queues()}
     return json_response(msgspec.to_builtins(found.get(name, QueueSettings(name=name))))
 
 
 async def _check(ask: ApiRequest[Any, Any]) -> None:
-    known = await overview.known_queues(ask.place.store)
+    known = await overview.known_queues(ask.served.store)
     if ask.path("name") not in known:
         raise _no_queue(ask.path("name"), known)
 

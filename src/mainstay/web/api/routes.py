@@ -68,7 +68,7 @@ def _description(site: WebServices, operations: Sequence[ApiOperation]) -> Calla
 
     @cache
     def made() -> bytes:
-        return msgspec.json.encode(described(operations, stores=list(site.shelf.places)))
+        return msgspec.json.encode(described(operations, stores=list(site.stores.by_name)))
 
     async def description(_: Request) -> Response:
         return Response(await asyncio.to_thread(made), media_type="application/json")
@@ -131,10 +131,10 @@ class Endpoint:
             check_id(request.path_params["id"], field="id")
         store, query = read_query(request, operation)
         body = await read_body(request, operation)
-        place = site.shelf.find(store)
-        deed.store = place.name
+        served = site.stores.find(store)
+        deed.store = served.name
         deed.wants(query, body)
-        return await operation.handler(ApiRequest(site, request, caller, place, query, body, deed))
+        return await operation.handler(ApiRequest(site, request, caller, served, query, body, deed))
 
 
 def as_problem(error: Exception, request: Request) -> Problem:

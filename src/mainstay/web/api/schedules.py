@@ -15,7 +15,7 @@ from .store_responses import ScheduleDropped, ScheduleInfo, ScheduleList, Schedu
 
 
 async def list_schedules(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response({"schedules": [schedule_data(view) for view in await describe(ask.place.control)]})
+    return json_response({"schedules": [schedule_data(view) for view in await describe(ask.served.control)]})
 
 
 async def get_schedule(ask: ApiRequest[NoParameters, None]) -> Response:
@@ -50,7 +50,7 @@ async def drop_schedule(ask: ApiRequest[NoParameters, None]) -> Response:
 
 async def _found(ask: ApiRequest[Any, Any]) -> ScheduleView:
     name = ask.path("name")
-    views = {view.name: view for view in await describe(ask.place.control)}
+    views = {view.name: view for view in await describe(ask.served.control)}
     if name in views:
         return views[name]
     close = difflib.get_close_matches(name, views, n=1)

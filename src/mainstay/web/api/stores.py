@@ -22,26 +22,26 @@ _SHOWN = 50
 
 
 async def list_stores(ask: ApiRequest[NoParameters, None]) -> Response:
-    shelf, now_s = ask.site.shelf, time.monotonic()
+    stores, now_s = ask.site.stores, time.monotonic()
     return json_response(
         {
             "stores": [
                 {
-                    "name": place.name,
-                    "url": place.url,
-                    "durability": place.store.durability,
-                    "default": place is shelf.first,
-                    "silent_s": round(now_s - place.answered_s, 3),
-                    "error": place.error,
+                    "name": served.name,
+                    "url": served.url,
+                    "durability": served.store.durability,
+                    "default": served is stores.first,
+                    "silent_s": round(now_s - served.answered_s, 3),
+                    "error": served.error,
                 }
-                for place in shelf.places.values()
+                for served in stores.by_name.values()
             ]
         }
     )
 
 
 async def list_workers(ask: ApiRequest[NoParameters, None]) -> Response:
-    store, masker = ask.place.store, ask.site.masker
+    store, masker = ask.served.store, ask.site.masker
     found = []
     for seen in await overview.sessions(store):
         jobs = tuple(masked_job(job, masker, payload=False) for job in seen.held[:_SHOWN])
@@ -51,7 +51,7 @@ async def list_workers(ask: ApiRequest[NoParameters, None]) -> Response:
 
 async def drain_worker(ask: ApiRequest[NoParameters, None]) -> Response:
     asked = await ask.control.operations.drain(ask.path("worker"), actor=ask.caller.actor)
-    clock = ask.place.store.clock
+    clock = ask.served.store.clock
     lease_ms, now_ms = clock.lease_ms(), clock.now_ms()
     return json_response(
         DrainedSessions(sessions=[session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in asked])
@@ -59,14 +59,14 @@ async def drain_worker(ask: ApiRequest[NoParameters, None]) -> Response:
 
 
 async def get_stats(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(await read_stats(ask.place.store))
+    return json_response(await read_stats(ask.served.store))
 
 
 async def check_store(ask: ApiRequest[NoParameters, NoParameters]) -> Response:
-    place = ask.place
-    watch = ask.site.checks.setdefault(place.name, watching(place.store, rows=_CHECKED))
+    served = ask.served
+    watch = ask.site.checks.setdefault(served.name, watching(served.store, rows=_CHECKED))
     report = await watch(None)
-    return json_response({**msgspec.to_builtins(report), "store": place.url, "clean": report.clean})
+    return json_response({**msgspec.to_builtins(report), "store": served.url, "clean": report.clean})
 
 
 OPERATIONS = (

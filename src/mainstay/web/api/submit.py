@@ -135,12 +135,12 @@ async def submit_job(ask: ApiRequest[NoParameters, JobSubmission]) -> Response:
     replacing.done(made.id)
     where = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
     if "store" in ask.request.query_params:
-        where += f"?store={quote(ask.place.name)}"
+        where += f"?store={quote(ask.served.name)}"
     headers = {"Location": where}
     if made.created and not ask.body.after:
         # a fresh row; whoever claims it at once makes it another version
         headers["ETag"] = '"1"'
-    elif (found := (await ask.place.store.get([made.id]))[0]) is not None:
+    elif (found := (await ask.served.store.get([made.id]))[0]) is not None:
         headers["ETag"] = etag_of(found)
     return json_response(msgspec.to_builtins(made), 201 if made.created else 200, **headers)
 
@@ -200,7 +200,7 @@ class Replacing:
     def __init__(self, ask: ApiRequest[Any, Any]) -> None:
         self._ask = ask
         self._deed = AuditEntry("replace_job", ask.request)
-        self._deed.store = ask.place.name
+        self._deed.store = ask.served.name
         self._holder: Job | None = None
 
     async def check(self, holder: Job) -> None:
@@ -209,7 +209,7 @@ class Replacing:
         caller = self._ask.caller
         if caller.may("operate"):
             return
-        first = await self._ask.place.store.events(holder.id, limit=1)
+        first = await self._ask.served.store.events(holder.id, limit=1)
         if first and first[0].seq == 1 and first[0].actor == caller.actor:
             return
         raise Problem(
@@ -233,7 +233,7 @@ class Replacing:
 
 
 async def _filled(ask: ApiRequest[Any, Any], jobs: Sequence[JobSubmission]) -> list[JobSubmission]:
-    known = await ask.place.defaults.of({job.name for job in jobs})
+    known = await ask.served.defaults.of({job.name for job in jobs})
     return [job.filled(known.get(job.name, {})) for job in jobs]
 
 

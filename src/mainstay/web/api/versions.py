@@ -39,7 +39,7 @@ async def wanted_version(ask: ApiRequest[Any, Any], *, needed: bool = False) -> 
     named = [int(version) for version in _VERSION.findall(given)]
     if len(named) == 1:
         return named[0]
-    job = await ask.place.control.jobs.get(ask.path("id"))
+    job = await ask.served.control.jobs.get(ask.path("id"))
     # if it is none of them, any will be refused
     return job.version if job.version in named else named[0]
 

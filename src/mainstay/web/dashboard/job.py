@@ -64,7 +64,7 @@ class HolderInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 async def job(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
-    control, store = view.place.control, view.place.store
+    control, store = view.served.control, view.served.store
     told = await explained(store, job_id, view.masker)
     try:
         found = await control.jobs.get(job_id)
@@ -129,7 +129,7 @@ def others(job: Job) -> list[str]:
 async def _holder(view: PageView, job: Job) -> HolderInfo | None:
     if job.session is None:
         return None
-    store = view.place.store
+    store = view.served.store
     lease_ms = store.clock.lease_ms()
     found = next((each for each in await store.sessions() if each.id == job.session), None)
     silent_ms = 0 if found is None else max(0, lease_ms - found.beat_ms)

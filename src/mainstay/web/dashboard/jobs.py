@@ -43,13 +43,13 @@ _ACTIONS = {"retry": retrying, "cancel": cancelling}
 async def jobs(view: PageView) -> Response:
     given = view.given()
     text = "".join(given.get("text", [])[:1])
-    if ID.fullmatch(text) and (await view.place.store.get([text.lower()]))[0] is not None:
+    if ID.fullmatch(text) and (await view.served.store.get([text.lower()]))[0] is not None:
         return RedirectResponse(view.url(f"/jobs/{text.lower()}"), 303)
     cursor = cursor_of(given)
     oldest_first = given.pop("order", [""])[0] == "oldest"
     wanted = filter_of(given)
-    query = msgspec.structs.replace(await wanted.query(view.place.store), oldest_first=oldest_first)
-    page = await shown_page(view.place.store, query, cursor, PAGE, view.masker)
+    query = msgspec.structs.replace(await wanted.query(view.served.store), oldest_first=oldest_first)
+    page = await shown_page(view.served.store, query, cursor, PAGE, view.masker)
     return view.page(
         "jobs.html",
         title="Jobs",
@@ -79,7 +79,7 @@ async def bulk_preview(view: PageView) -> Response:
         raise InvalidInput("id", "no job is selected; select jobs in the list, or choose all that match")
     back = filter_of(given)
     action: Action = make(actor=view.caller.actor)
-    store, most = view.place.store, view.site.options.bulk_limit
+    store, most = view.served.store, view.site.options.bulk_limit
     body: dict[str, Any]
     if not matching:
         found = await bulk.named(store, ids[:most])

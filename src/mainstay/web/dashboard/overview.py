@@ -68,7 +68,7 @@ def deepest(snapshot: Snapshot) -> list[QueueSnapshot]:
 
 def lately(view: PageView) -> list[Sample]:
     """What charts draw, up to the look that the rest of the page tells of: both are to say the same."""
-    history, now = view.site.hub.history(view.place.name), sample_of(view.snapshot)
+    history, now = view.site.hub.history(view.served.name), sample_of(view.snapshot)
     if now.at_ms > (history[-1].at_ms if history else 0):
         history = [*history, now]
     return thinned(history)

@@ -43,18 +43,18 @@ _THEMES = ("light", "dark")
 class PageView:
     """Somebody looks at a page."""
 
-    def __init__(self, site: WebServices, request: Request, caller: Caller, place: ServedStore) -> None:
+    def __init__(self, site: WebServices, request: Request, caller: Caller, served: ServedStore) -> None:
         self.site = site
         self.request = request
         self.caller = caller
-        self.place = place
-        self.now_ms = place.store.clock.now_ms()
+        self.served = served
+        self.now_ms = served.store.clock.now_ms()
 
     @property
     def snapshot(self) -> Snapshot:
         """What is known of the store, at once."""
         hub: LiveHub = self.site.hub
-        return hub.snapshot(self.place.name)
+        return hub.snapshot(self.served.name)
 
     @property
     def masker(self) -> Masker:
@@ -75,8 +75,8 @@ class PageView:
     def url(self, path: str, given: Mapping[str, Any] | None = None, /, **more: Any) -> str:
         """A link that stays with the store that is looked at. What is None or empty is left out."""
         pairs: list[tuple[str, str]] = []
-        if self.place is not self.site.shelf.first:
-            pairs.append(("store", self.place.name))
+        if self.served is not self.site.stores.first:
+            pairs.append(("store", self.served.name))
         for name, value in {**(given or {}), **more}.items():
             values = value if isinstance(value, list | tuple) else [value]
             pairs += [(name, str(each)) for each in values if each not in (None, "")]
@@ -104,9 +104,9 @@ class PageView:
             "at": request.scope["path"],
             "here": f"{here}?{query}" if query else here,
             "theme": theme if theme in _THEMES else "",
-            "stores": list(site.shelf.places),
-            "store": self.place.name,
-            "store_url": self.place.url,
+            "stores": list(site.stores.by_name),
+            "store": self.served.name,
+            "store_url": self.served.url,
             "snap": self.snapshot,
             "csrf": site.guard.csrf_token(request),
             "csrf_field": CSRF_FIELD,
@@ -126,8 +126,8 @@ def page_route(site: WebServices, path: str, handler: Handler) -> Route:
     async def endpoint(request: Request) -> Response:
         try:
             caller = await site.guard.admit(request, "read")
-            place = site.shelf.find(request.query_params.get("store") or None)
-            view = PageView(site, request, caller, place)
+            served = site.stores.find(request.query_params.get("store") or None)
+            view = PageView(site, request, caller, served)
         except Exception as error:  # noqa: BLE001 - whatever it is becomes an answer
             return _stranger(request, as_problem(error, request))
         try:

@@ -40,7 +40,7 @@ async def queues(view: PageView) -> Response:
         )
         for place, queue in enumerate(shown)
     }
-    limits = await view.place.store.limits()
+    limits = await view.served.store.limits()
     return view.page(
         "queues.html", title="Queues", queues=shown, hidden=len(seen) - len(shown), depths=depths, limits=limits
     )

@@ -75,9 +75,9 @@ class FollowedJob(Followed):
 class FollowedJobs(FollowedSet[str, FollowedJob]):
     """The jobs that are followed in one store."""
 
-    def __init__(self, place: ServedStore, every_s: float, masker: Masker) -> None:
+    def __init__(self, served: ServedStore, every_s: float, masker: Masker) -> None:
         super().__init__()
-        self._place = place
+        self._served = served
         self._masker = masker
         self._every_s = every_s
         self._round: asyncio.Task[None] | None = None
@@ -104,7 +104,7 @@ class FollowedJobs(FollowedSet[str, FollowedJob]):
         while True:
             # whatever is wrong with waking, the rounds go on, and it is tried again
             with contextlib.suppress(MainstayError, OSError):
-                async with self._place.store.wake([f"job:{followed.id}"]) as wake:
+                async with self._served.store.wake([f"job:{followed.id}"]) as wake:
                     while True:
                         await self._look([followed])
                         await wake.wait(_LONGEST_S)
@@ -122,13 +122,13 @@ class FollowedJobs(FollowedSet[str, FollowedJob]):
             pause_s = max(self._every_s, (loop.time() - began_s) * _SHARE)
 
     async def _look(self, some: Sequence[FollowedJob]) -> None:
-        error = await failure_of(self._place, lambda: self._hear(some))
+        error = await failure_of(self._served, lambda: self._hear(some))
         if error:
             for followed in some:
                 followed.fail(error)
 
     async def _hear(self, some: Sequence[FollowedJob]) -> None:
-        store = self._place.store
+        store = self._served.store
         rows = await store.get([followed.id for followed in some])
         for followed, row in zip(some, rows, strict=True):
             before = followed.row

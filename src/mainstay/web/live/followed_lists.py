@@ -51,9 +51,9 @@ class FollowedJobList(Followed):
 class FollowedLists(FollowedSet[bytes, FollowedJobList]):
     """The lists that are followed in one store."""
 
-    def __init__(self, place: ServedStore, every_s: float, masker: Masker) -> None:
+    def __init__(self, served: ServedStore, every_s: float, masker: Masker) -> None:
         super().__init__()
-        self._place = place
+        self._served = served
         self._masker = masker
         self._every_s = every_s
         self._turns = asyncio.Semaphore(_AT_A_TIME)
@@ -78,12 +78,12 @@ class FollowedLists(FollowedSet[bytes, FollowedJobList]):
             await asyncio.sleep(max(self._every_s, took_s * _SHARE))
 
     async def _look(self, listed: FollowedJobList) -> None:
-        error = await failure_of(self._place, lambda: self._hear(listed), _PATIENCE_S)
+        error = await failure_of(self._served, lambda: self._hear(listed), _PATIENCE_S)
         if error:
             listed.fail(error)
 
     async def _hear(self, listed: FollowedJobList) -> None:
-        store = self._place.store
+        store = self._served.store
         page = await shown_page(store, await listed.make_query(store), None, listed.limit, self._masker)
         jobs = [msgspec.structs.replace(job, payload=b"", result=None) for job in page.jobs]
         listed.hear(jobs, store.clock.now_ms(), finished=page.finished)

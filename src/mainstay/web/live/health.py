@@ -25,9 +25,9 @@ def routes(site: WebServices) -> list[BaseRoute]:
     async def readyz(_: Request) -> Response:
         now_s, ready_s = time.monotonic(), site.options.ready_s
         stores = {}
-        for name, place in site.shelf.places.items():
-            age_s = now_s - place.answered_s
-            limit_s = min(ready_s, _MISSED_S) if place.error else ready_s
+        for name, served in site.stores.by_name.items():
+            age_s = now_s - served.answered_s
+            limit_s = min(ready_s, _MISSED_S) if served.error else ready_s
             stores[name] = {"ready": age_s <= limit_s, "answered_s_ago": round(age_s, 1)}
         waits_for = [name for name, seen in stores.items() if not seen["ready"]]
         headers = {"Retry-After": "2"} if waits_for else {}

@@ -43,21 +43,21 @@ log = logging.getLogger("mainstay.web.live")
 
 
 class LiveHub:
-    """What is known of each store of a shelf.
+    """What is known of each store.
 
     >>> async def main():
-    ...     async with await ServedStores.open({"main": "memory:"}) as shelf, LiveHub(shelf, WebOptions()) as hub:
+    ...     async with await ServedStores.open({"main": "memory:"}) as stores, LiveHub(stores, WebOptions()) as hub:
     ...         return hub.snapshot("main").up
     >>> asyncio.run(main())
     True
     """
 
-    def __init__(self, shelf: ServedStores, options: WebOptions, masker: Masker | None = None) -> None:
-        places, every_s = shelf.places.items(), options.snapshot_s
+    def __init__(self, stores: ServedStores, options: WebOptions, masker: Masker | None = None) -> None:
+        stores_by_name, every_s = stores.by_name.items(), options.snapshot_s
         masker = masker or Masker(options.masked, shows=options.show_payloads)
-        self._watches = {name: StoreWatch(place, options, masker) for name, place in places}
-        self._jobs = {name: FollowedJobs(place, _OFTEN * every_s, masker) for name, place in places}
-        self._lists = {name: FollowedLists(place, every_s, masker) for name, place in places}
+        self._watches = {name: StoreWatch(served, options, masker) for name, served in stores_by_name}
+        self._jobs = {name: FollowedJobs(served, _OFTEN * every_s, masker) for name, served in stores_by_name}
+        self._lists = {name: FollowedLists(served, every_s, masker) for name, served in stores_by_name}
         self._tasks: list[asyncio.Task[None]] = []
 
     def snapshot(self, place_name: str) -> Snapshot:
@@ -124,8 +124,8 @@ class LiveHub:
 class StoreWatch:
     """The looks at one store."""
 
-    def __init__(self, place: ServedStore, options: WebOptions, masker: Masker) -> None:
-        self._place = place
+    def __init__(self, served: ServedStore, options: WebOptions, masker: Masker) -> None:
+        self._served = served
         self._masker = masker
         self._every_s = options.snapshot_s
         self._patience_s = min(PATIENCE_S, options.ready_s)
@@ -134,7 +134,7 @@ class StoreWatch:
         self._nudged = asyncio.Event()
         self._attended_s = 0.0
         self._told: tuple[Snapshot | None, bytes] = (None, b"")
-        self.snapshot = nothing_yet(place)
+        self.snapshot = nothing_yet(served)
         self.history = History()
         self.first = asyncio.Event()
         self.watchers = 0
@@ -203,19 +203,19 @@ class StoreWatch:
 
     async def _asked(self, look: SnapshotQuery) -> dict[str, Any]:
         """What it found, or that the store does not answer."""
-        place = self._place
+        served = self._served
         try:
-            found = await within_deadline(lambda: look.ask(place, self._masker), self._patience_s)
+            found = await within_deadline(lambda: look.ask(served, self._masker), self._patience_s)
             return {**found, "up": True, "error": ""}
         except MainstayError as error:
             return {"up": False, "error": str(error)}
         except Exception:
             # a look that fails for a reason nobody foresaw must not end all others
-            log.exception("a look at a store failed store=%s look=%s", place.name, look.name)
+            log.exception("a look at a store failed store=%s look=%s", served.name, look.name)
             return {"error": f"looking at its {look.name} failed; the log of the server tells more"}
 
     def _publish(self, found: dict[str, Any]) -> None:
-        at_ms = max(self._place.store.clock.now_ms(), self.snapshot.at_ms + 1)
+        at_ms = max(self._served.store.clock.now_ms(), self.snapshot.at_ms + 1)
         self.snapshot = msgspec.structs.replace(self.snapshot, at_ms=at_ms, **found)
         if "stats_ms" in found and self.snapshot.up:
             self.history.add(self.snapshot)

@@ -74,7 +74,7 @@ def routes(site: WebServices, requests: RequestCounts) -> list[BaseRoute]:
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest  # noqa: PLC0415
 
         registry = CollectorRegistry()
-        registry.register(_Collector(site.hub, tuple(site.shelf.places), requests))
+        registry.register(_Collector(site.hub, tuple(site.stores.by_name), requests))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return [Route("/metrics", metrics)]

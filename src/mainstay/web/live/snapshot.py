@@ -225,9 +225,9 @@ def in_order(counts: Counter[str]) -> dict[str, int]:
     return {status: counts[status] for status in (*known, *sorted(counts.keys() - JOB.states.keys()))}
 
 
-def nothing_yet(place: ServedStore) -> Snapshot:
+def nothing_yet(served: ServedStore) -> Snapshot:
     """Before the first look."""
-    return Snapshot(store=place.name)
+    return Snapshot(store=served.name)
 
 
 __all__ = [

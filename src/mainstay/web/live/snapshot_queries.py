@@ -52,9 +52,9 @@ class SnapshotQuery(msgspec.Struct, frozen=True, kw_only=True):
     every: int = 1
 
 
-async def numbers(place: ServedStore, _: Masker) -> Found:
+async def numbers(served: ServedStore, _: Masker) -> Found:
     """Counts, rates, ages, and what is paused."""
-    store = place.store
+    store = served.store
     stats, settings = await store.stats(), {queue.name: queue for queue in await store.queues()}
     queues, counts = [], Counter[str]()
     for name in sorted(stats.queues.keys() | settings.keys()):
@@ -89,9 +89,9 @@ async def numbers(place: ServedStore, _: Masker) -> Found:
     }
 
 
-async def sessions(place: ServedStore, masker: Masker) -> Found:
+async def sessions(served: ServedStore, masker: Masker) -> Found:
     """Who is at work, and on what."""
-    store = place.store
+    store = served.store
     lease_ms = store.clock.lease_ms()
     everybody = await store.sessions()
     # the living first: however many dead there are, they must not push them off the list
@@ -121,35 +121,35 @@ async def sessions(place: ServedStore, masker: Masker) -> Found:
     return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in everybody)}
 
 
-async def lacking(place: ServedStore, _: Masker) -> Found:
+async def lacking(served: ServedStore, _: Masker) -> Found:
     """Which jobs no live worker takes."""
-    store = place.store
+    store = served.store
     found = unserved(await store.stats(), await store.sessions(), store.clock.lease_ms())
     return {"unserved": [each.told for each in found]}
 
 
-async def failures(place: ServedStore, masker: Masker) -> Found:
+async def failures(served: ServedStore, masker: Masker) -> Found:
     """The newest that stand failed, by cause."""
-    found, more = await _some(place.store, Query(status=_FAILED_STATES), _FAILED, masker)
+    found, more = await _some(served.store, Query(status=_FAILED_STATES), _FAILED, masker)
     return {"failures": FailureSummary(looked_at=len(found), more=more, causes=by_cause(found))}
 
 
-async def plans(place: ServedStore, _: Masker) -> Found:
+async def plans(served: ServedStore, _: Masker) -> Found:
     """Schedules: next ticks, and what became of the last one."""
-    return {"schedules": [schedule_data(view) for view in await schedules.describe(place.control)]}
+    return {"schedules": [schedule_data(view) for view in await schedules.describe(served.control)]}
 
 
-async def runs(place: ServedStore, masker: Masker) -> Found:
+async def runs(served: ServedStore, masker: Masker) -> Found:
     """Batches and load tests at work."""
-    store = place.store
+    store = served.store
     found, _ = await _some(store, Query(status=_AT_WORK_STATES), _AT_WORK, masker)
     jobs = [job for job in found if job.kind != DEFAULT][:_RUNS]
     return {"runs": [run_of(job, await store.unit_counts(job.id)) for job in jobs]}
 
 
-async def passing(place: ServedStore, _: Masker) -> Found:
+async def passing(served: ServedStore, _: Masker) -> Found:
     """Since when jobs have been where they should only pass through."""
-    found = {status: await _longest(place.store, status) for status in _PASSING_STATES}
+    found = {status: await _longest(served.store, status) for status in _PASSING_STATES}
     return {"since_ms": {status: since for status, since in found.items() if since is not None}}
 
 

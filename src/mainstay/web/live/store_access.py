@@ -31,14 +31,14 @@ async def within_deadline(question: Callable[[], Awaitable[T]], patience_s: floa
         return await question()
 
 
-async def failure_of(place: ServedStore, look: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> str:
+async def failure_of(served: ServedStore, look: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> str:
     """Take a look, and say why it found nothing out; empty if it did. Never raises: those that follow go on."""
     try:
         await within_deadline(look, patience_s)
     except MainstayError as error:
         return str(error)
     except Exception:
-        log.exception("a look at a store failed store=%s", place.name)
+        log.exception("a look at a store failed store=%s", served.name)
         return "a look at the store failed; the log of the server tells more"
     return ""
 

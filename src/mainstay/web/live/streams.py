@@ -70,26 +70,26 @@ class SampleList(msgspec.Struct, kw_only=True):
 
 async def get_snapshot(ask: ApiRequest[NoParameters, None]) -> Response:
     hub: LiveHub = ask.site.hub
-    name = ask.place.name
+    name = ask.served.name
     return Response(hub.told(name, hub.snapshot(name)), media_type="application/json")
 
 
 async def get_history(ask: ApiRequest[NoParameters, None]) -> Response:
     hub: LiveHub = ask.site.hub
-    return json_response(SampleList(samples=hub.history(ask.place.name)))
+    return json_response(SampleList(samples=hub.history(ask.served.name)))
 
 
 async def stream_store(ask: ApiRequest[NoParameters, None]) -> Response:
-    return _stream(ask, _snapshots(ask.site.hub, ask.place.name))
+    return _stream(ask, _snapshots(ask.site.hub, ask.served.name))
 
 
 async def stream_job(ask: ApiRequest[JobStreamQuery, None]) -> Response:
-    job_id, place = ask.path("id"), ask.place
+    job_id, served = ask.path("id"), ask.served
     after, ended = _seen_last(ask.request)
-    (job,) = await place.store.get([job_id])
+    (job,) = await served.store.get([job_id])
     if job is None:
         # of one that was deleted, its tombstone is still there
-        events = await place.control.jobs.events(job_id, after=0)
+        events = await served.control.jobs.events(job_id, after=0)
         return _stream(
             ask, _remains([each for each in events if each.seq > after], job_id, TextMask(ask.site.masker, ()))
         )
@@ -101,7 +101,7 @@ async def stream_job(ask: ApiRequest[JobStreamQuery, None]) -> Response:
 
 async def stream_jobs(ask: ApiRequest[ListStreamQuery, None]) -> Response:
     # asked once here, so that a filter that is refused is refused as everywhere
-    await ask.query.query(ask.place.store)
+    await ask.query.query(ask.served.store)
     return _stream(ask, _pages(ask))
 
 
@@ -115,7 +115,7 @@ def _stream(ask: ApiRequest[Any, Any], messages: AsyncGenerator[bytes, None]) ->
             return problem.status == 429
         return True
 
-    return EventStream(messages, still_welcome=still_welcome, clock=ask.place.store.clock)
+    return EventStream(messages, still_welcome=still_welcome, clock=ask.served.store.clock)
 
 
 def _seen_last(request: Request) -> tuple[int, bool]:
@@ -149,8 +149,8 @@ class _Story:
     """One job, told as it goes on: its events, how it stands after them, its progress, and its end."""
 
     def __init__(self, ask: ApiRequest[JobStreamQuery, None], job_id: str, after: int) -> None:
-        self._place: ServedStore = ask.place
-        self._following = ask.site.hub.jobs(ask.place.name)
+        self._served: ServedStore = ask.served
+        self._following = ask.site.hub.jobs(ask.served.name)
         self._masker: Masker = ask.site.masker
         self._payload = ask.query.payload
         self._job_id = job_id
@@ -188,7 +188,7 @@ class _Story:
         while upto is None or self._seq < upto:
             events = followed.recent(self._seq) if row is not None else None
             if events is None:
-                events = await self._place.store.events(self._job_id, after=self._seq, limit=_PAGE)
+                events = await self._served.store.events(self._job_id, after=self._seq, limit=_PAGE)
             fresh = [each for each in events if upto is None or each.seq <= upto]
             veil = await self._veiling()
             for each in fresh:
@@ -212,13 +212,13 @@ class _Story:
     async def _veiling(self) -> TextMask:
         """By its payload, which never changes, and which followed rows are without."""
         if self._veil is None:
-            (whole,) = await self._place.store.get([self._job_id])
-            self._veil = await text_mask_of(self._place.store, whole, self._masker)
+            (whole,) = await self._served.store.get([self._job_id])
+            self._veil = await text_mask_of(self._served.store, whole, self._masker)
         return self._veil
 
     async def _standing(self, row: Job, mark: int | None = None) -> bytes:
         if self._payload:
-            (whole,) = await self._place.store.get([row.id])
+            (whole,) = await self._served.store.get([row.id])
             if whole is not None:
                 row = msgspec.structs.replace(row, payload=whole.payload, result=whole.result)
         size = size_of(row) if self._payload else 0
@@ -239,7 +239,7 @@ class _Story:
 async def _pages(ask: ApiRequest[ListStreamQuery, None]) -> AsyncGenerator[bytes, None]:
     """The list, and then whatever changed in it: the ids as they stand, and the jobs that are new or different."""
     wanted, masker = ask.query, ask.site.masker
-    lists = ask.site.hub.lists(ask.place.name)
+    lists = ask.site.hub.lists(ask.served.name)
     known: dict[str, str] | None = None
     finished = True
     trouble = ""

@@ -23,7 +23,7 @@ from .command import command
 from .options import LogOptions
 
 if TYPE_CHECKING:
-    from ..report.metrics import Served
+    from ..report.metrics import MetricsServer
 
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -134,14 +134,14 @@ def _queues(given: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _metrics_server(address: str) -> Iterator[Served | None]:
+def _metrics_server(address: str) -> Iterator[MetricsServer | None]:
     if not address:
         yield None
         return
-    from ..report.metrics import serving  # noqa: PLC0415 - an extra
+    from ..report.metrics import metrics_server  # noqa: PLC0415 - an extra
 
-    with serving(address) as served:
-        yield served
+    with metrics_server(address) as server:
+        yield server
 
 
 def _banner(orders: Orders, hello: Hello, metrics: str) -> None:

@@ -1,7 +1,7 @@
 """The API from another program: `Client` and `AsyncClient`. Needs the extra `mainstay[client]`, and no store.
 
-`calls` and `core` declare the requests and read the answers, `exchange` decides what is tried again, `following` how a
-broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*` is generated from it by
+`calls` and `core` declare the requests and read the responses, `exchange` decides about retries, `resumable_stream`
+resumes broken streams; none of them sends anything. `async_*` sends; `sync_*` is generated from it by
 `make generate`.
 
 >>> import asyncio, httpx

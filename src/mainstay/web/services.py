@@ -1,4 +1,5 @@
-"""What all handlers of the server share: `WebServices`. It knows no routes: each module of routes can import it."""
+"""What all handlers of the server share: `WebServices`. It imports no routes, so every module of routes can import
+it."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ async def test_a_store_that_was_asked_and_did_not_answer_is_not_ready_sooner_tha
             return (await server.client.get("/readyz")).status_code == 200
 
         assert [await ready(0.0), await ready(11.0), await ready(16.0)] == [True, True, False]
-        place.missed(StoreError("away"))
+        place.note_failure(StoreError("away"))
         assert [await ready(0.0), await ready(11.0)] == [True, False]
         await place.store.stats()
         assert await ready(11.0)

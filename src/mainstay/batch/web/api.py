@@ -122,12 +122,12 @@ async def resume_job(ask: ApiRequest[NoParameters, Resume]) -> Response:
     if ask.body.dry_run:
         wanted = [one async for one in desk.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
-        ask.deed.said["units"] = units
+        ask.audit_entry.result["units"] = units
         sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in wanted[:_NAMED]])
         return json_response({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
     done = await desk.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
-    ask.deed.said |= {"dry_run": False, "units": done.units}
+    ask.audit_entry.result |= {"dry_run": False, "units": done.units}
     return json_response({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
 
 

@@ -1,4 +1,4 @@
-"""How things are said on the pages: times, ages, states. A state has its word and a sign, never only a colour."""
+"""Texts on pages: times, ages and states. A state has a word and a symbol, never only a colour."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SIGNS = {
 
 
 class StatusStyle(NamedTuple):
-    """How a state looks: what kind it is of, for its colour, and its sign."""
+    """The style of a state: its kind, which sets the colour, and its symbol."""
 
     kind: str
     sign: str
 
 
 def look_of(status: str) -> StatusStyle:
-    """By its flags, so that a state that is new in the table looks like its kind.
+    """The style of a state by its flags, so that a new state of the table has a style.
 
     >>> look_of("succeeded"), look_of("quarantined"), look_of("running")
     (StatusStyle(kind='good', sign='✓'), StatusStyle(kind='bad', sign='■'), StatusStyle(kind='busy', sign='▸'))
@@ -56,12 +56,12 @@ def _by_flags(state: State) -> tuple[str, str]:
 
 
 def iso(at_ms: int) -> str:
-    """For machines."""
+    """A time in ISO format."""
     return _at(at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock(at_ms: int) -> str:
-    """For people; the page says that all times are UTC.
+    """A time for people, in UTC.
 
     >>> clock(1700000000123)
     '2023-11-14 22:13:20'
@@ -70,7 +70,7 @@ def clock(at_ms: int) -> str:
 
 
 def ago(at_ms: int, now_ms: int) -> str:
-    """How long ago, or in how long.
+    """The age of a time, or the time until it.
 
     >>> ago(0, 65_000), ago(65_000, 0), ago(0, 10), ago(0, 999_999_999)
     ('1m ago', 'in 1m', 'now', '11d ago')
@@ -79,12 +79,12 @@ def ago(at_ms: int, now_ms: int) -> str:
     if seconds < 1:
         return "now"
     size, unit = next(each for each in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")) if seconds >= each[0])
-    told = f"{int(seconds // size)}{unit}"
-    return f"{told} ago" if at_ms <= now_ms else f"in {told}"
+    text = f"{int(seconds // size)}{unit}"
+    return f"{text} ago" if at_ms <= now_ms else f"in {text}"
 
 
 def lasted(job: Job, now_ms: int) -> str:
-    """Since when somebody works on it, or how long it took from its submit to its end."""
+    """How long a worker has held it, or the time from its submission to its end."""
     if job.settled_ms is not None:
         return f"after {span(job.settled_ms - job.created_ms)}"
     if job.started_ms is not None and job.session is not None:

@@ -115,8 +115,8 @@ async def took(what: str, call: Callable[[], Awaitable[Any]]) -> None:
 
 async def measure(url: str) -> None:
     options = WebOptions(rate=1e9)
-    async with await ServedStores.open({"main": url}) as shelf:
-        place = shelf.first
+    async with await ServedStores.open({"main": url}) as stores:
+        place = stores.first
         print(" what the store is asked")
         for look in (*FAST, *SLOW):
             await took(f"look: {look.name}", lambda look=look: look.ask(place))
@@ -133,7 +133,7 @@ async def measure(url: str) -> None:
         }
         for name, query in lists.items():
             await took(f"find 50: {name}", lambda query=query: place.store.find(query, limit=50))
-        app = make_site(shelf, options, tokens=None)
+        app = make_site(stores, options, tokens=None)
         transport = httpx.ASGITransport(wrapped(app, options))
         base = "http://127.0.0.1:8330"
         async with (

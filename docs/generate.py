@@ -1,12 +1,12 @@
-"""Write the generated parts of the pages anew: `make docs`.
+"""Write the generated parts of the pages: `make docs`.
 
-A page is prose with islands between
+A page is prose with generated parts between
 
     <!-- generated: NAME -->
     <!-- end -->
 
-and this fills the islands from the code, so that the pages cannot drift from it. `--check` writes nothing
-and fails if a page is out of date.
+This script fills them from the code, so that the pages cannot drift from it. `--check` writes nothing and fails if a
+page is out of date.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mainstay.web.live.streams import OPERATIONS as STREAMS
 from soak import report as soaks
 
 FOLDER = Path(__file__).resolve().parent
-_ISLAND = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_PART = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 _EVENT_FLAGS = {
     "": "a declared move; the table allows it",
     "note": "a remark; the state stays as it is (an extension granted, a priority changed)",
-    "forced": "an operator moved it past the table, and said why",
-    "repair": "`mainstay check --repair` mended it, and said what was wrong",
+    "forced": "an operator moved it past the table, with a reason",
+    "repair": "`mainstay check --repair` repaired it; the reason names the violation",
     "tombstone": "the job was deleted; this event stays",
 }
 
@@ -78,46 +78,46 @@ def _settings() -> str:
 
 
 def _queue_benchmark() -> str:
-    kept = report.load()
-    tables = [f"### {section.title}\n\n{grid(section.headings, section.lines)}" for section in report.sections(kept)]
-    return "\n\n".join([report.about(kept), report.peers_ahead(kept), *tables])
+    stored = report.load()
+    tables = [f"### {section.title}\n\n{grid(section.headings, section.lines)}" for section in report.sections(stored)]
+    return "\n\n".join([report.about(stored), report.peers_ahead(stored), *tables])
 
 
 def _batch_benchmark() -> str:
     if not batch_report.KEPT.exists():
-        return "No run is kept yet: `make bench` makes one."
-    kept = batch_report.load()
-    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in batch_report.sections(kept)]
-    return "\n\n".join([batch_report.about(kept), *tables])
+        return "No run is stored yet: `make bench` makes one."
+    stored = batch_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in batch_report.sections(stored)]
+    return "\n\n".join([batch_report.about(stored), *tables])
 
 
 def _load_benchmark() -> str:
     if not load_report.KEPT.exists():
-        return "No run is kept yet: `make bench` makes one."
-    kept = load_report.load()
-    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in load_report.sections(kept)]
-    return "\n\n".join([load_report.about(kept), *tables])
+        return "No run is stored yet: `make bench` makes one."
+    stored = load_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in load_report.sections(stored)]
+    return "\n\n".join([load_report.about(stored), *tables])
 
 
 def _web_benchmark() -> str:
     if not web_report.KEPT.exists():
-        return "No run is kept yet: `make bench` makes one."
-    kept = web_report.load()
-    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in web_report.sections(kept)]
-    return "\n\n".join([web_report.about(kept), *tables])
+        return "No run is stored yet: `make bench` makes one."
+    stored = web_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in web_report.sections(stored)]
+    return "\n\n".join([web_report.about(stored), *tables])
 
 
 def _soak() -> str:
-    kept = soaks.load()
-    return f"{grid(soaks.headings(kept), soaks.lines(kept))}\n\n{soaks.about(kept)}"
+    stored = soaks.load()
+    return f"{grid(soaks.headings(stored), soaks.lines(stored))}\n\n{soaks.about(stored)}"
 
 
 def _metrics() -> str:
     lines = [(_code(m.name), m.kind, ", ".join(_code(label) for label in m.labels), m.help) for m in METRICS]
-    return grid(("metric", "kind", "labels", "what it tells"), lines)
+    return grid(("metric", "kind", "labels", "meaning"), lines)
 
 
-ISLANDS: dict[str, Callable[[], str]] = {
+PARTS: dict[str, Callable[[], str]] = {
     "job table": lambda: _table(JOB),
     "unit table": lambda: _table(UNIT),
     "job diagram": lambda: _diagram(JOB),
@@ -136,14 +136,14 @@ ISLANDS: dict[str, Callable[[], str]] = {
 }
 
 
-def islands(text: str) -> list[str]:
-    """Names of the islands of a page, in order."""
-    return [found[2] for found in _ISLAND.finditer(text)]
+def part_names(text: str) -> list[str]:
+    """Names of the generated parts of a page, in order."""
+    return [match[2] for match in _PART.finditer(text)]
 
 
 def rendered(text: str) -> str:
-    """The page with every island filled anew."""
-    return _ISLAND.sub(lambda found: f"{found[1]}\n{ISLANDS[found[2]]()}\n\n{found[3]}", text)
+    """The page with every generated part filled."""
+    return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]()}\n\n{match[3]}", text)
 
 
 def main(arguments: Sequence[str]) -> int:

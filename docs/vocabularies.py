@@ -1,4 +1,4 @@
-"""The state names of the five designs Mainstay unites, and what each is called here.
+"""The state names of the designs that Mainstay unites, and the states of Mainstay for each of them.
 
 Data for the generated part of `lifecycle.md`; the tests refuse a name that our tables do not have.
 """
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Word(NamedTuple):
-    """One state name of a source. An empty `job` or `unit` means that it says nothing about that level."""
+    """One state name of a source. An empty `job` or `unit`: the source has no such state at that level."""
 
     theirs: str
     job: str = ""
@@ -43,7 +43,7 @@ VOCABULARIES = (
     ),
     Vocabulary(
         "Multi-datacenter execution: jobs",
-        "What gates and managers say about a load test as a whole.",
+        "States of a whole load test, of gates and managers.",
         (
             Word("SUBMITTED", "pending"),
             Word("QUEUED", "pending"),
@@ -59,14 +59,16 @@ VOCABULARIES = (
     ),
     Vocabulary(
         "Multi-datacenter execution: workflows",
-        "What a manager says about one workflow on its workers: units here.",
+        "States of one workflow on its workers: units here.",
         (
             Word("PENDING", "", "pending"),
             Word("ASSIGNED, DISPATCHED", "", "dispatched"),
             Word("RUNNING", "", "running"),
             Word("COMPLETED", "", "succeeded"),
             Word("FAILED", "", "failed"),
-            Word("FAILED_CANCELING_DEPENDENTS", "", "failed", "stopping its dependants is work of control, no state"),
+            Word(
+                "FAILED_CANCELING_DEPENDENTS", "", "failed", "stopping its dependants is a task of control, not a state"
+            ),
             Word("FAILED_READY_FOR_RETRY", "", "pending", "with a not-before time"),
             Word("CANCELLING", "cancelling", "running", "the job is asked to stop; the unit runs until it confirms"),
             Word("CANCELLED", "", "cancelled"),
@@ -75,7 +77,7 @@ VOCABULARIES = (
     ),
     Vocabulary(
         "State machine hardening",
-        "The machine the tables here grew from.",
+        "The state machine from which the tables here developed.",
         (
             Word("PENDING", "pending", "pending"),
             Word("RUNNING", "running", "running"),

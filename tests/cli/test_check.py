@@ -75,7 +75,7 @@ def test_violations_exit_with_one_until_they_are_repaired(path: Path) -> None:
     mended = run("--store", url, "--repair")
     assert mended.exit_code == 0
     assert "put to quarantined" in " ".join(mended.stdout.split())
-    assert "clean now: 3 violations mended" in mended.stdout
+    assert "clean now: 3 violations repaired" in mended.stdout
 
     assert run("--store", url).exit_code == 0
 
@@ -143,7 +143,7 @@ def test_what_looks_like_evidence_is_to_be_kept_and_looked_at_before_it_is_mende
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [((), "nothing was changed"), (("--repair",), "what was mended stays mended")],
+    [((), "nothing was changed"), (("--repair",), "completed repairs stay")],
 )
 def test_ctrl_c_says_how_far_it_came_and_what_was_changed(
     path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str

@@ -343,7 +343,7 @@ def test_a_deleted_job_still_has_its_tombstone(made: Made) -> None:
 
     shown = " ".join(made.run("show", made.ids["done"]).stdout.split())
 
-    assert shown.startswith("deleted; what is left is its tombstone")
+    assert shown.startswith("deleted; its tombstone is left")
     assert "[tombstone] bob by request" in shown
 
 

@@ -73,7 +73,7 @@ def test_to_lift_a_limit_that_is_not_there_is_done_and_remarked_on(limited: Shel
     done = limited.run("limits", "clear", "aa")
 
     assert (done.exit_code, done.stdout) == (0, "key aa: no limit\n")
-    assert done.stderr == "key aa had no limit; is it right? there are a, b\n"
+    assert done.stderr == "key aa had no limit; is the name right? Keys with a limit: a, b\n"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
     ids=["one line", "with a story"],
 )
 def test_our_errors_are_messages_on_stderr_with_exit_code_2(error: Exception, said: str) -> None:
-    toy = typer.Typer(cls=mainstay.cli.root.Group)
+    toy = typer.Typer(cls=mainstay.cli.root.CommandGroup)
 
     @toy.callback()
     def _root() -> None: ...

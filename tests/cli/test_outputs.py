@@ -51,11 +51,11 @@ def test_studies_and_their_units_are_listed(url: str) -> None:
     units = told("list", url, "--study", "sir")
     assert sorted(line["name"].rpartition("-")[0] for line in units) == ["beta=0.3-s7", "unit-s1"]
     assert "1 more; --limit shows them" in run("list", url, "--study", "sir", "--limit", "1").stdout
-    assert "no outputs are kept here" in run("list", url, "--study", "none").stdout
+    assert "no outputs" in run("list", url, "--study", "none").stdout
 
 
 def test_damage_is_found_named_and_told_by_the_exit_code(url: str) -> None:
-    assert run("verify", url).stdout == "1 units, 2 files, 14 B read\nall is intact\n"
+    assert run("verify", url).stdout == "1 unit, 2 files, 14 B read\nall outputs are intact\n"
     does(url, lambda store: store.blobs.write(output_path(UNIT, "log"), b"find"))
 
     assert told("verify", url, "--quick")["bad"] == []
@@ -66,12 +66,12 @@ def test_damage_is_found_named_and_told_by_the_exit_code(url: str) -> None:
 
 
 def test_an_older_layout_is_moved(url: str) -> None:
-    assert run("migrate", url).stdout == "nothing is in an older layout\n"
+    assert run("migrate", url).stdout == "no outputs in an older layout\n"
     does(url, lambda store: write_legacy(store, Unit("old", "1", {}, 1), result=b"0123"))
 
     would = run("migrate", url, "--dry-run")
     assert (would.exit_code, would.stdout) == (
-        1, f"1 units would be moved: 1 files, 4 B\nmainstay outputs migrate {url}\n",
+        1, f"1 unit would be moved: 1 file, 4 B\nmainstay outputs migrate {url}\n",
     )  # fmt: skip
     done = told("migrate", url)
     assert (done["moved"], done["left"]) == (1, {})

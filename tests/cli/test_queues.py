@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from mainstay.cli.act import myself
+from mainstay.cli.options import local_actor
 from mainstay.control import Completion, Control, Operations
 from tests.cli.conftest import Shell
 
@@ -76,10 +76,10 @@ def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(busy: Shell) -> No
 
     assert busy.run("queues", "pause", "mail", "--reason", "storm").stdout == "queue mail is paused: storm\n"
     mail = busy.json("queues", "list")["queues"][0]
-    assert (mail["set_by"], mail["set_ms"] is not None) == (myself(), True)
-    assert re.search(rf"queue mail is paused: storm \({myself()}, \S+ ago\)", busy.run("queues", "list").stdout)
+    assert (mail["set_by"], mail["set_ms"] is not None) == (local_actor(), True)
+    assert re.search(rf"queue mail is paused: storm \({local_actor()}, \S+ ago\)", busy.run("queues", "list").stdout)
     assert busy.does(claim) == 0
-    assert busy.run("queues", "resume", "mail").stdout == "queue mail hands out its jobs\n"
+    assert busy.run("queues", "resume", "mail").stdout == "queue mail is not paused\n"
     assert busy.does(claim) == 1
 
 
@@ -87,7 +87,7 @@ def test_pausing_a_queue_that_has_no_jobs_yet_is_done_and_remarked_on(busy: Shel
     done = busy.run("queues", "pause", "mial")
 
     assert (done.exit_code, done.stdout) == (0, "queue mial is paused\n")
-    assert done.stderr == "no job is in queue mial yet; is the name right? there are mail, night\n"
+    assert done.stderr == "no job is in queue mial yet; is the name right? Known queues: mail, night\n"
     assert busy.run("queues", "pause", "mial", "mail").stderr == ""
 
 
@@ -95,8 +95,8 @@ def test_several_queues_are_paused_at_once(busy: Shell) -> None:
     data = busy.json("queues", "pause", "mail", "not-there-yet")
 
     assert [(queue["name"], queue["paused"], queue["reason"], queue["set_by"]) for queue in data["queues"]] == [
-        ("mail", True, None, myself()),
-        ("not-there-yet", True, None, myself()),
+        ("mail", True, None, local_actor()),
+        ("not-there-yet", True, None, local_actor()),
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.cli.act import myself
+from mainstay.cli.options import local_actor
 from mainstay.control import Control
 from mainstay.control.schedules import register, schedule
 from mainstay.stores import Query
@@ -127,7 +127,7 @@ def test_run_makes_a_job_by_whoever_sits_there_and_prints_its_id(shop: Shell) ->
     job = shop.get(job_id)
     assert (job.name, job.options.tags) == ("calls.make", ("schedule:calls",))
     (event,) = shop.does(lambda control: control.jobs.events(job_id))
-    assert event.actor == myself()
+    assert event.actor == local_actor()
     by_ann = shop.json("schedules", "run", "calls", "--actor", "ann")
     assert by_ann["created"]
     (event,) = shop.does(lambda control: control.jobs.events(by_ann["id"]))
@@ -139,7 +139,7 @@ def test_run_says_when_an_earlier_job_is_in_the_way(shop: Shell) -> None:
     again = shop.run("schedules", "run", "sums")
 
     assert again.stdout.strip() == first["id"]
-    assert "has a job that is not settled yet" in again.stderr
+    assert "submits no second job while this one is not settled" in again.stderr
     assert shop.json("schedules", "run", "sums") == {**first, "created": False}
 
 
@@ -178,7 +178,7 @@ def test_a_paused_schedule_has_no_next_tick_until_it_is_resumed(shop: Shell) -> 
     assert re.search(r"calls +every 15m +paused", shop.run("schedules", "list").stdout)
     resumed = shop.run("schedules", "resume", "calls")
     assert resumed.stdout.startswith("schedule calls ticks next at 2")
-    assert f"resumed schedule=calls actor={myself()}" in resumed.stderr
+    assert f"resumed schedule=calls actor={local_actor()}" in resumed.stderr
     assert [view["paused"] for view in shop.json("schedules", "list")["schedules"]] == [False, True]
 
 

@@ -58,7 +58,7 @@ def test_a_store_is_migrated_once_and_says_so(url: str) -> None:
 
     done = run("migrate", url)
 
-    assert (done.exit_code, done.stdout) == (0, f"{shown}: brought from version 0 to {VERSION} (it is new)\n")
+    assert (done.exit_code, done.stdout) == (0, f"{shown}: migrated from version 0 to {VERSION} (it is new)\n")
     assert run("migrate", url).stdout == f"{shown} is up to date: version {VERSION}\n"
     assert run("migrate", url, "--dry-run").exit_code == 0
     assert told("status", url)["current"] is True
@@ -94,7 +94,7 @@ def test_functions_of_another_release_are_made_anew(url: str) -> None:
         db.execute(f"UPDATE {url.partition('schema=')[2]}.facts SET value = 'other' WHERE name = 'functions'")
 
     assert "functions of another release" in run("status", url).stdout
-    assert run("migrate", url).stdout.endswith(": brought to this release's functions\n")
+    assert run("migrate", url).stdout.endswith(": migrated to this release's functions\n")
     assert run("status", url).exit_code == 0
 
 
@@ -108,7 +108,7 @@ def test_a_newer_store_is_shown_and_not_touched(url: str) -> None:
     done = run("status", url)
 
     assert done.exit_code == 1
-    assert f"99; this Mainstay knows up to {VERSION}: upgrade it" in done.stdout
+    assert f"99; this Mainstay knows versions up to {VERSION}: upgrade it" in done.stdout
     assert "mainstay store migrate" not in done.stdout
     assert run("migrate", url).exit_code == 2
 
@@ -132,7 +132,7 @@ def test_a_file_of_sqlite_is_migrated_once_and_says_so(tmp_path: Path) -> None:
     would = told("migrate", url, "--dry-run", code=1)
     assert (would["before"], would["after"], len(would["steps"])) == (0, newest, newest)
     assert not (tmp_path / "jobs.db").exists()
-    assert run("migrate", MAINSTAY_STORE=url).stdout == f"{url}: brought from version 0 to {newest} (it is new)\n"
+    assert run("migrate", MAINSTAY_STORE=url).stdout == f"{url}: migrated from version 0 to {newest} (it is new)\n"
     assert run("migrate", url).stdout == f"{url} is up to date: version {newest}\n"
     assert run("migrate", url, "--dry-run").exit_code == 0
     status = told("status", url)
@@ -148,7 +148,7 @@ def test_a_file_of_an_older_version_names_the_command_to_run(tmp_path: Path) -> 
     assert done.exit_code == 1
     assert f"5; this Mainstay needs {sqlite_schema.VERSION}: migrate it" in done.stdout
     assert done.stdout.rstrip().splitlines()[-1] == f"mainstay store migrate {url}"
-    assert run("migrate", url).stdout == f"{url}: brought from version 5 to {sqlite_schema.VERSION}\n"
+    assert run("migrate", url).stdout == f"{url}: migrated from version 5 to {sqlite_schema.VERSION}\n"
     assert run("status", url).exit_code == 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.cli.act import myself
+from mainstay.cli.options import local_actor
 from mainstay.control import Completion, Control, Failure, decoded
 from mainstay.errors import StoreLocked
 from mainstay.model import Job
@@ -170,7 +170,7 @@ def test_the_audit_trail_says_who_sat_there(shop: Shell) -> None:
     for words in (WITH_APP, ()):
         job = submitted(shop, "mail.send", "to=ann", *words)
         (event,) = shop.does(lambda control, job=job: control.jobs.events(job.id))
-        assert event.actor == myself()
+        assert event.actor == local_actor()
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_the_list_says_whose_they_are_and_what_is_over(file: Path) -> None:
 
     assert [line.split()[0] for line in lines[2:]] == ["ann", "old"]
     assert lines[2].endswith("never")
-    assert lines[3].endswith("(over)")
+    assert lines[3].endswith("(expired)")
     listed = as_json("list", "--file", str(file))["tokens"]
     assert [sorted(token) for token in listed] == [["created_ms", "expires_ms", "name", "scopes"]] * 2
 

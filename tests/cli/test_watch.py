@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mainstay.cli import watch_view, watching
-from mainstay.cli.watching import ManySeen, OneSeen, Pace
+from mainstay.cli import watch_view
+from mainstay.cli.observation import JobObservation, JobsObservation, Pace, is_settled, observe_job, observe_jobs
 from mainstay.control import Completion, Control, Failure
 from mainstay.errors import InvalidInput, JobNotFound, WaitTimeout
 from mainstay.model import Job, Progress, Session
@@ -95,22 +95,22 @@ async def test_its_end_is_seen_at_once(control: Control) -> None:
     made = await control.jobs.submit("a", queue="q")
     session = await control.claims.open_session(worker="w-1")
     (job,) = await control.claims.claim(["q"], session.id, 1)
-    seen = watching.one(control.store, made.id, LATE, told=10)
+    seen = observe_job(control.store, made.id, LATE, history=10)
 
     first = await anext(seen)
     await control.attempts.complete([Completion(job)])
     last = await anext(seen)
 
-    assert ([event.to for event in first.fresh], first.settled) == (["pending", "running"], False)
-    assert ([event.to for event in last.fresh], last.settled) == (["succeeded"], True)
+    assert ([event.to for event in first.new_events], is_settled(first.job)) == (["pending", "running"], False)
+    assert ([event.to for event in last.new_events], is_settled(last.job)) == (["succeeded"], True)
     with pytest.raises(StopAsyncIteration):
         await anext(seen)
 
 
 async def test_moves_and_progress_are_seen_at_the_next_look(control: Control) -> None:
     made = await control.jobs.submit("a", queue="q")
-    seen = watching.one(control.store, made.id, SOON, told=0)
-    assert (await anext(seen)).fresh == []
+    seen = observe_job(control.store, made.id, SOON, history=0)
+    assert (await anext(seen)).new_events == []
     session = await control.claims.open_session(worker="w-1")
 
     (job,) = await control.claims.claim(["q"], session.id, 1)
@@ -119,18 +119,18 @@ async def test_moves_and_progress_are_seen_at_the_next_look(control: Control) ->
     progressed = await anext(seen)
     quiet = await anext(seen)
 
-    assert ([event.to for event in moved.fresh], moved.progressed) == (["running"], False)
-    assert (progressed.fresh, progressed.progressed, progressed.job.progress) == (
+    assert ([event.to for event in moved.new_events], moved.progressed) == (["running"], False)
+    assert (progressed.new_events, progressed.progressed, progressed.job.progress) == (
         [],
         True,
         Progress(done=3, total=12, message="rows"),
     )
-    assert (quiet.fresh, quiet.progressed) == ([], False)
+    assert (quiet.new_events, quiet.progressed) == ([], False)
 
 
 async def test_a_job_that_is_deleted_meanwhile_is_an_error(control: Control) -> None:
     made = await control.jobs.submit("a")
-    seen = watching.one(control.store, made.id, SOON, told=0)
+    seen = observe_job(control.store, made.id, SOON, history=0)
     await anext(seen)
 
     await control.operations.delete(made.id, actor="bob", reason="by request")
@@ -141,7 +141,7 @@ async def test_a_job_that_is_deleted_meanwhile_is_an_error(control: Control) -> 
 
 async def test_the_watch_can_end_before_the_job(control: Control) -> None:
     made = await control.jobs.submit("a")
-    seen = watching.one(control.store, made.id, Pace(every_s=0.01, for_s=0.02), told=0)
+    seen = observe_job(control.store, made.id, Pace(every_s=0.01, for_s=0.02), history=0)
 
     with pytest.raises(WaitTimeout, match="is still pending after 20ms; it continues"):
         async for _ in seen:
@@ -198,7 +198,7 @@ def test_out_of_time_is_two(shell: Shell) -> None:
     [
         (("01990000-0000-7000-8000-000000000000",), "there is no job 01990000"),
         (("01990000-0000-7000-8000-000000000000", "--queue", "mail"), "give an id or filters, not both"),
-        (("--every", "1ms"), "'1ms' is too often"),
+        (("--every", "1ms"), "'1ms' is too short"),
         (("--for", "5"), "for: '5' is not a duration"),
         (("--status", "pendign"), "did you mean 'pending'?"),
     ],
@@ -241,7 +241,7 @@ def test_ctrl_c_ends_the_watch_and_not_the_job(shell: Shell) -> None:
 
 async def test_new_jobs_and_moves_are_changes_and_what_was_there_is_not(control: Control) -> None:
     old = await control.jobs.submit("a", queue="q")
-    seen = watching.many(control.store, Query(), SOON, limit=10)
+    seen = observe_jobs(control.store, Query(), SOON, limit=10)
     first = await anext(seen)
 
     new = await control.jobs.submit("b", queue="q")
@@ -260,7 +260,7 @@ async def test_new_jobs_and_moves_are_changes_and_what_was_there_is_not(control:
 async def test_a_job_is_seen_to_leave_the_filter(control: Control) -> None:
     job = await control.jobs.submit("a", queue="q")
     await control.jobs.submit("a", queue="other")
-    seen = watching.many(control.store, Query(status=("pending",), queue="q"), SOON, limit=10)
+    seen = observe_jobs(control.store, Query(status=("pending",), queue="q"), SOON, limit=10)
     first = await anext(seen)
 
     await control.operations.cancel(job.id, actor="bob")
@@ -273,7 +273,7 @@ async def test_a_job_is_seen_to_leave_the_filter(control: Control) -> None:
 
 
 async def test_watching_many_ends_after_its_time(control: Control) -> None:
-    assert [seen async for seen in watching.many(control.store, Query(), Pace(every_s=9, for_s=0.01), limit=1)]
+    assert [seen async for seen in observe_jobs(control.store, Query(), Pace(every_s=9, for_s=0.01), limit=1)]
 
 
 def test_many_are_lines_in_a_pipe(shell: Shell, lines: Any) -> None:
@@ -308,7 +308,7 @@ def drawn(picture: Any, width: int = 80) -> str:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        (a_job("pending", queue="mail", due_ms=NOW - 65_000), "queue mail, waits for 1m5s"),
+        (a_job("pending", queue="mail", due_ms=NOW - 65_000), "queue mail, has waited for 1m5s"),
         (a_job("scheduled", queue="mail", due_ms=NOW + 65_000, reason="retry 1 of 3"), "due in 1m5s, retry 1 of 3"),
         (a_job("running", session="s1", claimed_ms=NOW - 5_000), "queue default, held by w-1 for 5s"),
         (a_job("succeeded", settled_ms=NOW), "queue default"),
@@ -317,10 +317,10 @@ def drawn(picture: Any, width: int = 80) -> str:
     ],
 )
 def test_the_picture_of_a_job_says_where_it_is(job: Job, said: str) -> None:
-    sessions = {"s1": Session(id="s1", worker="w-1")}
-    seen = OneSeen(now_ms=NOW, job=job, fresh=[], sessions=sessions, first=True, progressed=False)
+    sessions = [Session(id="s1", worker="w-1")]
+    seen = JobObservation(now_ms=NOW, job=job, new_events=[], sessions=sessions, first=True, progressed=False)
 
-    shown = drawn(watch_view.OneFrame(24).drawn(seen))
+    shown = drawn(watch_view.JobFrame(24).draw(seen))
 
     assert said in shown
     assert max(map(len, shown.splitlines())) <= 80
@@ -330,10 +330,10 @@ async def test_a_long_story_keeps_its_newest_events_and_counts_the_others(contro
     made = await control.jobs.submit("a", queue="q")
     for n in range(1, 31):
         await control.operations.set_priority(made.id, n, actor="bob")
-    frame = watch_view.OneFrame(24)
-    seen = await anext(watching.one(control.store, made.id, LATE, told=frame.told))
+    frame = watch_view.JobFrame(24)
+    seen = await anext(observe_job(control.store, made.id, LATE, history=frame.capacity))
 
-    shown = drawn(frame.drawn(seen))
+    shown = drawn(frame.draw(seen))
 
     assert "15 earlier events" in shown
     assert "priority changed from 29 to 30" in shown
@@ -341,9 +341,9 @@ async def test_a_long_story_keeps_its_newest_events_and_counts_the_others(contro
 
 
 def test_the_picture_of_many_holds_counts_and_the_newest_change_first() -> None:
-    frame = watch_view.ManyFrame(24)
+    frame = watch_view.JobsFrame(24)
     jobs = [a_job("succeeded", id=f"job-{n}", changed_ms=NOW - n) for n in range(40)]
-    seen = ManySeen(
+    seen = JobsObservation(
         now_ms=NOW,
         counts={"succeeded": 1234, "pending": 2},
         counts_changed=True,
@@ -351,7 +351,7 @@ def test_the_picture_of_many_holds_counts_and_the_newest_change_first() -> None:
         changed=[("running", job) for job in jobs],
     )
 
-    shown = drawn(frame.drawn(seen, "mail")).splitlines()
+    shown = drawn(frame.draw(seen, "mail")).splitlines()
 
     assert shown[0] == "queue mail: 2 pending, 1,234 succeeded"
     assert shown[2].split() == ["0s", "ago", "job-39", "demo.task", "running", "→", "succeeded"]
@@ -359,9 +359,9 @@ def test_the_picture_of_many_holds_counts_and_the_newest_change_first() -> None:
 
 
 def test_an_empty_store_is_a_picture_too() -> None:
-    seen = ManySeen(now_ms=NOW, counts={}, counts_changed=True, newest=[], changed=[])
+    seen = JobsObservation(now_ms=NOW, counts={}, counts_changed=True, newest=[], changed=[])
 
-    assert drawn(watch_view.ManyFrame(24).drawn(seen, None)).startswith("no jobs yet")
+    assert drawn(watch_view.JobsFrame(24).draw(seen, None)).startswith("no jobs yet")
 
 
 def test_a_pace_is_a_duration() -> None:

@@ -236,7 +236,7 @@ async def test_a_variable_that_names_another_store_than_the_program_is_warned_of
     os.kill(worker.pid, signal.SIGTERM)
     await ended(worker)
 
-    assert "warning  MAINSTAY_STORE is postgresql://ann:***@db/jobs and not used" in shell.said
+    assert "warning  MAINSTAY_STORE (postgresql://ann:***@db/jobs) is not used" in shell.said
 
 
 async def test_the_banner_tells_what_runs_and_json_logs_are_json_alone(shell: Shell, control: Control) -> None:

@@ -75,7 +75,7 @@ def test_nobody_is_no_error(shell: Shell) -> None:
 
 def test_a_worker_is_asked_to_drain_in_the_name_of_whoever_asks(staffed: Shell) -> None:
     done = staffed.run("workers", "drain", "w-1", "--actor", "ann")
-    assert (done.exit_code, done.stdout) == (0, "w-1 on box (1 process) drains, asked by ann\n")
+    assert (done.exit_code, done.stdout) == (0, "w-1 on box (1 process) drains, requested by ann\n")
 
     again = staffed.json("workers", "drain", "w-1", "w-2", "--actor", "bob")["sessions"]
 
@@ -83,15 +83,15 @@ def test_a_worker_is_asked_to_drain_in_the_name_of_whoever_asks(staffed: Shell) 
     shown = staffed.run("workers", "list").stdout
     assert re.search(r"^w-1 +draining +box ", shown, flags=re.MULTILINE)
     assert re.search(r"^w-3 +silent ", shown, flags=re.MULTILINE)
-    assert "w-2 on box (1 process) drains, asked by bob\n" in shown
+    assert "w-2 on box (1 process) drains, requested by bob\n" in shown
 
 
 def test_of_a_worker_that_is_silent_it_is_said_that_it_may_never_hear_of_it(staffed: Shell) -> None:
     done = staffed.run("workers", "drain", "w-2", "w-3", "--actor", "ann")
 
     assert done.exit_code == 0
-    assert "w-3 on far (1 process) drains, asked by ann\n" not in done.stdout
-    assert "w-3 on far (1 process) is asked, but silent for 1m" in done.stderr
+    assert "w-3 on far (1 process) drains, requested by ann\n" not in done.stdout
+    assert "w-3 on far (1 process) has been silent for 1m" in done.stderr
     assert "w-2" not in done.stderr
 
 
@@ -105,7 +105,7 @@ def test_the_processes_of_one_worker_are_told_as_one(shell: Shell) -> None:
 
     done = shell.run("workers", "drain", first["id"], "--actor", "ann")
 
-    assert done.stdout == "shop on box (2 processes) drains, asked by ann\n"
+    assert done.stdout == "shop on box (2 processes) drains, requested by ann\n"
 
 
 @pytest.mark.parametrize("missing", ["nobody", "w-4"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.generate import FOLDER, ISLANDS, islands, rendered
+from docs.generate import FOLDER, PARTS, part_names, rendered
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.lifecycle import JOB, UNIT
 
@@ -17,9 +17,9 @@ def test_the_page_has_not_drifted_from_the_code(name: str) -> None:
 
 
 def test_everything_that_can_be_generated_is_on_a_page_once() -> None:
-    placed = [name for text in PAGES.values() for name in islands(text)]
+    placed = [name for text in PAGES.values() for name in part_names(text)]
 
-    assert sorted(placed) == sorted(ISLANDS)
+    assert sorted(placed) == sorted(PARTS)
 
 
 def test_a_page_that_was_edited_by_hand_is_noticed() -> None:

@@ -24,7 +24,7 @@ from mainstay.cli import app as commands
 from mainstay.control import Control
 from mainstay.errors import InvalidInput, MissingExtra
 from mainstay.model import private_queue
-from mainstay.report.metrics import GAUGES, METRICS, QueueCollector, expose, serving
+from mainstay.report.metrics import GAUGES, METRICS, QueueCollector, expose, metrics_server
 from mainstay.stores import open_store
 from mainstay.stores.change_check import moves
 from mainstay.testing import Harness
@@ -109,7 +109,7 @@ def test_a_collector_without_a_store_tells_nothing_and_registering_opens_none() 
 
 def test_the_environment_is_as_before_and_the_folder_gone_when_serving_ends() -> None:
     before = dict(os.environ)
-    with serving("127.0.0.1:0") as served:
+    with metrics_server("127.0.0.1:0") as served:
         folder = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])
         assert folder.is_dir()
         assert os.environ["MAINSTAY_METRICS"] == "on"
@@ -133,7 +133,7 @@ def test_the_environment_is_as_before_and_the_folder_gone_when_serving_ends() ->
     ],
 )
 def test_metrics_of_this_machine_are_for_those_who_call_it_by_its_name(host: str, status: int) -> None:
-    with serving("127.0.0.1:0") as served:
+    with metrics_server("127.0.0.1:0") as served:
         asked = urllib.request.Request(served.url, headers={"Host": host})
         try:
             with urllib.request.urlopen(asked, timeout=60) as answer:
@@ -145,18 +145,18 @@ def test_metrics_of_this_machine_are_for_those_who_call_it_by_its_name(host: str
 
 
 def test_an_address_that_is_taken_is_named() -> None:
-    with serving("127.0.0.1:0") as served:
+    with metrics_server("127.0.0.1:0") as served:
         address = served.url.removeprefix("http://").removesuffix("/metrics")
         with (
             pytest.raises(InvalidInput, match=rf"cannot listen on {address}: Address already in use"),
-            serving(address),
+            metrics_server(address),
         ):
             pass
 
 
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mainstay.stores.metrics.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'mainstay\[prometheus\]'"), serving("127.0.0.1:0"):
+    with pytest.raises(MissingExtra, match=r"pip install 'mainstay\[prometheus\]'"), metrics_server("127.0.0.1:0"):
         pass
 
     done = CliRunner().invoke(commands, ["worker", "tests.report.jobs:app", "--metrics", "127.0.0.1:0"])

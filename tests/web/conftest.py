@@ -28,10 +28,10 @@ class Server:
 
     def __init__(self, site: WebServices, client: httpx.AsyncClient, app: Any) -> None:
         self.site = site
-        self.shelf = site.shelf
+        self.stores = site.stores
         self.client = client
         self.app = app
-        self.control = site.shelf.first.control
+        self.control = site.stores.first.control
 
     def as_(self, token: str | None) -> httpx.AsyncClient:
         """Another client, with another token."""
@@ -54,13 +54,13 @@ async def serving(
     """A server on these stores; on one that is open already, which is closed with it, and has so long to answer;
     without either, on one in memory."""
     chosen = WebOptions(**{"rate": 1e6, "tokens": None if tokens is None else "given", **options})
-    shelf = (
+    stores = (
         ServedStores({"main": ServedStore("main", store, answer_s=answer_s)})
         if store
         else await ServedStores.open(urls or {"main": "memory:"})
     )
-    async with shelf:
-        app = make_site(shelf, chosen, tokens=tokens)
+    async with stores:
+        app = make_site(stores, chosen, tokens=tokens)
         served = wrapped(app, chosen, knows=app.state.site.guard.knows)
         transport = httpx.ASGITransport(served)
         async with (

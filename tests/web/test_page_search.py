@@ -20,7 +20,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(page_search, "_LOOK_MS", 0)
 
     def slow(server: Server) -> None:
-        store = server.shelf.first.store
+        store = server.stores.first.store
         whole = store.find
 
         async def find(query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
@@ -54,11 +54,11 @@ async def test_a_page_of_such_a_search_offers_to_look_on(unhurried: Any) -> None
 
         text = unescape((await server.client.get("/jobs?text=want")).text)
         assert made.id in text
-        assert "Not all were looked at yet: there may be more that match." in text
-        assert "Look on »" in text
+        assert "The search is not finished: more jobs may match." in text
+        assert "Continue »" in text
         text = unescape((await server.client.get("/jobs?text=othe")).text)
         assert "None among those looked at so far, and not all were looked at." in text
-        assert "Look on »" in text
+        assert "Continue »" in text
 
 
 async def test_the_stream_of_such_a_search_does_not_claim_that_there_is_nothing(unhurried: Any) -> None:

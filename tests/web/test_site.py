@@ -42,7 +42,7 @@ async def test_what_the_description_is_not_asked_for_is_refused_as_a_problem(ser
 
 async def test_every_store_has_its_own_numbers() -> None:
     async with serving({"one": "memory:", "two": "memory:"}) as server:
-        await server.shelf.places["two"].control.jobs.submit("a")
+        await server.stores.by_name["two"].control.jobs.submit("a")
         counts = {
             name: (await server.client.get("/api/v1/stats", params={"store": name})).json()["queues"]
             for name in ("one", "two")

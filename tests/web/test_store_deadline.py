@@ -72,7 +72,7 @@ async def test_a_page_of_a_store_that_hangs_is_a_page_that_says_so(hanging: Serv
 
 
 async def test_what_is_made_without_the_store_does_not_make_it_ready(hanging: Server) -> None:
-    place = hanging.shelf.first
+    place = hanging.stores.first
     place.answered_s = time.monotonic() - 60
 
     for path in ("/", "/api/v1/snapshot", "/api/v1/history", "/api/v1/stores"):

@@ -1,7 +1,7 @@
-"""The `mainstay` command. Thin: every command is a few lines over control, check or lifecycle.
+"""The `mainstay` command. Commands are thin: they call control, the check or the lifecycle, and print the result.
 
-Layer: the top. The commands are in `root`, which is imported only when it is needed: so Ctrl-C is answered quietly
-from the first moment on, also while everything else is still being imported.
+Layer: the top. The commands are in `root`, which is imported on first use, so that Ctrl-C ends the program quietly even
+while it still imports its modules.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .exits import INTERRUPTED, READER_GONE
+
 if TYPE_CHECKING:
     import typer
 
     app: typer.Typer
 
-#: what a shell says of a program that was stopped by Ctrl-C
-INTERRUPTED = 130
-#: what a shell says of a program whose reader went away, as `head` does; 1 would mean that `check` found something
-READER_GONE = 141
-
 
 def main() -> None:
-    """What the `mainstay` script and `python -m mainstay` run."""
-    _open_what_is_closed()
+    """The entry point of the `mainstay` script and of `python -m mainstay`."""
+    _reopen_closed_streams()
     try:
         from .root import program  # noqa: PLC0415 - see above
 
@@ -31,18 +28,18 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        # typer and rich meet a closed pipe on their own, and both leave with 1
+        # typer and rich handle a closed pipe themselves, and both exit with 1
         if isinstance(end.__context__, BrokenPipeError):
             sys.exit(READER_GONE)
         raise
 
 
-def _open_what_is_closed() -> None:
-    """Have somewhere to print to. A file that is opened while one of the three is closed gets its number, and a store
-    is a file: what a library prints would go into it."""
+def _reopen_closed_streams() -> None:
+    """Open /dev/null for a closed standard stream. Otherwise the next opened file gets its descriptor, and a library
+    that prints would write into the store."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the end
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the exit
 
 
 def __getattr__(name: str) -> Any:
@@ -54,4 +51,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["INTERRUPTED", "READER_GONE", "app", "main"]
+__all__ = ["app", "main"]

@@ -1,4 +1,4 @@
-"""What the commands that work on a store share: how to open it, how to print what is stored."""
+"""What all commands share: opening a store, and printing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ..control import Control
 from ..errors import InvalidInput, StoreDamaged
 from ..lifecycle import table_of
 from ..stores import JobStore, open_store
-from .target import Target, Where
+from .target import StoreTarget, Where
 
 T = TypeVar("T")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-#: where nobody looks, lines are as long as what is in them
+#: the width of a line in a pipe or a file
 _UNLIMITED = 100_000
 _BLANKS = re.compile(r"[ \t]+$", re.MULTILINE)
 #: digests and the random part of session ids; job ids have dashes and are left whole
 _HASH = re.compile(r"(?<![0-9A-Za-z-])([0-9a-f]{8})[0-9a-f]{8,}(?![0-9A-Za-z-])")
 
-#: colours by what a state means to a person; a state that is not here is shown all the same
+#: colours of states, outcomes and verdicts; others are shown without a colour
 _COLOURS = {
     "scheduled": "blue",
     "pending": "cyan",
@@ -50,37 +50,37 @@ _COLOURS = {
 }
 
 
-class Refused(InvalidInput):
-    """Refused with a sentence that names by itself what is wrong: no field goes before it."""
+class InvalidUsage(InvalidInput):
+    """Wrong usage, with a complete sentence for a message: the name of the field does not precede it."""
 
     def __init__(self, field: str, rule: str) -> None:
         super().__init__(field, rule)
         self.args = (rule,)
 
 
-def looking(where: Where, look: Callable[[JobStore], Awaitable[T]]) -> T:
-    """Open the store, look, close it."""
+def with_store(where: Where, use: Callable[[JobStore], Awaitable[T]]) -> T:
+    """Open the store, use it, close it."""
 
-    async def run(target: Target) -> T:
-        async with opened(target.url) as store:
-            return await look(store)
+    async def run(url: str) -> T:
+        async with opened(url) as store:
+            return await use(store)
+
+    return asyncio.run(run(where.target().url))
+
+
+def with_control(where: Where, use: Callable[[Control], Awaitable[T]]) -> T:
+    """The same with the rules around the store, and the settings of the app."""
+
+    async def run(target: StoreTarget) -> T:
+        async with open_control(target) as control:
+            return await use(control)
 
     return asyncio.run(run(where.target()))
 
 
-def working(where: Where, work: Callable[[Control], Awaitable[T]]) -> T:
-    """The same for what changes something: with the rules around the store, and the settings of the app."""
-
-    async def run(target: Target) -> T:
-        async with opened(target.url) as store:
-            return await work(Control(store, settings=target.settings))
-
-    return asyncio.run(run(where.target()))
-
-
-#: What a command asks of a store that it opens: a store that does not exist is a mistake, not a wish for a new one, and
-#: a command that looks does not migrate.
-_AS_IT_IS = {
+#: A command uses a store as it is: it does not create a store that does not exist, and a command that reads does not
+#: migrate.
+_UNCHANGED = {
     "sqlite": {"create": "no", "migrate": "no"},
     "postgresql": {"auto_migrate": "off"},
     "postgres": {"auto_migrate": "off"},
@@ -90,8 +90,8 @@ _AS_IT_IS = {
 
 @contextlib.asynccontextmanager
 async def opened(url: str) -> AsyncIterator[JobStore]:
-    """A store to look into, closed afterwards. It is neither made nor migrated."""
-    for name, value in _AS_IT_IS.get(url.partition(":")[0], {}).items():
+    """Open a store, neither created nor migrated, and close it in the end."""
+    for name, value in _UNCHANGED.get(url.partition(":")[0], {}).items():
         if name == "auto_migrate" or f"{name}=" not in url:  # the last one of a name counts
             url += f"{'&' if '?' in url else '?'}{name}={value}"
     with quietly():
@@ -99,13 +99,20 @@ async def opened(url: str) -> AsyncIterator[JobStore]:
         try:
             yield store
         finally:
-            with contextlib.suppress(StoreDamaged):  # told already, by whatever met the damage first
+            with contextlib.suppress(StoreDamaged):  # the operation that met the damage has reported it
                 await store.close()
+
+
+@contextlib.asynccontextmanager
+async def open_control(target: StoreTarget) -> AsyncIterator[Control]:
+    """The same with the rules around the store, and the settings of the app."""
+    async with opened(target.url) as store:
+        yield Control(store, settings=target.settings)
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without the warnings of a store that opens: the command itself prints them, with more about them."""
+    """Hide the warnings of a store: the command itself prints them, in more detail."""
     log = logging.getLogger("mainstay")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -115,8 +122,8 @@ def quietly() -> Iterator[None]:
         log.setLevel(level)
 
 
-class _NoBlanks:
-    """Where tables go when they are piped or kept: the padding that fills a screen is left out."""
+class _WithoutPadding:
+    """A file for tables in a pipe: without the blanks that fill up a line."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
@@ -129,49 +136,49 @@ class _NoBlanks:
 
 
 def screen() -> Console:
-    """Where a command prints. In a pipe or a file lines are as long as they need to be, unless COLUMNS is set."""
+    """The console of a command. In a pipe or a file, lines have no limit unless COLUMNS is set."""
     console = Console(highlight=False)
     if console.is_terminal:
         return console
     width = None if os.environ.get("COLUMNS", "").isdigit() else _UNLIMITED
-    return Console(highlight=False, width=width, file=cast("IO[str]", _NoBlanks(sys.stdout)))
+    return Console(highlight=False, width=width, file=cast("IO[str]", _WithoutPadding(sys.stdout)))
 
 
 def aside(text: str, *, style: str = "yellow") -> None:
-    """A remark on stderr: the output is for scripts."""
+    """Print a remark on stderr, so that stdout stays usable for scripts."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(text, style=style, markup=False)
 
 
 def print_json(data: Any) -> None:
-    """For programs: one JSON value, whatever was stored in it."""
+    """Print one JSON value. Stored values that JSON does not know become strings."""
     typer.echo(msgspec.json.format(msgspec.json.encode(data, enc_hook=str), indent=2).decode())
 
 
 def print_line(data: Any) -> None:
-    """For programs: one JSON value on one line, at once."""
+    """Print one JSON value on one line."""
     typer.echo(msgspec.json.encode(data, enc_hook=str).decode())
 
 
 def print_command(command: str, console: Console, *, indent: int = 2) -> None:
-    """A command to try. Never folded by us: it is there to be copied."""
+    """Print a command to try, on one line, so that it can be copied."""
     console.print(Text(" " * indent + command, style="cyan"), soft_wrap=True)
 
 
 def coloured(status: str) -> Text:
-    """A status, an outcome or a verdict as people see it."""
+    """A status, an outcome or a verdict in its colour."""
     return Text(printable(status), style=_COLOURS.get(status, ""))
 
 
 def coloured_status(status: str, parent: str | None = None) -> Text:
-    """The stored status of a job, or of a unit of `parent`. One that this version does not know is marked: a newer
-    version wrote it, or the row is damaged; `mainstay check` tells which."""
+    """The status of a job, or of a unit of `parent`. An unknown one is marked: a newer version wrote it, or the row is
+    damaged; `mainstay check` shows which."""
     if table_of(parent).get(status) is None:
         return Text(f"{printable(status)} (unknown: see mainstay check)", style="bold red")
     return coloured(status)
 
 
 def printable(text: str) -> str:
-    """Stored text without what would move the cursor or change the terminal.
+    """Stored text with escaped control characters, so that it cannot control the terminal.
 
     >>> printable("all fine\\x1b[2J")
     'all fine\\\\x1b[2J'
@@ -180,7 +187,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Digests and session ids by their beginning: enough to tell them apart. Job ids stay whole, to be copied.
+    """Text with shortened digests and session ids. Job ids stay whole, to be copied.
 
     >>> shortened("job 01a1e20f-5355-7137-b2a7-4de452e6b59d, session w-1.5f3c2b1a9d8e7f60")
     'job 01a1e20f-5355-7137-b2a7-4de452e6b59d, session w-1.5f3c2b1a…'

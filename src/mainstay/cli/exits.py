@@ -1,27 +1,28 @@
-"""How a command ends, as a number for scripts. The one place that says so."""
+"""Exit codes of the commands, for scripts."""
 
 from __future__ import annotations
 
-from . import INTERRUPTED, READER_GONE
-
 DONE = 0
-#: the answer is no: it was done as asked, and what came out is not what one hopes for
+#: the command worked, and its result is negative
 NO = 1
-#: it could not be done
+#: the command could not do its work
 FAILED = 2
-#: of a batch: some of its outputs are there, and some are not
+#: of a batch: some of its outputs are missing
 PARTIAL = 3
-#: of two load tests: they are not comparable, or had too few requests to tell whether something got worse
+#: of two load tests: they are not comparable, or had too few requests for a comparison
 INCOMPARABLE = 97
-#: of a load test with --strict: its numbers are not those of the target
+#: of a load test with --strict: its result is not trustworthy
 UNTRUSTED = 98
-#: of a load test: a threshold did not hold; the number that other load tools use, too
+#: of a load test: a threshold failed; other load tools use the same number
 BROKEN = 99
-
-#: of a command that SIGTERM ended in good order
+#: as a shell reports Ctrl-C
+INTERRUPTED = 130
+#: as a shell reports a closed pipe, for example by `head`; 1 would mean that `check` found violations
+READER_GONE = 141
+#: SIGTERM ended the command cleanly
 TERMINATED = 143
 
-#: code -> meaning, for the help and the page
+#: code -> meaning, for the help and the documentation
 EXIT_CODES = {
     DONE: "done as asked (also when nothing matched)",
     NO: "the result is negative: violations, no success, or jobs that were not changed",
@@ -34,17 +35,3 @@ EXIT_CODES = {
     READER_GONE: "the reader of its output closed the pipe, as head does",
     TERMINATED: "stopped cleanly by SIGTERM",
 }
-
-__all__ = [
-    "BROKEN",
-    "DONE",
-    "EXIT_CODES",
-    "FAILED",
-    "INCOMPARABLE",
-    "INTERRUPTED",
-    "NO",
-    "PARTIAL",
-    "READER_GONE",
-    "TERMINATED",
-    "UNTRUSTED",
-]

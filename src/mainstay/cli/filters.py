@@ -1,4 +1,4 @@
-"""Which jobs are meant: the filters that `list`, `watch` and the bulk commands share."""
+"""The filters that `list`, `watch` and the bulk commands share."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ..model import check_id
 from ..stores import JobStore, Query
 from . import completion
 from .ids import full_id
-from .options import Options, panel
+from .options import OptionGroup, panel
 
 _panel = panel("Filters")
 
 
-class Filters(Options, frozen=True, kw_only=True):
-    """As given on the command line; they narrow together."""
+class Filters(OptionGroup, frozen=True, kw_only=True):
+    """Filters of the command line. A job must match all of them."""
 
     status: Annotated[
         list[str] | None,
@@ -49,7 +49,7 @@ class Filters(Options, frozen=True, kw_only=True):
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Whether at least one filter is given."""
         return any(getattr(self, field) for field in self.__struct_fields__)
 
     @property
@@ -59,17 +59,16 @@ class Filters(Options, frozen=True, kw_only=True):
         return tuple(word.strip() for words in self.status for word in words.split(","))
 
     async def query(self, store: JobStore) -> Query:
-        """The same for a store; refuses what cannot be meant. Ages count from now."""
+        """The filters as a query; refuses unknown states and malformed ids. Ages count from now."""
         await check_states(store, self.statuses or ())
+        group = self.group and check_id(await full_id(store, self.group, field="group"), field="group")
         query = Query(
             status=self.statuses,
             queue=self.queue,
             name=self.name,
             tag=self.tag,
             text=self.text,
-            group=None
-            if self.group is None
-            else check_id(await full_id(store, self.group, field="group"), field="group"),
+            group=group,
         )
         return by_age(
             query,

@@ -1,4 +1,4 @@
-"""From what people type to a job's id."""
+"""Ids of jobs, which may be shortened on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import completion
 _PART = re.compile(r"[0-9a-f][0-9a-f-]*")
 _SHORTEST = 8
 _ID = 36
-#: jobs of each kind with units that are asked for a unit
+#: how many of the newest jobs with units are searched for a unit
 _PARENTS = 200
 _SHORTENED = f"an id may be shortened to its beginning or its end, of {_SHORTEST} characters or more"
 
@@ -37,7 +37,7 @@ IdsArgument = Annotated[
 
 
 async def full_id(store: JobStore, given: str, *, field: str = "job") -> str:
-    """The id that is meant. A beginning will do, or else an end, if only one job has it."""
+    """The whole id of the job whose id begins or ends with the given text."""
     given = given.strip().lower()
     if len(given) >= _ID:
         return given
@@ -45,51 +45,51 @@ async def full_id(store: JobStore, given: str, *, field: str = "job") -> str:
         raise InvalidInput(field, f"{given!r} is not a job id; {_SHORTENED}")
     if len(given) < _SHORTEST:
         raise InvalidInput(field, f"{given!r} is too short; {_SHORTENED}")
-    ways = (("begin", _beginning_with), ("end", _ending_with), ("begin or end", _of_units))
-    for how, matching in ways:
-        found = await matching(store, given)
-        if len(found) > 1:
-            shown = ", ".join(found)
-            raise InvalidInput(field, f"several jobs {how} with {given!r} ({shown} ...); give the whole id")
-        if found:
-            return found[0]
+    searches = (("begin", _beginning_with), ("end", _ending_with), ("begin or end", _of_units))
+    for verb, search in searches:
+        matches = await search(store, given)
+        if len(matches) > 1:
+            shown = ", ".join(matches)
+            raise InvalidInput(field, f"several jobs {verb} with {given!r} ({shown} ...); give the whole id")
+        if matches:
+            return matches[0]
     raise JobNotFound(f"{given}...")
 
 
 async def _beginning_with(store: JobStore, prefix: str) -> list[str]:
-    """Up to two ids. They begin with their time, so a beginning is a stretch of time."""
-    when = prefix.replace("-", "")[:12]
+    """Up to two ids. An id begins with its time, so a prefix is a range of time."""
+    time_digits = prefix.replace("-", "")[:12]
     query = Query(
         text=prefix,
-        created_from_ms=int(when.ljust(12, "0"), 16),
-        created_before_ms=int(when.ljust(12, "f"), 16) + 1,
+        created_from_ms=int(time_digits.ljust(12, "0"), 16),
+        created_before_ms=int(time_digits.ljust(12, "f"), 16) + 1,
     )
-    return await _two(store, query, lambda job_id: job_id.startswith(prefix))
+    return await _first_two(store, query, lambda job_id: job_id.startswith(prefix))
 
 
 async def _ending_with(store: JobStore, suffix: str) -> list[str]:
-    """Up to two ids. Ends are random, so this looks at every job."""
-    return await _two(store, Query(text=suffix), lambda job_id: job_id.endswith(suffix))
+    """Up to two ids. The end of an id is random, so this reads every job."""
+    return await _first_two(store, Query(text=suffix), lambda job_id: job_id.endswith(suffix))
 
 
 async def _of_units(store: JobStore, part: str) -> list[str]:
-    """Up to two ids of units. Lists leave units out, so each of the newest jobs that may have some is asked."""
-    found: list[str] = []
+    """Up to two ids of units. Lists leave units out, so this searches below the newest jobs that may have some."""
+    matches: list[str] = []
     for kind in (each.name for each in kinds() if each.has_units):
         for parent in (await store.find(Query(kind=kind), limit=_PARENTS)).jobs:
             query = Query(parent=parent.id, text=part)
-            found += await _two(store, query, lambda job_id: job_id.startswith(part) or job_id.endswith(part))
-            if len(found) > 1:
-                return found[:2]
-    return found
+            matches += await _first_two(store, query, lambda job_id: job_id.startswith(part) or job_id.endswith(part))
+            if len(matches) > 1:
+                return matches[:2]
+    return matches
 
 
-async def _two(store: JobStore, query: Query, fits: Callable[[str], bool]) -> list[str]:
-    found: list[str] = []
+async def _first_two(store: JobStore, query: Query, fits: Callable[[str], bool]) -> list[str]:
+    matches: list[str] = []
     cursor = None
     while True:
         page = await store.find(query, cursor=cursor, limit=2)
-        found += [job.id for job in page.jobs if fits(job.id)]
+        matches += [job.id for job in page.jobs if fits(job.id)]
         cursor = page.cursor
-        if cursor is None or len(found) > 1:
-            return found[:2]
+        if cursor is None or len(matches) > 1:
+            return matches[:2]

@@ -1,12 +1,10 @@
-"""How jobs look: as a table, as a story, and as data."""
+"""Jobs on the terminal: as a table, as a page about one job, and as a story."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
-from rich import box
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
@@ -17,81 +15,76 @@ from ..control.json_view import PRIVATE, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import RefusedWrite
-from ..words import age
+from ..words import SessionNames, age
 from .common import coloured, coloured_status, printable, shortened
+from .table import Column, facts, table
 
-#: events shown on a screen; all are in --json
+#: events shown; all are in --json
 _SHOWN = 200
-#: where lines have no limit, a rule still needs one
+#: the longest rule, where lines have no limit
 _RULE = 120
-#: widths of a terminal from which on a list has more to show
+#: screen widths from which on a list shows more
 _WHOLE_ID, _ONE_LINE, _WITH_WHY, _WITH_QUEUE = 56, 70, 85, 120
-#: a session's id: digits, after the name of its worker where that is known
-_SESSION = re.compile(r"(?:(?P<worker>[A-Za-z0-9._-]+)\.)?(?<![0-9A-Za-z-])[0-9a-f]{32}(?![0-9A-Za-z-])")
-_UNNAMED = "session"
 
 
 def show_list(jobs: Sequence[Job], cursor: str | None, now_ms: int, console: Console) -> None:
-    """A table as wide as the terminal: what fits, in order of use."""
-    if not jobs:
-        console.print("no jobs match" if cursor is None else "no jobs match in this stretch")
-    else:
+    """A page of jobs, and the cursor of the next page."""
+    if jobs:
         show_rows(jobs, now_ms, console)
+    else:
+        console.print("no jobs match" if cursor is None else "no jobs match on this page")
     if cursor is not None:
         console.print(Text(f"more: add --cursor {cursor}", style="dim"), soft_wrap=True)
 
 
 def show_rows(jobs: Sequence[Job], now_ms: int, console: Console) -> None:
-    """The table alone."""
-    console.print(_list(jobs, now_ms, console.width))
-
-
-def _list(jobs: Sequence[Job], now_ms: int, width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    # an id on one line can be copied; where there is no room even for that, everything folds
-    narrow = width < _ONE_LINE
-    table.add_column("id", overflow="fold", no_wrap=width >= _WHOLE_ID, style="dim")
-    table.add_column("status", overflow="fold", no_wrap=not narrow)
-    table.add_column(
-        "name", overflow="fold" if narrow else "ellipsis", no_wrap=not narrow, max_width=max(16, width // 8)
+    """A table of jobs, with the columns that fit on the screen."""
+    width = console.width
+    # an id on one line can be copied; on a screen too narrow for it, every column folds
+    one_line = width >= _ONE_LINE
+    names = SessionNames(())
+    column = Column[Job]
+    columns = (
+        column("id", lambda job: job.id, no_wrap=width >= _WHOLE_ID, style="dim"),
+        column("status", lambda job: coloured_status(job.status, job.parent), no_wrap=one_line),
+        column(
+            "name",
+            lambda job: job.unit or job.name,  # all units of a batch have the same name
+            overflow="ellipsis" if one_line else "fold",
+            no_wrap=one_line,
+            max_width=max(16, width // 8),
+        ),
+        column("age", lambda job: age(now_ms - job.created_ms), right=True),
+        column(
+            "queue",
+            lambda job: job.queue,
+            overflow="ellipsis",
+            no_wrap=True,
+            max_width=max(12, width // 12),
+            min_screen=_WITH_QUEUE,
+        ),
+        column("runs", lambda job: str(job.starts), right=True, min_screen=_WITH_QUEUE),
+        column("why", lambda job: _short(job.reason or "", names), min_width=10, style="dim", min_screen=_WITH_WHY),
     )
-    table.add_column("age", no_wrap=True, justify="right")
-    if width >= _WITH_QUEUE:
-        table.add_column("queue", overflow="ellipsis", no_wrap=True, max_width=max(12, width // 12))
-        table.add_column("runs", no_wrap=True, justify="right")
-    if width >= _WITH_WHY:
-        table.add_column("why", overflow="fold", min_width=10, style="dim")
-    for job in jobs:
-        # all units of a batch have the same name
-        cells = [
-            Text(job.id),
-            coloured_status(job.status, job.parent),
-            Text(printable(job.unit or job.name)),
-            Text(age(now_ms - job.created_ms)),
-        ]
-        if width >= _WITH_QUEUE:
-            cells += [Text(printable(job.queue)), Text(str(job.starts))]
-        if width >= _WITH_WHY:
-            cells.append(Text(_named(job.reason or "", {})))
-        table.add_row(*cells)
-    return table
+    console.print(table(columns, jobs, screen_width=width))
 
 
 def show_job(
     job: Job | None,
     events: Sequence[Event],
     refusals: Sequence[RefusedWrite],
-    sessions: Mapping[str, Session],
+    sessions: Iterable[Session],
     now_ms: int,
     console: Console,
     *,
     payload: bool,
 ) -> None:
-    """Everything about one job, for a person."""
+    """Everything about one job."""
+    names = SessionNames(sessions)
     if job is None:
-        console.print(Text("deleted; what is left is its tombstone", style="bold"))
+        console.print(Text("deleted; its tombstone is left", style="bold"))
     else:
-        _show_row(job, sessions, now_ms, console)
+        _show_row(job, names, now_ms, console)
         if payload:
             _show_private(job, console)
     console.print()
@@ -100,28 +93,22 @@ def show_job(
         console.print(Text(f"events 1 to {job.trimmed_seq} were trimmed", style="dim"))
     if len(events) > _SHOWN:
         console.print(Text(f"{len(events) - _SHOWN} earlier events; --json shows all", style="dim"))
-    console.print(story_table(events[-_SHOWN:], refusals, sessions))
+    console.print(story_table(events[-_SHOWN:], refusals, names))
 
 
-def _show_row(job: Job, sessions: Mapping[str, Session], now_ms: int, console: Console) -> None:
+def _show_row(job: Job, names: SessionNames, now_ms: int, console: Console) -> None:
     head = Text(printable(job.name), style="bold").append(" ").append_text(coloured_status(job.status, job.parent))
     if table_of(job.parent).get(job.status) is None:
         head.append(" (written by a newer version; this one leaves it alone)", style="yellow")
     console.print(head)
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in _facts(job, sessions, now_ms):
-        if value:
-            grid.add_row(name, value if isinstance(value, Text) else printable(value))
-    console.print(grid)
+    console.print(facts(_facts(job, names, now_ms)))
     if job.error is not None and job.error.traceback:
         for line in job.error.traceback.rstrip().splitlines():
             console.print(Text("  " + printable(line), style="dim"), soft_wrap=True)
 
 
-def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple[str, str | Text | None]]:
-    facts: list[tuple[str, str | Text | None]] = [
+def _facts(job: Job, names: SessionNames, now_ms: int) -> list[tuple[str, str | None]]:
+    return [
         ("id", job.id),
         ("why", job.reason),
         ("error", _error(job.error)),
@@ -133,7 +120,7 @@ def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple
         ("due", time_text(job.due_ms) if job.due_ms not in (job.created_ms, AWAITS_MS) else None),
         ("started", None if job.started_ms is None else time_text(job.started_ms)),
         ("settled", None if job.settled_ms is None else time_text(job.settled_ms)),
-        ("held by", f"{_named(job.session, sessions)} ({job.session})" if job.session else None),
+        ("held by", f"{_short(job.session, names)} ({job.session})" if job.session else None),
         ("progress", _progress(job)),
         ("counted", _counters(job)),
         ("key", job.key),
@@ -143,13 +130,12 @@ def _facts(job: Job, sessions: Mapping[str, Session], now_ms: int) -> list[tuple
         ("metadata", ", ".join(f"{key}={value}" for key, value in job.options.metadata.items())),
         ("policy", _policy(job.options)),
     ]
-    return facts
 
 
 def _error(error: ErrorInfo | None) -> str | None:
     if error is None:
         return None
-    # "error" is what an exception without a code of its own has
+    # exceptions without a code of their own have "error"
     code = f" ({error.code})" if error.code != "error" else ""
     return f"{error.type}: {error.message}{code}"
 
@@ -188,10 +174,10 @@ def _progress(job: Job) -> str | None:
     progress = job.progress
     if progress is None:
         return None
-    of = f" of {progress.total:g}" if progress.total is not None else ""
-    said = f": {progress.message}" if progress.message else ""
-    when = f" at {time_text(job.progress_ms)}" if job.progress_ms else ""
-    return f"{progress.done:g}{of}{said}{when}"
+    total = f" of {progress.total:g}" if progress.total is not None else ""
+    message = f": {progress.message}" if progress.message else ""
+    at = f" at {time_text(job.progress_ms)}" if job.progress_ms else ""
+    return f"{progress.done:g}{total}{message}{at}"
 
 
 def _show_private(job: Job, console: Console) -> None:
@@ -203,24 +189,23 @@ def _show_private(job: Job, console: Console) -> None:
         console.print(Text(f"{name}: ", style="dim").append(printable(shown), style="not dim"), soft_wrap=True)
 
 
-def story_table(events: Sequence[Event], refusals: Sequence[RefusedWrite], sessions: Mapping[str, Session]) -> Table:
+def story_table(events: Sequence[Event], refusals: Sequence[RefusedWrite], names: SessionNames) -> Table:
     """Events as a table; times count from the first of them."""
     start_ms = events[0].at_ms if events else 0
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", justify="right", no_wrap=True)
-    table.add_column(style="dim", justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_column(style="cyan", overflow="fold")
-    table.add_column(style="dim", overflow="fold")
+    story = Table.grid(padding=(0, 2, 0, 0))
+    for _ in ("seq", "time"):
+        story.add_column(style="dim", justify="right", no_wrap=True)
+    for style in ("", "cyan", "dim"):  # move, actor, reason
+        story.add_column(style=style, overflow="fold")
     lines: list[tuple[int, int, str, Text, str, str]] = []
     for place, event in enumerate(events):
         lines.append((event.at_ms, place, str(event.seq), _move(event), event.actor, event.reason or ""))
     for refusal in refusals:
-        why = f"refused: its claim (token {refusal.token}) had been lost"
-        lines.append((refusal.at_ms, len(events), "-", Text(refusal.wanted, style="red"), refusal.session, why))
-    for at_ms, _, seq, move, actor, why in sorted(lines, key=lambda line: line[:2]):
-        table.add_row(seq, _since(at_ms - start_ms), move, _named(actor, sessions), _named(why, sessions))
-    return table
+        reason = f"refused: its claim (token {refusal.token}) had been lost"
+        lines.append((refusal.at_ms, len(events), "-", Text(refusal.wanted, style="red"), refusal.session, reason))
+    for at_ms, _, seq, move, actor, reason in sorted(lines, key=lambda line: line[:2]):
+        story.add_row(seq, _since(at_ms - start_ms), move, _short(actor, names), _short(reason, names))
+    return story
 
 
 def _move(event: Event) -> Text:
@@ -231,15 +216,9 @@ def _move(event: Event) -> Text:
     return move.append(f" [{event.flag}]", style="yellow") if event.flag else move
 
 
-def _named(text: str, sessions: Mapping[str, Session]) -> str:
-    """Sessions by the name of their worker: it says more than the random digits of their ids."""
-
-    def short(found: re.Match[str]) -> str:
-        session = sessions.get(found[0])
-        worker = session.worker if session is not None else found["worker"]
-        return worker if worker and worker != _UNNAMED else found[0]
-
-    return shortened(printable(_SESSION.sub(short, text)))
+def _short(text: str, names: SessionNames) -> str:
+    """Text with sessions by the name of their worker."""
+    return shortened(printable(names.within(text)))
 
 
 def _since(ms: int) -> str:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..control import Control, overview
 from ..control.overview import LimitOverview
+from ..stores import JobStore
 from ..words import counted
 from . import completion
-from .command import command
-from .common import JsonOption, aside, looking, print_json, printable, screen, working
-from .target import Where
+from .command import Output, command, command_group
+from .common import aside, printable
+from .table import Column, table
 
-group = typer.Typer(
-    help="List, set and clear limits of concurrency keys.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = command_group("List, set and clear limits of concurrency keys.")
 
 KeyArgument = Annotated[
     str, typer.Argument(metavar="KEY", help="The concurrency key.", autocompletion=completion.limits)
@@ -34,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-def list_limits(where: Where, as_json: JsonOption = False) -> None:
+async def list_limits(store: JobStore) -> Output:
     """List the limits: how many jobs of each concurrency key may run at a time, and how many run now.
 
     A key without a limit is not listed: its jobs run as soon as a worker is free.
@@ -46,20 +42,16 @@ def list_limits(where: Where, as_json: JsonOption = False) -> None:
       mainstay limits list
       mainstay limits list --json | jq '.limits[] | select(.held >= .limit)'
     """
-    seen = looking(where, overview.limits)
-    if as_json:
-        print_json({"limits": msgspec.to_builtins(seen)})
-    else:
-        _show(seen, screen())
+    limits = await overview.limits(store)
+    return Output({"limits": limits}, lambda console: _show(limits, console))
 
 
 @command(group, "set")
-def set_limit(
-    where: Where,
+async def set_limit(
+    control: Control,
     key: KeyArgument,
     most: Annotated[int, typer.Argument(metavar="N", help="Jobs that may run at a time; 1 or more.")],
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Limit how many jobs of a concurrency key may run at a time, over all queues and workers.
 
     The limit applies to new claims. Running jobs continue, even if there are more than the limit.
@@ -70,15 +62,12 @@ def set_limit(
 
       mainstay limits set tenant-7 3
     """
-    working(where, lambda control: control.operations.set_limit(key, most))
-    if as_json:
-        print_json({"key": key, "limit": most})
-    else:
-        typer.echo(f"key {printable(key)}: at most {counted(most, 'job')} at a time")
+    await control.operations.set_limit(key, most)
+    return Output({"key": key, "limit": most}, f"key {printable(key)}: at most {counted(most, 'job')} at a time")
 
 
 @command(group, "clear")
-def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> None:
+async def clear_limit(control: Control, key: KeyArgument) -> Output:
     """Remove the limit of a concurrency key: its jobs run as soon as a worker is free.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -87,31 +76,27 @@ def clear_limit(where: Where, key: KeyArgument, as_json: JsonOption = False) -> 
 
       mainstay limits clear tenant-7
     """
-
-    async def work(control: Control) -> dict[str, int]:
-        before = await control.store.limits()
-        await control.operations.set_limit(key, None)
-        return before
-
-    before = working(where, work)
+    before = await control.store.limits()
+    await control.operations.set_limit(key, None)
     if key not in before:
-        there = ", ".join(map(printable, sorted(before))) or "none"
-        aside(f"key {printable(key)} had no limit; is it right? there are {there}")
-    if as_json:
-        print_json({"key": key, "limit": None})
-    else:
-        typer.echo(f"key {printable(key)}: no limit")
+        known = ", ".join(map(printable, sorted(before))) or "none"
+        aside(f"key {printable(key)} had no limit; is the name right? Keys with a limit: {known}")
+    return Output({"key": key, "limit": None}, f"key {printable(key)}: no limit")
 
 
-def _show(seen: list[LimitOverview], console: Console) -> None:
-    if not seen:
-        console.print("no limits: every concurrency key may have as many jobs at a time as there is room for")
+def _show(limits: list[LimitOverview], console: Console) -> None:
+    if not limits:
+        console.print("no limits: workers run as many jobs of a concurrency key as they have room for")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("key", overflow="fold")
-    table.add_column("limit", justify="right", no_wrap=True)
-    table.add_column("held now", justify="right", no_wrap=True)
-    for each in seen:
-        held = Text(f"{each.held:,}{'' if each.counted else '+'}", style="yellow" if each.held >= each.limit else "")
-        table.add_row(Text(printable(each.key)), f"{each.limit:,}", held)
-    console.print(table)
+    column = Column[LimitOverview]
+    columns = (
+        column("key", lambda limit: limit.key),
+        column("limit", lambda limit: f"{limit.limit:,}", right=True),
+        column("held now", _held, right=True),
+    )
+    console.print(table(columns, limits))
+
+
+def _held(limit: LimitOverview) -> Text:
+    at_least = "" if limit.counted else "+"
+    return Text(f"{limit.held:,}{at_least}", style="yellow" if limit.held >= limit.limit else "")

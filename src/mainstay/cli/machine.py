@@ -17,15 +17,15 @@ _TABLES = {table.name: table for table in (JOB, UNIT)}
 
 
 class Format(StrEnum):
-    """How a table is printed."""
+    """Output format of a table."""
 
     TEXT = "text"
     MERMAID = "mermaid"
     JSON = "json"
 
 
-class Which(StrEnum):
-    """Which table."""
+class Lifecycle(StrEnum):
+    """Lifecycle table."""
 
     JOB = "job"
     UNIT = "unit"
@@ -33,7 +33,9 @@ class Which(StrEnum):
 
 def machine(
     form: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TEXT,
-    which: Annotated[Which, typer.Option("--table", "-t", help="The lifecycle of jobs or of batch units.")] = Which.JOB,
+    which: Annotated[
+        Lifecycle, typer.Option("--table", "-t", help="The lifecycle of jobs or of batch units.")
+    ] = Lifecycle.JOB,
     as_json: JsonOption = False,
 ) -> None:
     """Print the lifecycle: every state, its flags, and the states it may change to.
@@ -55,7 +57,7 @@ def machine(
         _print_text(which)
 
 
-def _print_text(which: Which) -> None:
+def _print_text(which: Lifecycle) -> None:
     console = screen()
     heading, rule, *rest = text(_TABLES[which.value], width=console.width).splitlines()
     console.print(heading, style="bold", markup=False)

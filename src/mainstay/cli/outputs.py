@@ -1,4 +1,4 @@
-"""`mainstay outputs`: see what is kept, prove that it is intact, and move it out of an older layout."""
+"""`mainstay outputs`: list outputs, verify them, and move them from an older layout."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import shlex
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..outputs import OutputAudit, OutputMigration, OutputStore, audit, migrate, open_outputs
 from ..outputs.entry import PREFIX
-from .command import command
-from .common import JsonOption, print_command, print_json, printable, screen
-from .exits import NO
+from ..words import counted
+from .command import Output, command, command_group
+from .common import JsonOption, print_command, printable, screen
+from .exits import DONE, NO
+from .table import empty_table
 
 T = TypeVar("T")
 
-
-group = typer.Typer(help="List outputs, and verify them.", no_args_is_help=True, rich_markup_mode="rich")
+group = command_group("List outputs, and verify them.")
 
 UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="URL of the folder or bucket with the outputs.")]
 StudyOption = Annotated[str, typer.Option("--study", help="Only outputs of this study.")]
@@ -38,9 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-def list_outputs(
-    url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50, as_json: JsonOption = False
-) -> None:
+def list_outputs(url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50) -> Output:
     """List the studies with outputs, or the units of one study.
 
     An unfinished unit has files and no entry: its writer was stopped, or is still writing.
@@ -53,18 +49,18 @@ def list_outputs(
       mainstay outputs list s3://lab/outputs --study sir --limit 20
       mainstay outputs list file:outputs --json | jq '.[].units'
     """
-    lines = _looking(url, lambda store: _lines(store, study))
-    if as_json:
-        print_json(lines[:limit])
-        return
-    console = screen()
-    _show_lines(lines[:limit], console, first="unit" if study else "study")
-    if len(lines) > limit:
-        console.print(f"{len(lines) - limit:,} more; --limit shows them")
+    lines = _with_outputs(url, lambda store: _lines(store, study))
+
+    def show(console: Console) -> None:
+        _show_lines(lines[:limit], console, first="unit" if study else "study")
+        if len(lines) > limit:
+            console.print(f"{len(lines) - limit:,} more; --limit shows them")
+
+    return Output(lines[:limit], show)
 
 
 @command(group, "verify")
-def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False, as_json: JsonOption = False) -> None:
+def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False) -> Output:
     """Read every output and compare it with its published checksum.
 
     With --quick only names and sizes are compared, from a listing. Damage is reported; nothing is changed. To fix it,
@@ -78,17 +74,12 @@ def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False
       mainstay outputs verify s3://lab/outputs --study sir --quick
       mainstay outputs verify file:outputs --json | jq -r '.bad[].path'
     """
-    found = _looking(url, lambda store: audit(store, study or None, verify="size" if quick else "content"))
-    if as_json:
-        print_json(msgspec.to_builtins(found))
-    else:
-        _show_audit(found, screen())
-    if found.bad:
-        raise typer.Exit(NO)
+    result = _with_outputs(url, lambda store: audit(store, study or None, verify="size" if quick else "content"))
+    return Output(result, lambda console: _show_audit(result, console), exit_code=NO if result.bad else DONE)
 
 
 @command(group, "migrate")
-def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> None:
+def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> Output:
     """Move outputs from an older layout to the current one.
 
     Each unit is copied, published and read again before the old copy is removed. You may stop and restart the command
@@ -103,33 +94,29 @@ def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonO
       mainstay outputs migrate file:outputs --json | jq .left
     """
     console = screen()
-    with console.status("looking for older layouts") as shown:
+    with console.status("looking for older layouts") as status:
 
         def progress(done: OutputMigration) -> None:
-            shown.update(f"{done.moved:,} units, {_size(done.bytes)}")
+            status.update(f"{done.moved:,} units, {_size(done.bytes)}")
 
         quiet = as_json or not console.is_terminal
-        done = _looking(url, lambda store: migrate(store, dry_run=dry_run, progress=None if quiet else progress))
-    if as_json:
-        print_json(msgspec.to_builtins(done))
-    else:
-        _show_migration(done, console, url)
-    if done.left or (dry_run and done.moved):
-        raise typer.Exit(NO)
+        result = _with_outputs(url, lambda store: migrate(store, dry_run=dry_run, progress=None if quiet else progress))
+    unmoved = result.left or (dry_run and result.moved)
+    return Output(result, lambda console: _show_migration(result, console, url), exit_code=NO if unmoved else DONE)
 
 
-def _looking(url: str, look: Callable[[OutputStore], Awaitable[T]]) -> T:
+def _with_outputs(url: str, use: Callable[[OutputStore], Awaitable[T]]) -> T:
     async def run() -> T:
-        # to look at a folder that is not there is a mistake, not a wish for a new one
-        named = url + ("&" if "?" in url else "?") + "create=no" if url.startswith("file:") else url
-        async with await open_outputs(named) as store:
-            return await look(store)
+        # a folder that does not exist is a mistake, and is not created
+        existing = url + ("&" if "?" in url else "?") + "create=no" if url.startswith("file:") else url
+        async with await open_outputs(existing) as store:
+            return await use(store)
 
     return asyncio.run(run())
 
 
 async def _lines(store: OutputStore, study: str) -> list[dict[str, Any]]:
-    """One for each study, or for each unit of one."""
+    """One line for each study, or for each unit of the given study."""
     lines: dict[str, dict[str, Any]] = {}
     async for folder, files in store.scan(study or None):
         _, its_study, _, unit = folder.split("/")
@@ -144,39 +131,39 @@ async def _lines(store: OutputStore, study: str) -> list[dict[str, Any]]:
 
 def _show_lines(lines: list[dict[str, Any]], console: Console, *, first: str) -> None:
     if not lines:
-        console.print("no outputs are kept here")
+        console.print("no outputs")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, overflow="fold")
-    for heading in ("units", "unfinished", "files", "size"):
-        table.add_column(heading, justify="right")
+    table = empty_table(first, numbers=("units", "unfinished", "files", "size"))
     for line in lines:
         numbers = [f"{line[name]:,}" for name in ("units", "unfinished", "files")]
         table.add_row(Text(printable(line["name"])), *numbers, _size(line["bytes"]))
     console.print(table)
 
 
-def _show_audit(found: OutputAudit, console: Console) -> None:
-    how = "read" if found.verify == "content" else "compared by size"
-    console.print(f"{found.units:,} units, {found.files:,} files, {_size(found.bytes)} {how}")
-    if found.unfinished:
-        console.print(f"{found.unfinished:,} unfinished: their writers were stopped, or are at work", style="yellow")
-    for bad in found.bad:
+def _show_audit(result: OutputAudit, console: Console) -> None:
+    method = "read" if result.verify == "content" else "compared by size"
+    amount = f"{counted(result.units, 'unit')}, {counted(result.files, 'file')}, {_size(result.bytes)}"
+    console.print(f"{amount} {method}")
+    if result.unfinished:
+        console.print(
+            f"{result.unfinished:,} unfinished: their writers were stopped, or are still writing", style="yellow"
+        )
+    for bad in result.bad:
         console.print(Text(f"{bad.state}: {printable(bad.path)}: {printable(bad.detail)}", style="red"), soft_wrap=True)
-    if not found.bad:
-        console.print("all is intact", style="green")
+    if not result.bad:
+        console.print("all outputs are intact", style="green")
 
 
 def _show_migration(done: OutputMigration, console: Console, url: str) -> None:
     if not done.moved and not done.left:
-        console.print("nothing is in an older layout")
+        console.print("no outputs in an older layout")
         return
     verb = "would be moved" if done.dry_run else "moved"
-    console.print(f"{done.moved:,} units {verb}: {done.files:,} files, {_size(done.bytes)}")
-    for folder, why in done.left.items():
-        console.print(Text(f"left: {printable(folder)}: {printable(why)}", style="yellow"), soft_wrap=True)
+    console.print(f"{counted(done.moved, 'unit')} {verb}: {counted(done.files, 'file')}, {_size(done.bytes)}")
+    for folder, reason in done.left.items():
+        console.print(Text(f"left: {printable(folder)}: {printable(reason)}", style="yellow"), soft_wrap=True)
     if done.dry_run and done.moved:
-        # options may hold credentials
+        # the options of a URL may contain credentials
         print_command(f"mainstay outputs migrate {'URL' if '?' in url else shlex.quote(url)}", console, indent=0)
 
 

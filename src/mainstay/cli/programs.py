@@ -1,75 +1,86 @@
-"""For commands that need more of an app than its store: its tasks, its schedules, its hooks."""
+"""Opening a store together with its app, for commands that need the tasks, schedules or hooks of the app."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import msgspec
 
 from ..control import Control
 from ..errors import InvalidInput
+from ..stores import JobStore
 from ..worker import AppBase
-from .act import myself
+from .command import OPENERS
 from .common import opened
+from .options import local_actor
 from .target import Where, load
 
 T = TypeVar("T")
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """An open store, and the app whose jobs are in it."""
+    """An open store, and the app whose jobs it contains."""
 
     control: Control
     app: AppBase | None
-    """None: only a store was named"""
+    """None: only a store was given"""
 
 
 def connecting(where: Where, work: Callable[[Connected], Awaitable[T]], *, creates: bool = False) -> T:
-    """Open the store and work on it, through the app if one is named. The actor of what is submitted is this user.
+    """Open the store and work on it, through the app if one is given. The user of this terminal is the actor.
 
-    `creates`: an app's own store is created if it does not exist, as its program would do.
+    `creates`: the store of the app is created if it does not exist, as a program of the app would.
     """
-    app, own_store = _named(where)
+    connection = connected(where, creates=creates)
 
     async def run() -> T:
-        opening = _own_store(app) if app is not None and own_store and creates else _other_store(where, app)
-        async with opening as control:
-            return await work(Connected(control, app))
+        async with connection as to:
+            return await work(to)
 
     return asyncio.run(run())
 
 
-def _named(where: Where) -> tuple[AppBase | None, bool]:
-    """The app, and whether its own store is meant. An app is also used with another store: it knows the tasks."""
+def connected(where: Where, *, creates: bool = False) -> contextlib.AbstractAsyncContextManager[Connected]:
+    """The same as a context. The app is imported at once."""
     target = where.target()
-    own_store = target.app is not None
+    # beside a store, the app is needed as well: it knows the tasks
     app = target.app or (load(where.app) if where.app else None)
     if app is not None and not isinstance(app, AppBase):
         raise InvalidInput("app", f"{where.app} is of type {type(app).__name__}, not an App; it has no tasks")
-    return app, own_store
+    if app is None:
+        return _store_only(target.url)
+    return _own_store(app) if target.app is not None and creates else _other_store(target.url, app)
+
+
+OPENERS[Connected] = connected
 
 
 @contextlib.asynccontextmanager
-async def _own_store(app: AppBase) -> AsyncIterator[Control]:
+async def _store_only(url: str) -> AsyncIterator[Connected]:
+    async with opened(url) as store:
+        yield Connected(Control(store, actor=local_actor()), None)
+
+
+@contextlib.asynccontextmanager
+async def _own_store(app: AppBase) -> AsyncIterator[Connected]:
     async with app:
-        control = _mine(app.control, app)
-        with app.client.connection.instead(control):
-            yield control
+        with _local_control(app.control.store, app) as control:
+            yield Connected(control, app)
 
 
 @contextlib.asynccontextmanager
-async def _other_store(where: Where, app: AppBase | None) -> AsyncIterator[Control]:
-    async with opened(where.target().url) as store:
-        if app is None:
-            yield Control(store, actor=myself())
-            return
-        control = _mine(app.client.control_of(store), app)
-        with app.client.connection.instead(control):
-            yield control
+async def _other_store(url: str, app: AppBase) -> AsyncIterator[Connected]:
+    async with opened(url) as store:
+        with _local_control(store, app) as control:
+            yield Connected(control, app)
 
 
-def _mine(control: Control, app: AppBase) -> Control:
-    return Control(control.store, settings=app.settings, rng=app.client.rng, actor=myself())
+@contextlib.contextmanager
+def _local_control(store: JobStore, app: AppBase) -> Iterator[Control]:
+    """Let the app work on the store, with the user of this terminal as the actor."""
+    control = Control(store, settings=app.settings, rng=app.client.rng, actor=local_actor())
+    with app.client.connection.instead(control):
+        yield control

@@ -1,13 +1,11 @@
-"""`mainstay queues`: what waits where, and pausing, resuming and purging."""
+"""`mainstay queues`: list, pause, resume and purge queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
-import msgspec
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -18,18 +16,19 @@ from ..control.bulk import JobSelection
 from ..control.overview import QueueOverview, QueuesOverview, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
-from ..words import age
-from . import act, act_view, completion
-from .act import Manner, myself
-from .command import command
-from .common import JsonOption, aside, looking, print_json, printable, screen, working
+from ..words import age, counted
+from . import completion, job_actions_view
+from .command import Output, command, command_group
+from .common import JsonOption, aside, printable, with_store
+from .job_actions import BulkOptions, carry_out
+from .options import local_actor
 from .stats import in_order
+from .table import Column, table
 from .target import Where
 
 _WIDE = 100
 
-
-group = typer.Typer(help="List, pause, resume and purge queues.", no_args_is_help=True, rich_markup_mode="rich")
+group = command_group("List, pause, resume and purge queues.")
 
 QueueArgument = Annotated[
     str, typer.Argument(metavar="QUEUE", help="Name of the queue.", autocompletion=completion.queues)
@@ -45,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-def list_queues(where: Where, as_json: JsonOption = False) -> None:
+async def list_queues(store: JobStore) -> Output:
     """List the queues: jobs by state, the wait of the oldest job, and which queues are paused.
 
     Counters are updated as jobs change, so the cost does not depend on the number of jobs. Rates are those of the whole
@@ -58,20 +57,16 @@ def list_queues(where: Where, as_json: JsonOption = False) -> None:
       mainstay queues list
       mainstay queues list --json | jq '.queues[] | select(.paused)'
     """
-    seen = looking(where, overview.queues)
-    if as_json:
-        print_json(msgspec.to_builtins(seen))
-    else:
-        _show(seen, screen())
+    queues = await overview.queues(store)
+    return Output(queues, lambda console: _show(queues, console))
 
 
 @command(group, "pause")
-def pause(
-    where: Where,
+async def pause(
+    control: Control,
     queues: QueuesArgument,
     reason: Annotated[str | None, typer.Option("--reason", "-r", help="Why.", show_default=False)] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Pause queues: workers take no more of their jobs. Running jobs continue, and new jobs can be submitted. A queue
     without jobs can be paused in advance.
 
@@ -81,20 +76,17 @@ def pause(
 
       mainstay queues pause mail --reason "the provider is down"
     """
-
-    async def work(control: Control) -> list[QueueSettings]:
-        known = await known_queues(control.store)
-        for queue in dict.fromkeys(queues):
-            await control.operations.pause(queue, reason=reason, actor=myself())
-            if queue not in known:
-                aside(f"no job is in queue {printable(queue)} yet; is the name right? there are {_listed(known)}")
-        return await _settings(control.store, queues)
-
-    _tell(working(where, work), as_json=as_json)
+    known = await known_queues(control.store)
+    for queue in dict.fromkeys(queues):
+        await control.operations.pause(queue, reason=reason, actor=local_actor())
+        if queue not in known:
+            names = ", ".join(map(printable, sorted(known))) or "none"
+            aside(f"no job is in queue {printable(queue)} yet; is the name right? Known queues: {names}")
+    return await _settings(control.store, queues)
 
 
 @command(group, "resume")
-def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) -> None:
+async def resume(control: Control, queues: QueuesArgument) -> Output:
     """Resume queues: workers take their jobs again.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -103,20 +95,16 @@ def resume(where: Where, queues: QueuesArgument, as_json: JsonOption = False) ->
 
       mainstay queues resume mail
     """
-
-    async def work(control: Control) -> list[QueueSettings]:
-        await check_known(control.store, queues)
-        for queue in queues:
-            await control.operations.resume(queue, actor=myself())
-        return await _settings(control.store, queues)
-
-    _tell(working(where, work), as_json=as_json)
+    await check_known(control.store, queues)
+    for queue in queues:
+        await control.operations.resume(queue, actor=local_actor())
+    return await _settings(control.store, queues)
 
 
 @command(group, "purge")
 def purge(
     where: Where,
-    manner: Manner,
+    options: BulkOptions,
     queue: QueueArgument,
     delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of cancelling them.")] = False,
     as_json: JsonOption = False,
@@ -136,62 +124,55 @@ def purge(
 
     async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
-        with act_view.counting(quiet=as_json) as seen:
-            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=manner.limit, on_count=seen)
+        with job_actions_view.counting(quiet=as_json) as seen:
+            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=options.limit, on_count=seen)
 
-    why = manner.reason or f"queue {queue} was purged"
-    action = (deleting if delete else withdrawing)(actor=manner.who, reason=why)
-    act.settle(action, where, looking(where, find), manner, as_json=as_json)
+    reason = options.reason or f"queue {queue} was purged"
+    action = (deleting if delete else withdrawing)(actor=options.audit_name, reason=reason)
+    carry_out(action, where, with_store(where, find), options, as_json=as_json)
 
 
-def _show(seen: QueuesOverview, console: Console) -> None:
-    if not seen.queues:
+def _show(overview: QueuesOverview, console: Console) -> None:
+    if not overview.queues:
         console.print("no queues yet")
         return
-    states = in_order({status for queue in seen.queues for status, n in queue.counts.items() if n})
-    console.print(_wide(seen, states) if console.width >= _WIDE else _narrow(seen, states))
+    states = in_order({status for queue in overview.queues for status, n in queue.counts.items() if n})
+    console.print(_table(overview, states, wide=console.width >= _WIDE))
     console.print()
-    for queue in seen.queues:
+    for queue in overview.queues:
         if queue.paused:
-            why = f": {printable(queue.reason)}" if queue.reason else ""
-            who = f" ({printable(queue.set_by)}, {age(seen.at_ms - queue.set_ms)} ago)" if queue.set_ms else ""
-            console.print(Text(f"queue {printable(queue.name)} is paused{why}{who}", style="yellow"))
-    are = "session is" if seen.live_sessions == 1 else "sessions are"
-    console.print(Text(f"{seen.live_sessions or 'no'} {are} alive", style="dim"))
-    rates = ", ".join(f"{rate:,.1f} {status}" for status in in_order(seen.rates) if (rate := seen.rates[status]))
+            change = f" ({printable(queue.set_by)}, {age(overview.at_ms - queue.set_ms)} ago)" if queue.set_ms else ""
+            console.print(Text(f"queue {_paused(queue)}{change}", style="yellow"))
+    alive = (
+        counted(overview.live_sessions, "session is", "sessions are") if overview.live_sessions else "no sessions are"
+    )
+    console.print(Text(f"{alive} alive", style="dim"))
+    rates = [f"{overview.rates[status]:,.1f} {status}" for status in in_order(overview.rates) if overview.rates[status]]
     if rates:
-        console.print(Text(f"per minute, all queues, last 5 min: {rates}", style="dim"))
+        console.print(Text(f"per minute, all queues, last 5 min: {', '.join(rates)}", style="dim"))
 
 
-def _wide(seen: QueuesOverview, states: Sequence[str]) -> Table:
-    """One line for a queue, one column for a state."""
-    table = _table()
-    for status in states:
-        table.add_column(status, justify="right")
-    table.add_column("oldest ready", justify="right")
-    table.add_column("at work", justify="right")
-    for queue in seen.queues:
-        counts = [f"{queue.counts.get(status, 0):,}" if queue.counts.get(status) else "" for status in states]
-        table.add_row(_title(queue), *counts, _oldest(queue, seen), str(queue.sessions_at_work or ""))
-    return table
+def _table(overview: QueuesOverview, states: Sequence[str], *, wide: bool) -> Table:
+    """One line for each queue, with a column for each state if there is room for it."""
+    column = Column[QueueOverview]
+    columns = (
+        column("queue", _title),
+        *([_count_column(status) for status in states] if wide else [_counts_column(states)]),
+        column("oldest ready", lambda queue: _oldest(queue, overview.at_ms), right=True),
+        column("at work", lambda queue: str(queue.sessions_at_work or ""), right=True),
+    )
+    return table(columns, overview.queues)
 
 
-def _narrow(seen: QueuesOverview, states: Sequence[str]) -> Table:
-    """One line for a queue, its states in words."""
-    table = _table()
-    table.add_column("jobs", overflow="fold")
-    table.add_column("oldest ready", justify="right", no_wrap=True)
-    table.add_column("at work", justify="right", no_wrap=True)
-    for queue in seen.queues:
-        counts = ", ".join(f"{n:,} {status}" for status in states if (n := queue.counts.get(status)))
-        table.add_row(_title(queue), counts, _oldest(queue, seen), str(queue.sessions_at_work or ""))
-    return table
+def _count_column(status: str) -> Column[QueueOverview]:
+    return Column(status, lambda queue: f"{queue.counts[status]:,}" if queue.counts.get(status) else "", right=True)
 
 
-def _table() -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("queue", overflow="fold")
-    return table
+def _counts_column(states: Sequence[str]) -> Column[QueueOverview]:
+    def counts(queue: QueueOverview) -> str:
+        return ", ".join(f"{n:,} {status}" for status in states if (n := queue.counts.get(status)))
+
+    return Column("jobs", counts)
 
 
 def _title(queue: QueueOverview) -> Text:
@@ -199,26 +180,17 @@ def _title(queue: QueueOverview) -> Text:
     return title.append(" (paused)", style="yellow") if queue.paused else title
 
 
-def _oldest(queue: QueueOverview, seen: QueuesOverview) -> str:
-    return "" if queue.oldest_ready_ms is None else age(seen.at_ms - queue.oldest_ready_ms)
+def _oldest(queue: QueueOverview, now_ms: int) -> str:
+    return "" if queue.oldest_ready_ms is None else age(now_ms - queue.oldest_ready_ms)
 
 
-async def _settings(store: JobStore, names: Sequence[str]) -> list[QueueSettings]:
-    found = {queue.name: queue for queue in await store.queues()}
-    return [found.get(name, QueueSettings(name=name)) for name in dict.fromkeys(names)]
+def _paused(queue: QueueOverview | QueueSettings) -> str:
+    reason = f": {printable(queue.reason)}" if queue.reason else ""
+    return f"{printable(queue.name)} is paused{reason}"
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(printable, sorted(names))) or "none"
-
-
-def _tell(queues: Sequence[QueueSettings], *, as_json: bool) -> None:
-    if as_json:
-        data: list[dict[str, Any]] = [msgspec.to_builtins(queue) for queue in queues]
-        print_json({"queues": data})
-        return
-    console = screen()
-    for queue in queues:
-        why = f": {printable(queue.reason)}" if queue.reason else ""
-        said = f"is paused{why}" if queue.paused else "hands out its jobs"
-        console.print(f"queue {printable(queue.name)} {said}", markup=False)
+async def _settings(store: JobStore, names: Sequence[str]) -> Output:
+    stored = {queue.name: queue for queue in await store.queues()}
+    queues = [stored.get(name, QueueSettings(name=name)) for name in dict.fromkeys(names)]
+    lines = (_paused(queue) if queue.paused else f"{printable(queue.name)} is not paused" for queue in queues)
+    return Output({"queues": queues}, "\n".join(f"queue {line}" for line in lines))

@@ -1,8 +1,8 @@
-"""The command group: every command, its errors as messages, its version.
+"""The `mainstay` program: every command, errors as messages, and the version.
 
-A command lives in a module that has a function `register(app)`. `COMMANDS` names those that concern every job; each
-kind of job brings its own (`mainstay.kinds`). A module is imported when its command is called, not for the help.
-Commands raise `MainstayError`s as they come: the group shows them as one red line on stderr and exits with 2.
+A command lives in a module that has a function `register(app)`. `COMMANDS` lists the commands that concern every job;
+each kind of job brings its own (`mainstay.kinds`). A module is imported when its command is called, not for the help.
+Commands let a `MainstayError` pass: the group shows it as one red line on stderr and exits with 2.
 """
 
 from __future__ import annotations
@@ -18,58 +18,38 @@ from ..errors import MainstayError
 from ..kinds import Command, kinds
 from .exits import EXIT_CODES, FAILED
 
-COMMANDS = (
-    Command(name="worker", module="mainstay.cli.worker", help="Run the jobs of an app until Ctrl-C or SIGTERM."),
-    Command(
-        name="serve",
-        module="mainstay.cli.serve",
-        help="Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.",
-    ),
-    Command(name="jobs", module="mainstay.cli.jobs", help="Find, inspect and change jobs."),
-    Command(
-        name="stats",
-        module="mainstay.cli.stats",
-        help="Show jobs by state, the wait of the oldest job, rates, and the workers.",
-    ),
-    Command(name="queues", module="mainstay.cli.queues", help="List, pause, resume and purge queues."),
-    Command(name="limits", module="mainstay.cli.limits", help="List, set and clear limits of concurrency keys."),
-    Command(
-        name="schedules",
-        module="mainstay.cli.schedules",
-        help="List, run, pause, resume and drop schedules.",
-    ),
-    Command(name="workers", module="mainstay.cli.workers", help="List workers, and drain them."),
-    Command(name="store", module="mainstay.cli.store", help="Set up, migrate and inspect a store."),
-    Command(name="outputs", module="mainstay.cli.outputs", help="List outputs, and verify them."),
-    Command(
-        name="check",
-        module="mainstay.cli.check",
-        help="Check every job: its state, claim, numbers and payload, and the hash chain of its history.",
-    ),
-    Command(name="tokens", module="mainstay.cli.tokens", help="Manage tokens for the HTTP API and the dashboard."),
-    Command(
-        name="machine",
-        module="mainstay.cli.machine",
-        help="Print the lifecycle: every state, its flags, and the states it may change to.",
-    ),
-)
-#: the commands of the kinds stand after these two in the help
+#: name -> line in the help, in its order. The module of a command has its name
+_OWN = {
+    "worker": "Run the jobs of an app until Ctrl-C or SIGTERM.",
+    "serve": "Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.",
+    "jobs": "Find, inspect and change jobs.",
+    "stats": "Show jobs by state, the wait of the oldest job, rates, and the workers.",
+    "queues": "List, pause, resume and purge queues.",
+    "limits": "List, set and clear limits of concurrency keys.",
+    "schedules": "List, run, pause, resume and drop schedules.",
+    "workers": "List workers, and drain them.",
+    "store": "Set up, migrate and inspect a store.",
+    "outputs": "List outputs, and verify them.",
+    "check": "Check every job: its state, claim, numbers and payload, and the hash chain of its history.",
+    "tokens": "Manage tokens for the HTTP API and the dashboard.",
+    "machine": "Print the lifecycle: every state, its flags, and the states it may change to.",
+}
+COMMANDS = tuple(Command(name=name, module=f"mainstay.cli.{name}", help=line) for name, line in _OWN.items())
+#: the help lists the commands of kinds after these
 _FIRST = 2
 
 
 def commands() -> dict[str, Command]:
     """Every command by name: ours, and those of the installed kinds, which cannot replace ours."""
-    of_kinds = [command for kind in kinds() for command in kind.commands]
-    ours = {command.name for command in COMMANDS}
-    added = [command for command in of_kinds if command.name not in ours]
+    added = [command for kind in kinds() for command in kind.commands if command.name not in _OWN]
     return {command.name: command for command in (*COMMANDS[:_FIRST], *added, *COMMANDS[_FIRST:])}
 
 
-class Group(TyperGroup):
-    """Shows our own errors as messages. Anything else is a bug and keeps its traceback."""
+class CommandGroup(TyperGroup):
+    """Shows our errors as messages. Any other exception is a bug and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except MainstayError as error:
@@ -83,11 +63,11 @@ class Group(TyperGroup):
             raise typer.Exit(FAILED) from None
 
 
-class Program(Group):
-    """The group of all commands. It imports a command when that is called; the help shows the declared lines."""
+class LazyCommandGroup(CommandGroup):
+    """The group of all commands. It imports a command when it is called; the help shows the declared lines."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._shows_help = False
 
     @cached_property
@@ -95,14 +75,14 @@ class Program(Group):
         return commands()
 
     def list_commands(self, _: Any) -> list[str]:
-        """In the order of the help."""
+        """Names of the commands, in the order of the help."""
         return list(self._known)
 
     def get_command(self, _: Any, name: str) -> Any:
-        """The command of that name, imported now; None if there is none."""
+        """The command of that name, which is imported now; None if there is no such command."""
         known = {command.name: command for command in COMMANDS}.get(name) or self._known.get(name)
         if known is None:
-            # typer looks here for names like the unknown one
+            # typer suggests similar names from these
             self.commands.update({each.name: _line(each) for each in self._known.values()})
             return None
         if self._shows_help:
@@ -124,10 +104,10 @@ def _line(command: Command) -> TyperCommand:
 
 @cache
 def _imported(command: Command) -> Any:
-    """Made once in a process: the groups of commands are objects of their modules."""
+    """The command of a module. It is registered once in a process, since its group is an object of the module."""
     app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
     import_module(command.module).register(app)
-    # a callback makes a group of it, so that the command keeps its name also if it is the only one
+    # a callback makes it a group, in which a single command keeps its name
     app.callback()(_options)
     found: Any = typer.main.get_group(app).commands[command.name]
     return found
@@ -149,15 +129,14 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before a command."""
+    """Options before the command."""
 
 
 def program() -> typer.Typer:
-    """All commands. A program that starts, a worker or one line of a script, does not wait for the import of those it
-    was not asked for."""
+    """All commands. A command does not wait for the import of the others."""
     app = typer.Typer(
         name="mainstay",
-        cls=Program,
+        cls=LazyCommandGroup,
         help="Find, change and check jobs; run workers, studies and load tests.",
         epilog=_EPILOG,
         no_args_is_help=True,
@@ -167,6 +146,3 @@ def program() -> typer.Typer:
     )
     app.callback()(_options)
     return app
-
-
-__all__ = ["COMMANDS", "Group", "Program", "commands", "program"]

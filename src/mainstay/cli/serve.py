@@ -1,22 +1,20 @@
-"""`mainstay serve`: the HTTP API and the dashboard, in the foreground, until told to stop."""
+"""`mainstay serve`: the HTTP API and the dashboard, in the foreground, until a signal stops it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from ..errors import InvalidInput
-from ..worker import logs
 from .command import command
 from .common import JsonOption, print_line
-from .options import panel
+from .options import LogOptions, OptionGroup, panel
 from .target import Where, load
 from .tokens import ENVIRON
 
@@ -24,15 +22,87 @@ if TYPE_CHECKING:
     from ..web.options import WebOptions
     from ..web.stores import ServedStores
 
-_stores = panel("Store")
-_place = panel("Network")
-_who = panel("Access")
-_logs = panel("Output")
+_store = panel("Store")
+_network = panel("Network")
+_access = panel("Access")
+_output = panel("Output")
 
-
-#: of a store that was given no other
-_ONLY = "default"
+#: the name of a store that is given without one
+_DEFAULT = "default"
 _NAMED = re.compile(r"([A-Za-z0-9._-]{1,64})=(.+)", re.DOTALL)
+
+
+class ServedStoreOptions(OptionGroup, frozen=True, kw_only=True):
+    """The stores to serve."""
+
+    store: Annotated[
+        list[str] | None,
+        _store(
+            "--store",
+            "-s",
+            metavar="[NAME=]URL",
+            help="URL of a store; repeat it for several, each with a name. Default: MAINSTAY_STORE.",
+        ),
+    ] = None
+    app: Annotated[
+        str, _store("--app", "-a", metavar="MODULE:APP", help="App whose store to use. Default: MAINSTAY_APP.")
+    ] = ""
+
+
+class NetworkOptions(OptionGroup, frozen=True, kw_only=True):
+    """The address, and its encryption."""
+
+    host: Annotated[str, _network("--host", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _network("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = (
+        8330
+    )
+    tls_cert: Annotated[
+        str | None, _network("--tls-cert", metavar="FILE", help="Certificate (PEM); turns on HTTPS.")
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        _network("--tls-key", metavar="FILE", help="Private key of the certificate, if it is in a file of its own."),
+    ] = None
+    insecure: Annotated[
+        bool, _network("--insecure", help="Allow plain HTTP for other machines: a proxy in front does TLS.")
+    ] = False
+    browser: Annotated[bool, _network("--open", help="Open the dashboard in a browser.")] = False
+
+
+class AccessOptions(OptionGroup, frozen=True, kw_only=True):
+    """What clients may do and see."""
+
+    tokens: Annotated[
+        str,
+        _access(
+            "--tokens",
+            metavar="FILE",
+            envvar=ENVIRON,
+            help="File of tokens; each request needs one of them.",
+            show_default="no token is needed",
+        ),
+    ] = ""
+    read_only: Annotated[bool, _access("--read-only", help="Refuse every request that changes something.")] = False
+    mask: Annotated[
+        list[str] | None,
+        _access(
+            "--mask",
+            metavar="FIELD",
+            help="Show this field of payloads as ***, besides those named like a password, secret, token or key.",
+        ),
+    ] = None
+    no_payloads: Annotated[
+        bool, _access("--no-payloads", help="Hide payloads, results, parameters and error texts.")
+    ] = False
+    rate: Annotated[float, _access("--rate", min=0, help="Requests a second allowed for one client; 0: no limit.")] = (
+        200.0
+    )
+
+
+class ServeOutputOptions(LogOptions, frozen=True, kw_only=True):
+    """What the server prints."""
+
+    alerts: Annotated[bool, _output("--alerts", help="Print alert rules for Prometheus and exit.")] = False
 
 
 def register(app: typer.Typer) -> None:
@@ -41,64 +111,10 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    store: Annotated[
-        list[str] | None,
-        _stores(
-            "--store",
-            "-s",
-            metavar="[NAME=]URL",
-            help="URL of a store; repeat it for several, each with a name. Default: MAINSTAY_STORE.",
-        ),
-    ] = None,
-    app: Annotated[
-        str,
-        _stores("--app", "-a", metavar="MODULE:APP", help="App whose store to use. Default: MAINSTAY_APP."),
-    ] = "",
-    host: Annotated[str, _place("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, _place("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 8330,
-    tls_cert: Annotated[
-        str | None, _place("--tls-cert", metavar="FILE", help="Certificate (PEM); turns on HTTPS.")
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        _place("--tls-key", metavar="FILE", help="Private key of the certificate, if it is in a file of its own."),
-    ] = None,
-    insecure: Annotated[
-        bool, _place("--insecure", help="Allow plain HTTP for other machines: a proxy in front does TLS.")
-    ] = False,
-    browser: Annotated[bool, _place("--open", help="Open the dashboard in a browser.")] = False,
-    tokens: Annotated[
-        str,
-        _who(
-            "--tokens",
-            metavar="FILE",
-            envvar=ENVIRON,
-            help="File of tokens; each request needs one of them.",
-            show_default="no token is needed",
-        ),
-    ] = "",
-    read_only: Annotated[bool, _who("--read-only", help="Refuse every request that changes something.")] = False,
-    mask: Annotated[
-        list[str] | None,
-        _who(
-            "--mask",
-            metavar="FIELD",
-            help="Show this field of payloads as ***, besides those named like a password, secret, token or key.",
-        ),
-    ] = None,
-    no_payloads: Annotated[
-        bool, _who("--no-payloads", help="Hide payloads, results, parameters and error texts.")
-    ] = False,
-    rate: Annotated[
-        float, _who("--rate", min=0, help="Requests a second allowed for one client; 0: no limit.")
-    ] = 200.0,
-    log_level: Annotated[
-        str, _logs("--log-level", metavar="|".join(logs.LEVELS), help="Lowest level that is logged.")
-    ] = "info",
-    json_logs: Annotated[bool, _logs("--json-logs", help="Write logs as JSON, one object a line.")] = False,
-    alerts: Annotated[bool, _logs("--alerts", help="Print alert rules for Prometheus and exit.")] = False,
+    served: ServedStoreOptions,
+    network: NetworkOptions,
+    access: AccessOptions,
+    output: ServeOutputOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Serve the HTTP API and the dashboard of one or more stores, until Ctrl-C or SIGTERM.
@@ -120,42 +136,44 @@ def serve(
       mainstay serve --host 0.0.0.0 --tls-cert tls.pem --tokens tokens.json
       mainstay serve --alerts > mainstay-alerts.yml
     """
-    if alerts:
-        from ..web.live.alerts import alert_rules  # noqa: PLC0415 - the HTTP side, which most commands do without
+    # the HTTP side is an extra, and other commands start without it
+    from ..web.extra import extra_needed  # noqa: PLC0415
+    from ..web.live.alerts import alert_rules  # noqa: PLC0415
 
+    if output.alerts:
         typer.echo(alert_rules(), nl=False)
         return
-    urls = stores(store or (), app)
-    logs.configure(log_level, as_json=json_logs)
-    with _web_needed():
-        from ..web.options import WebOptions  # noqa: PLC0415 - an extra
-        from ..web.server import run  # noqa: PLC0415 - the same
+    urls = stores(served.store or (), served.app)
+    output.configure()
+    with extra_needed("mainstay serve"):
+        from ..web.options import WebOptions  # noqa: PLC0415
+        from ..web.server import run  # noqa: PLC0415
     options = WebOptions(
-        host=host,
-        port=port,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        insecure=insecure,
-        tokens=tokens or None,
-        read_only=read_only,
-        masked=(*WebOptions().masked, *(mask or ())),
-        show_payloads=not no_payloads,
-        rate=rate,
+        host=network.host,
+        port=network.port,
+        tls_cert=network.tls_cert,
+        tls_key=network.tls_key,
+        insecure=network.insecure,
+        tokens=access.tokens or None,
+        read_only=access.read_only,
+        masked=(*WebOptions().masked, *(access.mask or ())),
+        show_payloads=not access.no_payloads,
+        rate=access.rate,
     )
 
-    def ready(url: str, shelf: ServedStores) -> None:
+    def ready(url: str, stores: ServedStores) -> None:
         if as_json:
-            print_line({"url": url, "stores": {place.name: place.url for place in shelf.places.values()}})
+            print_line({"url": url, "stores": stores.urls})
         else:
-            _banner(url, shelf, options)
-        if browser:
+            _banner(url, stores, options)
+        if network.browser:
             webbrowser.open(url)
 
     run(urls, options, ready=ready)
 
 
 def stores(given: Sequence[str], app: str) -> dict[str, str]:
-    """Stores by name, as they were typed; or that of the app, or of the environment.
+    """URLs of stores by name: as typed, or the store of the app, or that of the environment.
 
     >>> stores(["shop=sqlite:///shop.db", "crm=redis://cache?db=1"], "")
     {'shop': 'sqlite:///shop.db', 'crm': 'redis://cache?db=1'}
@@ -164,40 +182,28 @@ def stores(given: Sequence[str], app: str) -> dict[str, str]:
     """
     if not given:
         if app:
-            return {_ONLY: load(app).store_url}
-        environ = Where(store=os.environ.get("MAINSTAY_STORE", ""), app=os.environ.get("MAINSTAY_APP", ""))
-        return {_ONLY: environ.target().url}
-    found: dict[str, str] = {}
+            return {_DEFAULT: load(app).store_url}
+        environment = Where(store=os.environ.get("MAINSTAY_STORE", ""), app=os.environ.get("MAINSTAY_APP", ""))
+        return {_DEFAULT: environment.target().url}
+    urls: dict[str, str] = {}
     for text in given:
-        named = _NAMED.fullmatch(text)
-        name, url = (named[1], named[2]) if named else (_ONLY, text)
-        if name in found:
+        match = _NAMED.fullmatch(text)
+        name, url = (match[1], match[2]) if match else (_DEFAULT, text)
+        if name in urls:
             rule = f"two stores are called {name!r}; give each a name of its own: --store shop=URL --store crm=URL"
             raise InvalidInput("store", rule)
-        found[name] = url
-    return found
+        urls[name] = url
+    return urls
 
 
-@contextlib.contextmanager
-def _web_needed() -> Iterator[None]:
-    from ..web.extra import extra_needed  # noqa: PLC0415 - the HTTP side itself
-
-    with extra_needed("mainstay serve"):
-        yield
-
-
-def _banner(url: str, shelf: ServedStores, options: WebOptions) -> None:
-    who = "every user of this machine" if options.tokens is None else f"clients with a token of {options.tokens}"
-    rows: list[tuple[str, str]] = [
-        ("stores", ", ".join(f"{place.name} ({place.url})" for place in shelf.places.values())),
-        ("for", who + (", to read" if options.read_only else "")),
-        ("Ctrl-C", "stops"),
-    ]
+def _banner(url: str, stores: ServedStores, options: WebOptions) -> None:
+    users = "every user of this machine" if options.tokens is None else f"clients with a token of {options.tokens}"
     # the address alone on stdout, for scripts
     typer.echo(url)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for title, text in rows:
-        console.print(f"  {title:<8} {text}", markup=False)
-
-
-__all__ = ["register", "serve", "stores"]
+    for line in (
+        f"  stores   {', '.join(f'{name} ({url})' for name, url in stores.urls.items())}",
+        f"  for      {users}{', to read' if options.read_only else ''}",
+        "  Ctrl-C   stops",
+    ):
+        console.print(line, markup=False)

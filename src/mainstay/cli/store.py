@@ -1,4 +1,4 @@
-"""`mainstay store`: make what a store needs, bring it up to this version, and see where it stands."""
+"""`mainstay store`: set up a store, migrate it to this version, and show its state."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ..clock import SystemClock
@@ -20,12 +18,13 @@ from ..stores.factory import REGISTRY_SCHEMES, chain_of, check_adapter
 from ..stores.registry import RegistryInfo, prepare_registry
 from ..stores.sqlite import path_of, schema
 from ..stores.versioned import prepare_versioned
-from .command import command
-from .common import JsonOption, Refused, opened, print_command, print_json, printable, quietly, screen
-from .exits import NO
-from .target import Where, told_again
+from .command import Output, command, command_group
+from .common import InvalidUsage, opened, print_command, quietly
+from .exits import DONE, NO
+from .table import facts
+from .target import Where, shell_word
 
-group = typer.Typer(help="Set up, migrate and inspect a store.", no_args_is_help=True, rich_markup_mode="rich")
+group = command_group("Set up, migrate and inspect a store.")
 
 UrlArgument = Annotated[
     str, typer.Argument(metavar="[URL]", help="URL of the store. Default: that of --store or --app.")
@@ -36,48 +35,50 @@ ValuesOption = Annotated[
 DryOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 
 _SERVERS = ("postgresql", "postgres")
-#: also files of SQLite: which kind of store is in one, its first opening decides
+#: what `DatabaseStatus` and `StoreStatus` have in common
+_DATABASE_FIELDS = ("current", "version", "known", "schema", "jobs", "events", "bytes", "sessions")
+#: stores that are set up when they are first opened; the first opening of an SQLite file decides its kind
 _SELF_MADE = ("memory", "sqlite", "redis", "rediss", "valkey", "valkeys")
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a migration did, or would do."""
 
     store: str
-    before: int | None
-    """None: such a store keeps its version to itself"""
-    after: int | None
+    before: int | None = None
+    """the version; None: such a store has no version to migrate"""
+    after: int | None = None
     done: bool
-    """False: it would be done"""
-    changes: bool
+    """False: a dry run"""
+    changes: bool = False
     """there was something to do"""
     steps: tuple[str, ...] = ()
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a versioned store is."""
+class InitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What `init` created."""
 
     store: str
     made: list[str]
-    """what was done; nothing if all was there"""
+    """empty: everything existed"""
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a store stands."""
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a store."""
 
     store: str
     current: bool
     durability: str
     version: int | None = None
     known: int | None = None
-    """the version this Mainstay brings it to"""
+    """the version to which this Mainstay migrates it"""
     schema: str | None = None
     server: str | None = None
     jobs: int = 0
     events: int | None = None
     bytes: int | None = None
     commits: int | None = None
-    """of a registry: how many there ever were"""
+    """of a registry: the number of its commits"""
     snapshot: int | None = None
     """of a registry: the last commit in its newest snapshot"""
     sessions: int = 0
@@ -89,7 +90,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "init")
-def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_json: JsonOption = False) -> None:
+def init(where: Where, url: UrlArgument = "", values: ValuesOption = False) -> Output:
     """Create a job registry, and the folder, bucket, container or table that it needs.
 
     With --values only the folder, bucket, container or table is created, for a versioned store of your own values.
@@ -110,18 +111,13 @@ def init(where: Where, url: UrlArgument = "", values: ValuesOption = False, as_j
       mainstay store init az://studies --json | jq -r '.made[]'
       mainstay store init file:values --values
     """
-    place = asyncio.run(_init(url or where.target().url, values=values))
-    if as_json:
-        print_json(msgspec.to_builtins(place))
-    else:
-        done = ", ".join(place.made)
-        screen().print(
-            f"{place.store}: {done}" if done else f"{place.store} is there already", markup=False, soft_wrap=True
-        )
+    report = asyncio.run(_init(url or where.target().url, values=values))
+    made = ", ".join(report.made)
+    return Output(report, f"{report.store}: {made}" if made else f"{report.store} exists already")
 
 
 @command(group, "migrate")
-def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_json: JsonOption = False) -> None:
+def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False) -> Output:
     """Migrate a store to this version of Mainstay.
 
     A PostgreSQL store is migrated by this command only, unless its URL has auto_migrate=on. Run it before you start the
@@ -141,17 +137,12 @@ def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False, as_
       mainstay store migrate 'postgresql://app@db/shop?schema=billing' --dry-run
       mainstay store migrate --dry-run --json | jq -r '.steps[]'
     """
-    step = asyncio.run(_migrate(url or where.target().url, dry_run=dry_run))
-    if as_json:
-        print_json(msgspec.to_builtins(step))
-    else:
-        _show_step(step, screen())
-    if dry_run and step.changes:
-        raise typer.Exit(NO)
+    report = asyncio.run(_migrate(url or where.target().url, dry_run=dry_run))
+    return Output(report, _migration_line(report), exit_code=NO if dry_run and report.changes else DONE)
 
 
 @command(group, "status")
-def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> None:
+def status(where: Where, url: UrlArgument = "") -> Output:
     """Show the state of a store: its version and the version that this Mainstay needs, its size, and its durability.
 
     Nothing is changed. Numbers of a large PostgreSQL store are the server's estimates.
@@ -165,93 +156,72 @@ def status(where: Where, url: UrlArgument = "", as_json: JsonOption = False) -> 
       mainstay store status --json | jq .durability
     """
     state = asyncio.run(_status(url or where.target().url))
-    if as_json:
-        print_json(msgspec.to_builtins(state))
-    else:
-        next_time = where.again("mainstay store migrate")
-        _show_state(state, screen(), f"mainstay store migrate {told_again(url)}" if url else next_time)
-    if not state.current:
-        raise typer.Exit(NO)
+    migrate_with = f"mainstay store migrate {shell_word(url)}" if url else where.again("mainstay store migrate")
+    exit_code = DONE if state.current else NO
+    return Output(state, lambda console: _show_status(state, console, migrate_with), exit_code=exit_code)
 
 
-async def _init(url: str, *, values: bool) -> Place:
+async def _init(url: str, *, values: bool) -> InitReport:
     scheme = urlsplit(url).scheme
     if scheme in _SERVERS:
-        raise Refused("store", f"{shown_url(url)} is set up by: mainstay store migrate {shown_url(url)}")
+        raise InvalidUsage("store", f"{shown_url(url)} is set up by: mainstay store migrate {shown_url(url)}")
     if scheme in _SELF_MADE:
-        raise Refused("store", f"{shown_url(url)} needs no init: it is made when it is opened first")
+        raise InvalidUsage("store", f"{shown_url(url)} needs no init: it is set up when it is first opened")
     if values or scheme not in REGISTRY_SCHEMES:
         made = await prepare_versioned(url)
     else:
         made = await prepare_registry(url, clock=SystemClock(), chain=chain_of(None))
-    return Place(store=shown_url(url).partition("?")[0], made=made)
+    return InitReport(store=shown_url(url).partition("?")[0], made=made)
 
 
-async def _migrate(url: str, *, dry_run: bool) -> Step:
+async def _migrate(url: str, *, dry_run: bool) -> MigrationReport:
     check_adapter(url)
-    if urlsplit(url).scheme in _SERVERS:
-        made = await _migrating().migrate(url, dry_run=dry_run)
-        changes = made.functions or made.before != made.after
-        return Step(
-            store=shown_url(url),
-            before=made.before,
-            after=made.after,
-            done=not dry_run,
-            changes=changes,
-            steps=made.steps,
-        )
-    if urlsplit(url).scheme == "sqlite":
-        return await _migrate_file(url, dry_run=dry_run)
-    if not dry_run:
-        await (await open_store(url)).close()
-    return Step(store=shown_url(url), before=None, after=None, done=not dry_run, changes=False)
+    scheme = urlsplit(url).scheme
+    if scheme in _SERVERS:
+        result = await _postgres_migration().migrate(url, dry_run=dry_run)
+        before, after, steps = result.before, result.after, result.steps
+        changes = result.functions or before != after
+    elif scheme == "sqlite":
+        before, after = await _migrate_file(url, dry_run=dry_run)
+        changes, steps = before != after, schema.MIGRATIONS[before:after]
+    else:
+        if not dry_run:
+            await (await open_store(url)).close()
+        return MigrationReport(store=shown_url(url), done=not dry_run)
+    return MigrationReport(
+        store=shown_url(url), before=before, after=after, done=not dry_run, changes=changes, steps=steps
+    )
 
 
-async def _migrate_file(url: str, *, dry_run: bool) -> Step:
-    """Of SQLite."""
+async def _migrate_file(url: str, *, dry_run: bool) -> tuple[int, int]:
+    """Migrate an SQLite file; the versions before and after."""
     if not dry_run:
         with quietly():
             store: Any = await open_store(url)
         await store.close()
-        before, after = store.schema_found, store.schema_version
-    elif not path_of(url).exists():
-        before, after = 0, schema.VERSION
-    else:
-        async with opened(url) as found:
-            before = getattr(found, "schema_version", schema.VERSION)
-        after = max(before, schema.VERSION)
-    return Step(
-        store=shown_url(url),
-        before=before,
-        after=after,
-        done=not dry_run,
-        changes=before != after,
-        steps=schema.MIGRATIONS[before:after],
-    )
+        return store.schema_found, store.schema_version
+    if not path_of(url).exists():
+        return 0, schema.VERSION
+    async with opened(url) as existing:
+        before = getattr(existing, "schema_version", schema.VERSION)
+    return before, max(before, schema.VERSION)
 
 
-async def _status(url: str) -> State:
+async def _status(url: str) -> StoreStatus:
     check_adapter(url)
     if urlsplit(url).scheme in _SERVERS:
-        found = await _migrating().status(url)
+        database = await _postgres_migration().status(url)
         promised = import_module("mainstay.stores.postgres.connection.durability").promised
-        return State(
-            store=found.url,
-            current=found.current,
-            durability=promised(dict(parse_qsl(urlsplit(url).query)).get("durability"), found.settings),
-            version=found.version,
-            known=found.known,
-            schema=found.schema,
-            server=f"PostgreSQL {found.server}",
-            jobs=found.jobs,
-            events=found.events,
-            bytes=found.bytes,
-            sessions=found.sessions,
+        return StoreStatus(
+            store=database.url,
+            durability=promised(dict(parse_qsl(urlsplit(url).query)).get("durability"), database.settings),
+            server=f"PostgreSQL {database.server}",
+            **{name: getattr(database, name) for name in _DATABASE_FIELDS},
         )
     async with opened(url) as store:
         stats = await store.stats()
         jobs = sum(sum(queue.counts.values()) for queue in stats.queues.values())
-        state = State(
+        state = StoreStatus(
             store=shown_url(url), current=True, durability=store.durability, jobs=jobs, sessions=stats.sessions
         )
         if (version := getattr(store, "schema_version", None)) is not None:
@@ -260,70 +230,65 @@ async def _status(url: str) -> State:
         about = getattr(store, "about", None)
         if about is None:
             return state
-        stands: RegistryInfo = await about()
+        registry: RegistryInfo = await about()
         return msgspec.structs.replace(
-            state, commits=stands.commits, snapshot=stands.snapshot, events=stands.events, bytes=stands.snapshot_bytes
+            state,
+            commits=registry.commits,
+            snapshot=registry.snapshot,
+            events=registry.events,
+            bytes=registry.snapshot_bytes,
         )
 
 
-def _migrating() -> Any:
+def _postgres_migration() -> Any:
     """Imported only when it is needed: its driver is an extra."""
     return import_module("mainstay.stores.postgres.schema.migration")
 
 
-def _show_step(step: Step, console: Console) -> None:
-    if step.before is None:
-        told = f"{step.store} has nothing to migrate"
-    elif not step.changes:
-        told = f"{step.store} is up to date: version {step.after}"
-    else:
-        verb = "brought" if step.done else "would be brought"
-        what = (
-            f"from version {step.before} to {step.after}"
-            if step.before != step.after
-            else "to this release's functions"
-        )
-        begun = " (it is new)" if step.before == 0 else ""
-        told = f"{step.store}: {verb} {what}{begun}"
-    # folded by the terminal, if at all: a URL with a line break in it cannot be copied
-    console.print(told, markup=False, soft_wrap=True)
+def _migration_line(report: MigrationReport) -> str:
+    if report.before is None:
+        return f"{report.store} has nothing to migrate"
+    if not report.changes:
+        return f"{report.store} is up to date: version {report.after}"
+    verb = "migrated" if report.done else "would be migrated"
+    if report.before == report.after:
+        return f"{report.store}: {verb} to this release's functions"
+    new = " (it is new)" if report.before == 0 else ""
+    return f"{report.store}: {verb} from version {report.before} to {report.after}{new}"
 
 
-def _show_state(state: State, console: Console, migrate_with: str) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("store", Text(printable(state.store)))
-    if state.server is not None:
-        table.add_row("server", Text(printable(state.server)))
-    if state.schema is not None:
-        table.add_row("schema", Text(printable(state.schema)))
-    if state.version is not None and state.known is not None:
-        table.add_row("version", _version(state.version, state.known, current=state.current))
-    table.add_row("jobs", f"{state.jobs:,}")
-    if state.events is not None and state.bytes is not None:
-        table.add_row("events", f"{state.events:,}")
-        if state.commits is None:
-            table.add_row("on disk", f"{state.bytes / 1_048_576:,.1f} MiB")
+def _show_status(state: StoreStatus, console: Console, migrate_with: str) -> None:
+    pairs: list[tuple[str, str | Text | None]] = [
+        ("store", state.store),
+        ("server", state.server),
+        ("schema", state.schema),
+        ("version", _version(state)),
+        ("jobs", f"{state.jobs:,}"),
+    ]
+    size = f"{(state.bytes or 0) / 1_048_576:,.1f} MiB"
+    if state.events is not None:
+        pairs.append(("events", f"{state.events:,}"))
     if state.commits is not None:
-        table.add_row("commits", f"{state.commits:,}")
-        size = f", {(state.bytes or 0) / 1_048_576:,.1f} MiB"
-        table.add_row("snapshot", f"of commit {state.snapshot:,}{size}" if state.snapshot else "none yet")
-    table.add_row("sessions", f"{state.sessions:,}")
-    table.add_row("durability", Text(printable(state.durability)))
-    console.print(table)
+        pairs.append(("commits", f"{state.commits:,}"))
+        pairs.append(("snapshot", f"of commit {state.snapshot:,}, {size}" if state.snapshot else "none yet"))
+    elif state.bytes is not None:
+        pairs.append(("on disk", size))
+    console.print(facts([*pairs, ("sessions", f"{state.sessions:,}"), ("durability", state.durability)]))
     if not state.current and (state.known or 0) >= (state.version or 0):
         console.print()
         print_command(migrate_with, console, indent=0)
 
 
-def _version(there: int, known: int, *, current: bool) -> Text:
-    if current and there > known:
-        return Text(f"{there}, of a newer Mainstay; this one ({known}) can work with it", style="green")
-    if current:
-        return Text(f"{there}, as this Mainstay needs it", style="green")
-    if there > known:
-        return Text(f"{there}; this Mainstay knows up to {known}: upgrade it", style="red")
-    if there == known:
-        return Text(f"{there}, with functions of another release: migrate it", style="yellow")
-    return Text(f"{there or 'none'}; this Mainstay needs {known}: migrate it", style="yellow")
+def _version(state: StoreStatus) -> Text | None:
+    version, known = state.version, state.known
+    if version is None or known is None:
+        return None
+    if state.current and version > known:
+        return Text(f"{version}, of a newer Mainstay; this one ({known}) can use it", style="green")
+    if state.current:
+        return Text(f"{version}, as this Mainstay needs it", style="green")
+    if version > known:
+        return Text(f"{version}; this Mainstay knows versions up to {known}: upgrade it", style="red")
+    if version == known:
+        return Text(f"{version}, with functions of another release: migrate it", style="yellow")
+    return Text(f"{version or 'none'}; this Mainstay needs {known}: migrate it", style="yellow")

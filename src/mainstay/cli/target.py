@@ -1,7 +1,7 @@
 """Which store a command works on, and which app it belongs to.
 
-`--store` and `--app` are options of every command; MAINSTAY_STORE and MAINSTAY_APP stand in for them. What was typed
-goes before the environment, and a store before an app: so one app can be pointed at another store.
+`--store` and `--app` are options of every command; MAINSTAY_STORE and MAINSTAY_APP are their defaults. An option takes
+precedence over the environment, and a store over an app, so that an app can be used with another store.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..errors import InvalidInput
 from ..model import Settings
 from ..stores import shown_url
 from ..worker.app_import import find
-from .options import Options, panel
+from .options import OptionGroup, panel
 
 _panel = panel("Store")
 
 
 @runtime_checkable
 class AppLike(Protocol):
-    """What a command asks of an app."""
+    """The part of an app that commands use."""
 
     @property
     def store_url(self) -> str: ...
@@ -33,7 +33,7 @@ class AppLike(Protocol):
     def settings(self) -> Settings: ...
 
 
-class Where(Options, frozen=True, kw_only=True):
+class Where(OptionGroup, frozen=True, kw_only=True):
     """The options `--store` and `--app` of a command."""
 
     store: Annotated[str, _panel("--store", "-s", envvar="MAINSTAY_STORE", metavar="URL", help="URL of the store.")] = (
@@ -43,52 +43,52 @@ class Where(Options, frozen=True, kw_only=True):
         str, _panel("--app", "-a", envvar="MAINSTAY_APP", metavar="MODULE:APP", help="App whose store to use.")
     ] = ""
     typed: frozenset[str] = frozenset()
-    """which of them were given by hand, rather than by the environment"""
+    """the options that were typed, rather than taken from the environment"""
 
     @classmethod
     def from_values(cls, ctx: typer.Context, values: Mapping[str, Any]) -> Where:
         """Build it from the values on the command line."""
         return cls(**values, typed=frozenset(name for name in values if _is_typed(ctx, name)))
 
-    def target(self) -> Target:
-        """What they name. An app is imported only if its store is what is meant."""
+    def target(self) -> StoreTarget:
+        """The store that the options name. The app is imported only if its store is the one."""
         if self.app and "store" not in self.typed and ("app" in self.typed or not self.store):
             found = load(self.app)
-            return Target(url=found.store_url, app=found)
+            return StoreTarget(url=found.store_url, app=found)
         if not self.store:
             raise InvalidInput(
                 "store", "which store? pass --store sqlite:///jobs.db or --app module:app, or set MAINSTAY_STORE"
             )
-        return Target(url=self.store)
+        return StoreTarget(url=self.store)
 
     def again(self, command: str) -> str:
-        """A command to try next, on the same store: what was typed is said again.
+        """A command to try next, on the same store: with the option that was typed.
 
-        What comes from the environment is still there for the next command.
+        The environment needs no option: the next command finds it as well.
         """
         for name in ("store", "app"):
             if name in self.typed:
-                return f"{command} --{name} {told_again(getattr(self, name))}"
+                return f"{command} --{name} {shell_word(getattr(self, name))}"
         return command
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command works on."""
+class StoreTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The store that a command works on."""
 
     url: str
     app: AppLike | None = None
-    """None: only a store was named"""
+    """None: the store was given by its URL"""
 
     @property
     def settings(self) -> Settings | None:
-        """Those of the app; None leaves it to the environment."""
+        """The settings of the app; None: those of the environment."""
         return None if self.app is None else self.app.settings
 
 
-def told_again(typed: str) -> str:
-    """What was typed, to be copied; but a password is not shown.
+def shell_word(typed: str) -> str:
+    """Typed text as a word of a shell command, to be copied. A URL with a password is shown as URL.
 
-    >>> told_again("postgresql://ann:secret@db/jobs"), told_again("sqlite:///my jobs.db")
+    >>> shell_word("postgresql://ann:secret@db/jobs"), shell_word("sqlite:///my jobs.db")
     ('URL', "'sqlite:///my jobs.db'")
     """
     hidden = ":***@" in shown_url(typed) or "password=" in typed
@@ -96,7 +96,7 @@ def told_again(typed: str) -> str:
 
 
 def load(target: str) -> AppLike:
-    """The app that `module:app` names. Modules are found as `python -m` finds them: in this folder first.
+    """Import the app that `module:app` names, from the current folder first, as `python -m` does.
 
     >>> load("shop/tasks.py:app")
     Traceback (most recent call last):
@@ -108,6 +108,3 @@ def load(target: str) -> AppLike:
 def _is_typed(ctx: typer.Context, name: str) -> bool:
     source = ctx.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
-
-
-__all__ = ["AppLike", "Target", "Where", "load", "told_again"]

@@ -1,29 +1,28 @@
-"""`mainstay tokens`: who may use the HTTP API and the dashboard."""
+"""`mainstay tokens`: tokens for the HTTP API and the dashboard."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from ..clock import SystemClock, duration_text, seconds
 from ..worker.state_folder import state_folder
-from .command import command
-from .common import JsonOption, aside, print_json, screen
+from .command import Output, command, command_group
+from .common import aside
+from .table import empty_table
 
 if TYPE_CHECKING:
     from ..web.security.tokens import Token, Tokens
 
 ENVIRON = "MAINSTAY_TOKENS"
 
-
-group = typer.Typer(
-    help="Manage tokens for the HTTP API and the dashboard.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = command_group("Manage tokens for the HTTP API and the dashboard.")
 
 FileOption = Annotated[
     str,
@@ -60,8 +59,7 @@ def add(
         str, typer.Option("--expires", metavar="30d", help="Lifetime of the token, such as 30d.", show_default="never")
     ] = "",
     file: FileOption = "",
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Create a token and print it once. Only its digest is stored, in a file that other users cannot read.
 
     Scopes: read; submit (also submits jobs); operate (also cancels, retries, pauses ...); admin (everything, also
@@ -78,18 +76,19 @@ def add(
     expires_s = seconds(expires, field="expires") if expires else None
     secret = tokens.add(name, scope or ["read"], expires_s=expires_s)
     token = next(token for token in tokens.list() if token.name == name)
-    if as_json:
-        print_json({**_data(token), "token": secret, "file": str(tokens.path)})
-        return
-    # alone on stdout, to be piped to wherever it is kept
-    typer.echo(secret)
-    until = f", for {duration_text(expires_s)}" if expires_s is not None else ""
-    aside(f"token of {name}: may {' and '.join(token.scopes)}{until}. It is not shown again.", style="dim")
-    aside(f"mainstay serve --tokens {tokens.path}", style="cyan")
+
+    def show(_: Console) -> None:
+        # alone on stdout, so that it can be piped to its place
+        typer.echo(secret)
+        lifetime = f", for {duration_text(expires_s)}" if expires_s is not None else ""
+        aside(f"token of {name}: may {' and '.join(token.scopes)}{lifetime}. It is not shown again.", style="dim")
+        aside(f"mainstay serve --tokens {tokens.path}", style="cyan")
+
+    return Output({**_data(token), "token": secret, "file": str(tokens.path)}, show)
 
 
 @command(group, "list")
-def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
+def list_tokens(file: FileOption = "") -> Output:
     """List the tokens: owner, scopes and expiry. The tokens themselves are not stored.
 
     Exit codes: 0 fine, 2 error.
@@ -100,27 +99,13 @@ def list_tokens(file: FileOption = "", as_json: JsonOption = False) -> None:
       mainstay tokens list --json | jq '.tokens[].name'
     """
     tokens = _tokens(file)
-    found = tokens.list()
-    if as_json:
-        print_json({"file": str(tokens.path), "tokens": [_data(token) for token in found]})
-        return
-    console = screen()
-    if not found:
-        console.print("no tokens")
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for title in ("name", "may", "made", "until"):
-        table.add_column(title)
-    now_ms = SystemClock().now_ms()
-    for token in found:
-        over = "" if token.valid_at(now_ms) else " (over)"
-        until = "never" if token.expires_ms is None else f"{_day(token.expires_ms)}{over}"
-        table.add_row(token.name, ", ".join(token.scopes), _day(token.created_ms), until)
-    console.print(table)
+    listed = tokens.list()
+    data = {"file": str(tokens.path), "tokens": [_data(token) for token in listed]}
+    return Output(data, lambda console: console.print(_table(listed) if listed else "no tokens"))
 
 
 @command(group, "revoke")
-def revoke(name: NameArgument, file: FileOption = "", as_json: JsonOption = False) -> None:
+def revoke(name: NameArgument, file: FileOption = "") -> Output:
     """Revoke a token: the server refuses it from the next request on, and ends its sign-ins.
 
     Exit codes: 0 done, 2 error, or no such token.
@@ -130,21 +115,28 @@ def revoke(name: NameArgument, file: FileOption = "", as_json: JsonOption = Fals
       mainstay tokens revoke ann
     """
     token = _tokens(file).revoke(name)
-    if as_json:
-        print_json(_data(token))
-        return
-    screen().print(f"token of {token.name} is revoked", markup=False)
+    return Output(_data(token), f"token of {token.name} is revoked")
 
 
 def default_file() -> Path:
-    """Where tokens are kept if nobody says where."""
+    """The file of tokens when no other is given."""
     return state_folder("web") / "tokens.json"
 
 
 def _tokens(file: str) -> Tokens:
-    from ..web.security.tokens import Tokens  # noqa: PLC0415 - nothing of the HTTP side for the help
+    from ..web.security.tokens import Tokens  # noqa: PLC0415 - the help does not need the HTTP side
 
     return Tokens(Path(file) if file else default_file())
+
+
+def _table(tokens: Sequence[Token]) -> Table:
+    now_ms = SystemClock().now_ms()
+    table = empty_table("name", "may", "made", "until")
+    for token in tokens:
+        expired = "" if token.valid_at(now_ms) else " (expired)"
+        until = "never" if token.expires_ms is None else f"{_day(token.expires_ms)}{expired}"
+        table.add_row(token.name, ", ".join(token.scopes), _day(token.created_ms), until)
+    return table
 
 
 def _data(token: Token) -> dict[str, Any]:

@@ -1,31 +1,29 @@
-"""`mainstay jobs watch`: look on while jobs move."""
+"""`mainstay jobs watch`: show jobs while they change."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ..clock import seconds
 from ..errors import InvalidInput
 from ..stores import JobStore
-from . import completion, watch_view, watching
+from . import completion, watch_view
 from .command import command
-from .common import JsonOption, looking, print_line
+from .common import JsonOption, print_line, with_store
 from .exits import NO
 from .filters import Filters
 from .ids import full_id
+from .observation import JobsObservation, Pace, observe_job, observe_jobs
 from .target import Where
-from .watching import Pace
 
 T = TypeVar("T")
 
 _SHORTEST_S = 0.05
-#: events of the story so far that are passed on to programs: none, they can ask for them
-_UNTOLD = 0
 
 
 def register(group: typer.Typer) -> None:
@@ -72,58 +70,63 @@ def watch(
     if job_id is not None and filters.any:
         raise InvalidInput("jobs", "give an id or filters, not both")
 
-    async def look(store: JobStore) -> bool:
+    async def show(store: JobStore) -> bool:
         if job_id is None:
-            await _many(store, filters, pace, limit, console, lines=lines)
+            await _watch_many(store, filters, pace, limit, console, lines=lines)
             return True
         return await follow(store, await full_id(store, job_id), pace, console, lines=lines)
 
-    if not looking(where, look):
+    if not with_store(where, show):
         raise typer.Exit(NO)
 
 
 async def follow(store: JobStore, job_id: str, pace: Pace, console: Console, *, lines: bool) -> bool:
-    """Whether it succeeded."""
-    frame = watch_view.OneFrame(console.height)
-    seen = watching.one(store, job_id, pace, told=_UNTOLD if lines else frame.told)
+    """Show a job until it settles; whether it succeeded."""
+    frame = watch_view.JobFrame(console.height)
+    # the first line for a program is the job; its events can be read with `jobs events`
+    observations = observe_job(store, job_id, pace, history=0 if lines else frame.capacity)
     status = ""
-    async for each in _shown(seen, frame.drawn, watch_view.one_lines, console, lines=lines):
+    async for each in _shown(observations, frame.draw, watch_view.job_lines, console, lines=lines):
         status = each.job.status
     return status == "succeeded"
 
 
-async def _many(store: JobStore, filters: Filters, pace: Pace, limit: int, console: Console, *, lines: bool) -> None:
-    frame = watch_view.ManyFrame(console.height)
-    seen = watching.many(store, await filters.query(store), pace, limit=limit)
-    async for _ in _shown(
-        seen, lambda each: frame.drawn(each, filters.queue), watch_view.many_lines, console, lines=lines
-    ):
+async def _watch_many(
+    store: JobStore, filters: Filters, pace: Pace, limit: int, console: Console, *, lines: bool
+) -> None:
+    frame = watch_view.JobsFrame(console.height)
+    observations = observe_jobs(store, await filters.query(store), pace, limit=limit)
+
+    def draw(each: JobsObservation) -> RenderableType:
+        return frame.draw(each, filters.queue)
+
+    async for _ in _shown(observations, draw, watch_view.jobs_lines, console, lines=lines):
         pass
 
 
 async def _shown(
-    seen: AsyncIterator[T],
-    drawn: Callable[[T], Any],
-    told: Callable[[T], Any],
+    observations: AsyncIterator[T],
+    draw: Callable[[T], RenderableType],
+    to_lines: Callable[[T], Iterable[Any]],
     console: Console,
     *,
     lines: bool,
 ) -> AsyncIterator[T]:
-    """Pass on what is seen, having shown it: as lines, or as pictures drawn over each other."""
+    """Show observations and pass them on: as lines, or as frames that replace each other."""
     if lines:
-        async for each in seen:
-            for line in told(each):
+        async for each in observations:
+            for line in to_lines(each):
                 print_line(line)
             yield each
         return
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        async for each in seen:
-            live.update(drawn(each), refresh=True)
+        async for each in observations:
+            live.update(draw(each), refresh=True)
             yield each
 
 
 def _every(text: str) -> float:
     every_s = seconds(text, field="every")
     if every_s < _SHORTEST_S:
-        raise InvalidInput("every", f"{text!r} is too often; 50ms is the least")
+        raise InvalidInput("every", f"{text!r} is too short; use 50ms or more")
     return every_s

@@ -1,9 +1,9 @@
-"""How watching looks: frames that are drawn over each other, and lines for programs."""
+"""The output of `jobs watch`: frames that replace each other, and JSON lines."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -14,53 +14,53 @@ from rich.text import Text
 
 from ..control.json_view import event_view, job_view
 from ..lifecycle import Event, table_of
-from ..model import Job, Session
-from ..words import age
+from ..model import Job
+from ..words import SessionNames, age
 from . import jobs_view
 from .common import coloured, printable
+from .observation import JobObservation, JobsObservation
 from .stats import in_order
-from .watching import ManySeen, OneSeen
 
-#: lines of a frame that are not its story
+#: lines of a frame beside its events
 _AROUND = 8
 _LEAST = 5
 
 
-class OneFrame:
-    """The picture of one job; it remembers the story so far."""
+class JobFrame:
+    """Draws one job, with its latest events."""
 
     def __init__(self, height: int) -> None:
-        self._story: deque[Event] = deque(maxlen=max(_LEAST, height - _AROUND))
+        self._events: deque[Event] = deque(maxlen=max(_LEAST, height - _AROUND))
 
     @property
-    def told(self) -> int:
-        """Events that have a place in it."""
-        return self._story.maxlen or _LEAST
+    def capacity(self) -> int:
+        """The number of events that fit in a frame."""
+        return self._events.maxlen or _LEAST
 
-    def drawn(self, seen: OneSeen) -> RenderableType:
-        """The picture as of now."""
-        self._story.extend(seen.fresh)
-        job = seen.job
+    def draw(self, seen: JobObservation) -> RenderableType:
+        """The frame for an observation."""
+        self._events.extend(seen.new_events)
+        job, names = seen.job, SessionNames(seen.sessions)
         head = Text(printable(job.name), style="bold").append(" ").append_text(coloured(job.status))
         head.append(f"  {job.id}", style="dim")
-        parts: list[RenderableType] = [head, Text(_place(job, seen.sessions, seen.now_ms), style="dim")]
+        parts: list[RenderableType] = [head, Text(_summary(job, names, seen.now_ms), style="dim")]
         if (bar := _bar(job, seen.now_ms)) is not None:
             parts.append(bar)
-        unseen = self._story[0].seq - 1 if self._story else 0
-        if unseen:
-            parts.append(Text(f"{unseen} earlier events", style="dim"))
-        parts.append(jobs_view.story_table(list(self._story), (), seen.sessions))
+        earlier = self._events[0].seq - 1 if self._events else 0
+        if earlier:
+            parts.append(Text(f"{earlier} earlier events", style="dim"))
+        parts.append(jobs_view.story_table(list(self._events), (), names))
         return Group(*parts)
 
 
-class ManyFrame:
-    """The picture of many jobs; it remembers the latest changes."""
+class JobsFrame:
+    """Draws the counts of jobs, and the latest changes."""
 
     def __init__(self, height: int) -> None:
         self._changes: deque[tuple[str | None, Job]] = deque(maxlen=max(_LEAST, height - _AROUND))
 
-    def drawn(self, seen: ManySeen, queue: str | None) -> RenderableType:
-        """The picture as of now."""
+    def draw(self, seen: JobsObservation, queue: str | None) -> RenderableType:
+        """The frame for an observation."""
         self._changes.extend(seen.changed)
         counts = Text(f"queue {printable(queue)}: " if queue else "")
         for place, status in enumerate(in_order(seen.counts)):
@@ -73,24 +73,24 @@ class ManyFrame:
             ago = Text(f"{age(seen.now_ms - job.changed_ms)} ago", style="dim")
             name = Text(printable(job.name))
             table.add_row(ago, Text(job.id, style="dim"), name, move.append_text(coloured(job.status)))
-        quiet = Text("no changes yet; Ctrl-C ends this", style="dim")
-        return Group(counts if seen.counts else Text("no jobs yet"), Text(), table if self._changes else quiet)
+        no_changes = Text("no changes yet; Ctrl-C ends this", style="dim")
+        return Group(counts if seen.counts else Text("no jobs yet"), Text(), table if self._changes else no_changes)
 
 
-def one_lines(seen: OneSeen) -> Iterable[dict[str, Any]]:
-    """What changed in one job, for programs; the first is the job as it was found."""
+def job_lines(seen: JobObservation) -> Iterable[dict[str, Any]]:
+    """The changes of one job as JSON values; the first is the whole job."""
     job = seen.job
     if seen.first:
         yield {"type": "job", **_job(job)}
         return
-    for event in seen.fresh:
+    for event in seen.new_events:
         yield {"type": "event", "id": job.id, "status": event.to, **asdict(event_view(event))}
     if seen.progressed:
         yield {"type": "progress", "id": job.id, "status": job.status, "progress": _progress(job)}
 
 
-def many_lines(seen: ManySeen) -> Iterable[dict[str, Any]]:
-    """What changed among many, for programs."""
+def jobs_lines(seen: JobsObservation) -> Iterable[dict[str, Any]]:
+    """The changes of many jobs as JSON values."""
     for before, job in seen.changed:
         yield {"type": "job", **_job(job), "was": before}
     if seen.counts_changed:
@@ -102,26 +102,22 @@ def _job(job: Job) -> dict[str, Any]:
 
 
 def _progress(job: Job) -> dict[str, Any] | None:
-    if job.progress is None:
-        return None
-    return {"done": job.progress.done, "total": job.progress.total, "message": job.progress.message}
+    return None if job.progress is None else asdict(job.progress)
 
 
-def _place(job: Job, sessions: Mapping[str, Session], now_ms: int) -> str:
-    """Where it is, in one line."""
+def _summary(job: Job, names: SessionNames, now_ms: int) -> str:
+    """Its queue, what holds it up or runs it, and the reason, in one line."""
     state = table_of(job.parent).get(job.status)
     parts = [f"queue {printable(job.queue)}"]
     if job.session is not None:
-        session = sessions.get(job.session)
-        who = session.worker if session is not None and session.worker else job.session
         since = job.claimed_ms if job.claimed_ms is not None else job.changed_ms
-        parts.append(f"held by {printable(who)} for {age(now_ms - since)}")
+        parts.append(f"held by {printable(names[job.session])} for {age(now_ms - since)}")
     elif job.awaits:
         parts.append("waits for other jobs")
     elif state is not None and not state.settled and job.due_ms > now_ms:
         parts.append(f"due in {age(job.due_ms - now_ms)}")
     elif state is not None and not state.settled:
-        parts.append(f"waits for {age(now_ms - job.due_ms)}")
+        parts.append(f"has waited for {age(now_ms - job.due_ms)}")
     if job.reason:
         parts.append(printable(job.reason))
     return ", ".join(parts)
@@ -132,16 +128,16 @@ def _bar(job: Job, now_ms: int) -> RenderableType | None:
     if progress is None:
         return None
     row: Sequence[RenderableType] = ()
-    said = f" {printable(progress.message)}" if progress.message else ""
+    message = f" {printable(progress.message)}" if progress.message else ""
     ago = f" ({age(now_ms - job.progress_ms)} ago)" if job.progress_ms else ""
     if progress.total:
         share = 100 * progress.done / progress.total
         row = (
             ProgressBar(total=progress.total, completed=min(progress.done, progress.total), width=30),
-            Text(f"{progress.done:g} of {progress.total:g}, {share:.0f}%{said}{ago}"),
+            Text(f"{progress.done:g} of {progress.total:g}, {share:.0f}%{message}{ago}"),
         )
     else:
-        row = (Text(f"{progress.done:g}{said}{ago}"),)
+        row = (Text(f"{progress.done:g}{message}{ago}"),)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(*row)
     return grid

@@ -1,4 +1,4 @@
-"""`mainstay worker`: run jobs, in the foreground, until told to stop."""
+"""`mainstay worker`: run jobs in the foreground until a signal stops it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rich.console import Console
 from ..clock import duration_text, seconds
 from ..errors import InvalidInput
 from ..words import counted
-from ..worker import logs
 from ..worker.messages import Hello
 from ..worker.supervisor import Supervisor
 from ..worker.worker_options import Orders, shown_url
 from .command import command
+from .options import LogOptions
 
 if TYPE_CHECKING:
-    from ..report.metrics import Served
+    from ..report.metrics import MetricsServer
 
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -31,6 +31,7 @@ _LONGEST = 64
 
 
 def run_worker(
+    log: LogOptions,
     target: Annotated[
         str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="The app, as module:variable.")
     ],
@@ -59,10 +60,6 @@ def run_worker(
     grace: Annotated[
         str, typer.Option("--grace", help="Time that running jobs have to finish after the first signal.")
     ] = "30s",
-    log_level: Annotated[
-        str, typer.Option("--log-level", metavar="|".join(logs.LEVELS), help="Lowest level that is logged.")
-    ] = "info",
-    json_logs: Annotated[bool, typer.Option("--json-logs", help="Write logs as JSON, one object a line.")] = False,
     metrics: Annotated[
         str,
         typer.Option(
@@ -95,20 +92,19 @@ def run_worker(
         concurrency=concurrency,
         processes=processes,
         grace_s=seconds(grace, field="grace"),
-        log_level=log_level,
-        json_logs=json_logs,
+        log_level=log.log_level,
+        json_logs=log.json_logs,
     )
+    log.configure()
 
-    logs.configure(log_level, as_json=json_logs)
-
-    # before the first engine: what it counts with reads the environment when it starts
-    with _served(metrics) as served:
+    # before the first engine starts: its counters read the environment when they are imported
+    with _metrics_server(metrics) as server:
 
         def ready(hello: Hello) -> None:
-            if served is not None:
-                served.watch(hello.store_url)
-            if not json_logs:
-                _banner(orders, hello, "" if served is None else served.url)
+            if server is not None:
+                server.watch(hello.store_url)
+            if not log.json_logs:
+                _banner(orders, hello, "" if server is None else server.url)
 
         raise typer.Exit(asyncio.run(Supervisor(orders, ready=ready).run()))
 
@@ -120,7 +116,7 @@ def register(app: typer.Typer) -> None:
 
 def _worker_name(given: str) -> str:
     if not given:
-        # with the pid: several workers of one machine are told apart
+        # with the pid: a machine may have several workers
         pid = f"-{os.getpid()}"
         return (_NOT_IN_A_NAME.sub("-", socket.gethostname())[: _LONGEST - len(pid)] or "worker") + pid
     if len(given) > _LONGEST or _NOT_IN_A_NAME.search(given):
@@ -133,19 +129,19 @@ def _queues(given: str) -> tuple[str, ...]:
         return ()
     names = tuple(dict.fromkeys(part.strip() for part in given.split(",")))
     if not all(names):
-        raise InvalidInput("queues", f"{given!r} has an empty name in it; write them as mail,default")
+        raise InvalidInput("queues", f"{given!r} contains an empty name; write the queues as mail,default")
     return names
 
 
 @contextlib.contextmanager
-def _served(address: str) -> Iterator[Served | None]:
+def _metrics_server(address: str) -> Iterator[MetricsServer | None]:
     if not address:
         yield None
         return
-    from ..report.metrics import serving  # noqa: PLC0415 - an extra
+    from ..report.metrics import metrics_server  # noqa: PLC0415 - an extra
 
-    with serving(address) as served:
-        yield served
+    with metrics_server(address) as server:
+        yield server
 
 
 def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
@@ -162,9 +158,9 @@ def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(line, markup=False)
-    named = os.environ.get("MAINSTAY_STORE", "")
-    if named and shown_url(named) != shown_url(hello.store_url):
-        rule = "the program names its store itself; write App() to let the variable name it"
-        console.print(
-            f"  warning  MAINSTAY_STORE is {shown_url(named)} and not used: {rule}", style="yellow", markup=False
+    variable = os.environ.get("MAINSTAY_STORE", "")
+    if variable and shown_url(variable) != shown_url(hello.store_url):
+        warning = (
+            f"MAINSTAY_STORE ({shown_url(variable)}) is not used: the app names its store; App() uses the variable"
         )
+        console.print(f"  warning  {warning}", style="yellow", markup=False)

@@ -1,7 +1,7 @@
 """The API from another program: `Client` and `AsyncClient`. Needs the extra `mainstay[client]`, and no store.
 
-`calls` and `core` declare the requests and read the answers, `exchange` decides what is tried again, `following` how a
-broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*` is generated from it by
+`calls` and `core` declare the requests and read the responses, `exchange` decides about retries, `resumable_stream`
+resumes broken streams; none of them sends anything. `async_*` sends; `sync_*` is generated from it by
 `make generate`.
 
 >>> import asyncio, httpx
@@ -9,8 +9,8 @@ broken stream is resumed; none of them sends anything. `async_*` sends; `sync_*`
 >>> from mainstay.web.stores import ServedStores
 >>> from mainstay.web.site import make_site
 >>> async def main():
-...     async with await ServedStores.open({"main": "memory:"}) as shelf:
-...         here = httpx.ASGITransport(make_site(shelf, WebOptions(), tokens=None))
+...     async with await ServedStores.open({"main": "memory:"}) as stores:
+...         here = httpx.ASGITransport(make_site(stores, WebOptions(), tokens=None))
 ...         async with AsyncClient("http://127.0.0.1:8330", transport=here) as client:
 ...             job = await client.submit("mail.send", {"to": "a@b.c"}, queue="mail", retries=5)
 ...             return await job.status(), [found.name async for found in client.jobs.find(queue="mail")]

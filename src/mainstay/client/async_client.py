@@ -102,7 +102,7 @@ class AsyncClient:
         return AsyncJobGroup(tuple(map(self._made, made.members)), self._made(made.then))
 
     def handle(self, job_id: str) -> AsyncJobHandle:
-        """A handle of any job, by id; asks the server nothing."""
+        """A handle of any job, by id; it sends no request."""
         return AsyncJobHandle(self._core, self.run, self.follow, job_id)
 
     # look -------------------------------------------------------------------------------------------
@@ -121,7 +121,8 @@ class AsyncClient:
 
     async def drain_worker(self, worker: str) -> list[SessionView]:
         """Drain a worker, given by its name or by the id of one of its sessions: it claims no more jobs, finishes what
-        it runs within its grace period, and exits. Returns the sessions that were asked; raises `WorkerNotFound`."""
+        it runs within its grace period, and exits. Returns the sessions that received the request; raises
+        `WorkerNotFound`."""
         return await self.run(self._store.drain(worker))
 
     async def snapshot(self) -> Snapshot:
@@ -180,26 +181,26 @@ class AsyncClient:
                 else:
                     step = flow.send(answer)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            result: T = done.value
+            return result
 
-    async def follow(self, following: ResumableStream[T]) -> AsyncGenerator[T, None]:
+    async def follow(self, stream: ResumableStream[T]) -> AsyncGenerator[T, None]:
         """Read a stream; reopen it when it breaks."""
-        while not following.over:
+        while not stream.over:
             check_open(self._http)
             pause_s: float | None = None
             try:
-                async with self._http.stream(**self._wire.streaming(following.path, following.headers)) as response:
+                async with self._http.stream(**self._wire.streaming(stream.path, stream.headers)) as response:
                     body = b"" if response.is_success else await response.aread()
-                    pause_s = following.begun(answer_of(response, body))
+                    pause_s = stream.begun(answer_of(response, body))
                     if pause_s is None:
                         async for chunk in response.aiter_bytes():
-                            for each in following.feed(chunk):
+                            for each in stream.feed(chunk):
                                 yield each
             except BROKEN as error:
-                pause_s = following.lost(lost(error))
-            if not following.over:
-                await asyncio.sleep(following.lost() if pause_s is None else pause_s)
+                pause_s = stream.lost(lost(error))
+            if not stream.over:
+                await asyncio.sleep(stream.lost() if pause_s is None else pause_s)
 
     async def _send(self, call: ApiCall[Any]) -> Any:
         try:

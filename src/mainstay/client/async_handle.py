@@ -1,4 +1,4 @@
-"""AsyncHandle: a submitted job, for programs with an event loop."""
+"""AsyncJobHandle: a submitted job, for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class AsyncFlowRunner(Protocol):
 class AsyncStreamReader(Protocol):
     """Reads a stream, and reopens it when it breaks."""
 
-    def __call__(self, following: ResumableStream[T]) -> AsyncGenerator[T, None]: ...
+    def __call__(self, stream: ResumableStream[T]) -> AsyncGenerator[T, None]: ...
 
 
 class AsyncJobHandle:
-    """A job by its id. Each call asks the server; the handle caches nothing."""
+    """A job by its id. Each call sends a request; the handle caches nothing."""
 
     __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
 
@@ -57,13 +57,13 @@ class AsyncJobHandle:
     async def result(self, timeout: Duration | None = None) -> Any: ...  # noqa: ASYNC109
     @overload
     async def result(self, timeout: Duration | None = None, *, returns: type[T]) -> T: ...  # noqa: ASYNC109
-    async def result(self, timeout: Duration | None = None, *, returns: Any = Any) -> Any:  # noqa: ASYNC109 - how users say it
+    async def result(self, timeout: Duration | None = None, *, returns: Any = Any) -> Any:  # noqa: ASYNC109 - the name that users expect
         """Wait until the job is settled; returns the task's result, as plain data or as the type `returns`. Raises
         `JobFailed` if it settled otherwise, and `WaitTimeout` if the timeout passes first; the job continues then.
         Fields that the server masks are masked here."""
         return await self._run(self._core.result(self.id, timeout, returns))
 
-    async def wait(self, timeout: Duration | None = None) -> JobView:  # noqa: ASYNC109 - how users say it
+    async def wait(self, timeout: Duration | None = None) -> JobView:  # noqa: ASYNC109 - the name that users expect
         """Wait until the job is settled, whatever its outcome; raises `WaitTimeout`."""
         return await self._run(self._core.wait(self.id, timeout))
 
@@ -140,7 +140,7 @@ class AsyncJobHandle:
         await self._run(self._core.delete(self.id, reason, version))
 
     def __repr__(self) -> str:
-        return f"AsyncHandle({self.id!r}{', created=True' if self.created else ''})"
+        return f"AsyncJobHandle({self.id!r}{', created=True' if self.created else ''})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AsyncJobHandle) and other.id == self.id
@@ -153,7 +153,7 @@ class AsyncJobGroup(NamedTuple):
     """A submitted group. `then` is the job that runs once, when the members are done."""
 
     members: tuple[AsyncJobHandle, ...]
-    """in the order given; of a group that was submitted before, those that `then` waits or waited for"""
+    """in the order given; of a group that existed before, the jobs that `then` waits or waited for"""
     then: AsyncJobHandle
 
 

@@ -74,8 +74,8 @@ class AsyncJobsResource:
         reason: str | None = None,
         **filters: Unpack[JobFilters],
     ) -> BulkResult:
-        """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
-        and the answer describes what would."""
+        """Retry, cancel or delete many jobs: by these ids, or all that match. With `dry_run` nothing changes, and the
+        response describes what would."""
         chosen = None if ids is not None and not filters else filters
         return await self._run(
             self._core.act(action, ids=ids, filters=chosen, dry_run=dry_run, limit=limit, reason=reason)
@@ -97,19 +97,19 @@ class AsyncQueuesResource:
 
     async def all(self) -> list[QueueOverview]:
         """List the queues that have jobs or settings, by name."""
-        found = await self._run(self._core.seen())
-        return found.queues
+        overview = await self._run(self._core.all())
+        return overview.queues
 
     async def get(self, name: str) -> QueueOverview:
         """Read one queue."""
         return await self._run(self._core.one(name))
 
     async def pause(self, name: str, reason: str | None = None) -> QueueSettings:
-        """Stop handing out its jobs; running jobs continue."""
+        """Pause the queue: workers take no more of its jobs; running jobs continue."""
         return await self._run(self._core.pause(name, reason))
 
     async def resume(self, name: str) -> QueueSettings:
-        """Hand out its jobs again."""
+        """Resume the queue: workers take its jobs again."""
         return await self._run(self._core.resume(name))
 
     async def purge(
@@ -129,7 +129,7 @@ class AsyncQueuesResource:
         return await self._run(self._core.limits())
 
     async def set_limit(self, key: str, most: int | None) -> None:
-        """Limit the number of jobs of a concurrency key that run at a time; None lifts the limit."""
+        """Limit the number of jobs of a concurrency key that run at a time; None removes the limit."""
         await self._run(self._core.set_limit(key, most))
 
 
@@ -143,7 +143,7 @@ class AsyncSchedulesResource:
 
     async def all(self) -> list[ScheduleInfo]:
         """List all schedules, by name."""
-        return await self._run(self._core.seen())
+        return await self._run(self._core.all())
 
     async def get(self, name: str) -> ScheduleInfo:
         """Read one schedule."""

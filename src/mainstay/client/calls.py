@@ -1,4 +1,4 @@
-"""Call: one request as data, and how its answer is read. Nothing is sent here."""
+"""Requests as data, and decoding of their responses. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNSENT = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, m
 
 PREFIX = "/api/v1"
 
-#: what carries values of the user: JSON has no bytes, no times, and no keys that are not text
+#: for values of the user: JSON lacks bytes, times, and keys that are not text
 MSGPACK = "application/msgpack"
 JSON = "application/json"
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ApiAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,22 +46,22 @@ class ApiCall(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     read: Callable[[ApiAnswer], T]
     body: bytes | None = None
     media: str = JSON
-    """what the body is"""
+    """media type of the body"""
     headers: Mapping[str, str] = {}
     safe: bool = False
-    """done twice it is done once, so it can be sent again when the answer was lost"""
+    """idempotent: it can be sent again if the response was lost"""
     accepts: tuple[int, ...] = ()
-    """answers that are no errors here, whatever their number says"""
+    """statuses that are not errors for this request"""
     wait_s: float = 0.0
-    """how long the server may take on purpose"""
+    """how long the server may wait before it responds"""
 
     def __repr__(self) -> str:
-        """Without its body and headers: payloads are in there."""
+        """Without its body and headers, which may contain payloads."""
         return f"<{self.method} {self.path.partition('?')[0]}>"
 
 
 def get(path: str, into: type[T], query: Mapping[str, Any] | None = None) -> ApiCall[T]:
-    """Look at something."""
+    """A GET request."""
     return ApiCall(method="GET", path=with_query(path, query), read=reader(into), safe=True)
 
 
@@ -75,8 +75,8 @@ def post(
     packed: bytes | None = None,
     **headers: str | None,
 ) -> ApiCall[T]:
-    """Change something; `packed` is a body in MessagePack, instead of one in JSON. Headers are written with `_` for
-    `-`; what is None is left out, there and in the body."""
+    """A POST request. `packed` is a body in MessagePack instead of JSON. Headers are written with `_` for `-`; headers
+    and fields of the body that are None are left out."""
     given = {name: value for name, value in (body or {}).items() if value is not None}
     return ApiCall(
         method="POST",
@@ -90,12 +90,12 @@ def post(
 
 
 def delete(path: str, into: type[T], query: Mapping[str, Any] | None = None, **headers: str | None) -> ApiCall[T]:
-    """Remove something."""
+    """A DELETE request."""
     return ApiCall(method="DELETE", path=with_query(path, query), read=reader(into), headers=_named(headers))
 
 
 def with_query(path: str, query: Mapping[str, Any] | None) -> str:
-    """A path with its query. What is None is left out.
+    """A path with its query. Values that are None are left out.
 
     >>> with_query("/jobs", {"status": ["failed", "partial"], "limit": 5, "payload": True, "queue": None})
     '/jobs?status=failed%2Cpartial&limit=5&payload=true'
@@ -105,13 +105,13 @@ def with_query(path: str, query: Mapping[str, Any] | None) -> str:
 
 
 def named(name: str) -> str:
-    """A part of a path."""
-    # a dot alone would be taken for a folder on the way
+    """A part of a path, quoted."""
+    # a dot alone would be taken for a folder
     return quote(name, safe="").replace(".", "%2E") or "%20"
 
 
 def duration(value: str | timedelta | None, *, field: str) -> str | None:
-    """A duration as it is sent.
+    """A duration for a request.
 
     >>> duration(timedelta(minutes=5), field="delay"), duration("5m", field="delay")
     ('300000ms', '5m')
@@ -120,7 +120,7 @@ def duration(value: str | timedelta | None, *, field: str) -> str | None:
 
 
 def packed(job: Mapping[str, Any], *, where: str = "") -> bytes:
-    """A job as it is sent, its payload as the library would store it; raises `InvalidInput`, which says `where`."""
+    """A job for a request, with its payload as the library stores it; raises `InvalidInput` with the path `where`."""
     payload = msgspec.Raw(encoded(job.get("payload"), field=f"{where}payload", limit=sys.maxsize))
     return packed_all({**job, "payload": payload}, where=where)
 
@@ -141,24 +141,24 @@ def _json(body: Any) -> bytes:
 
 
 def reader(into: type[T]) -> Callable[[ApiAnswer], T]:
-    """Reads the body of an answer."""
+    """A function that decodes the body of a response."""
 
     def read(answer: ApiAnswer) -> T:
-        found: T = read_answer(answer, into)
-        return found
+        value: T = read_answer(answer, into)
+        return value
 
     return read
 
 
 def read_answer(answer: ApiAnswer, into: Any) -> Any:
-    """An answer as one of the types of answers, in whichever form it came."""
+    """Decode a response, from JSON or MessagePack."""
     if answer.headers.get("content-type", "").startswith(MSGPACK):
         return _read(msgspec.msgpack.Decoder, answer.body, into)
     return read_as(answer.body, into)
 
 
 def read_as(body: bytes | str, into: Any) -> Any:
-    """JSON as one of the types of answers."""
+    """Decode JSON."""
     return _read(msgspec.json.Decoder, body, into)
 
 

@@ -1,4 +1,4 @@
-"""Everything that can be asked of a server about jobs, as flows. Both clients are thin faces of this."""
+"""Requests about jobs, as flows. Both clients are thin layers over this."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .submit_request import SubmitRequest, checked, chunked
 T = TypeVar("T")
 Duration = str | timedelta
 Action = Literal["retry", "cancel", "delete"]
-#: told how many are stored so far
+#: called with the number of jobs stored so far
 Progress = Callable[[int], object]
 
 #: the longest that a server waits in one request
@@ -47,7 +47,7 @@ _PENDING = 409
 
 
 class JobFilters(TypedDict, total=False):
-    """Which jobs are meant; what is left out, or None, does not narrow."""
+    """A filter for jobs. A field that is left out, or None, does not filter."""
 
     status: str | Sequence[str] | None
     kind: str | None
@@ -66,7 +66,7 @@ class JobFilters(TypedDict, total=False):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job ended."""
+    """The result of a settled job."""
 
     id: str
     status: str
@@ -77,7 +77,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Core:
-    """What a client is made of, beside the wire."""
+    """The part of a client that does no I/O."""
 
     def __init__(
         self,
@@ -93,19 +93,19 @@ class Core:
         self._now = now
 
     def ask(self, call: ApiCall[T]) -> Flow[T]:
-        """Carry a call through."""
+        """Send a call, with retries."""
         return carried(call, self._tries, self._rng)
 
-    def pause(self, tried: int, asked_s: float | None = None) -> float | None:
-        """How long to wait before a stream is opened again after so many losses in a row; None: give up."""
-        return None if tried >= self._tries.most else self._tries.pause(tried, asked_s, self._rng)
+    def pause(self, losses: int, asked_s: float | None = None) -> float | None:
+        """The pause before a stream is opened again, after this many losses in a row; None: give up."""
+        return None if losses >= self._tries.most else self._tries.pause(losses, asked_s, self._rng)
 
     def query(self, **more: Any) -> dict[str, Any]:
-        """What follows the path, with the store that is meant."""
+        """The query of a request, with the store."""
         return {**more, **self._store}
 
     def key(self) -> str:
-        """A key that nobody else has, for one submit and its repetitions."""
+        """A random key for one submit and its retries."""
         return f"{self._rng.getrandbits(128):032x}"
 
     # submit -----------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Core:
     def submit_many(
         self, jobs: Iterable[SubmitRequest], *, chunk: int, progress: Progress | None
     ) -> Flow[list[SubmitResponse]]:
-        """A chunk at a time; an error names the job by its place among all, and says how many are stored."""
+        """Submit in chunks. An error names the job by its position among all, and the number of stored jobs."""
         made: list[SubmitResponse] = []
         try:
             for portion in chunked(jobs, most=chunk, key=self.key):
@@ -137,7 +137,7 @@ class Core:
                 post("/jobs/bulk", SubmitManyResponse, safe=True, query=self.query(), packed=body)
             )
         except MainstayError as error:
-            # the server knows no other list than this chunk
+            # the index of the server is within this chunk
             move_index(error, before)
             raise
         return list(made.jobs)
@@ -171,8 +171,8 @@ class Core:
         return self.ask(get(self._of(job_id, "explain"), Explanation, self.query()))
 
     def awaited(self, job_id: str) -> Flow[list[str]]:
-        found = yield from self.ask(get(self._of(job_id, "awaited"), AwaitedJobs, self.query()))
-        return found.ids
+        awaited = yield from self.ask(get(self._of(job_id, "awaited"), AwaitedJobs, self.query()))
+        return awaited.ids
 
     def units(self, job_id: str, *, status: Any, cursor: str | None, limit: int, payload: bool) -> Flow[UnitPage]:
         query = self.query(status=_many(status), cursor=cursor, limit=limit, payload=payload)
@@ -181,22 +181,24 @@ class Core:
     # wait -------------------------------------------------------------------------------------------
 
     def settled(self, job_id: str, timeout: Duration | None) -> Flow[Settled]:
-        """How it ended, once it has; raises `WaitTimeout`."""
+        """Wait for the result; raises `WaitTimeout`."""
         left_s = timeout_s = None if timeout is None else seconds(timeout, field="timeout")
         until_s = None if timeout_s is None else self._now() + timeout_s
         while True:
             wait_s = _WAIT_S if left_s is None else min(_WAIT_S, max(0.0, left_s))
             began_s = self._now()
-            found = yield from self.ask(self._ending(job_id, wait_s))
-            if isinstance(found, Settled):
-                return found
+            ending = yield from self.ask(self._ending(job_id, wait_s))
+            if isinstance(ending, Settled):
+                return ending
             if until_s is not None:
                 left_s = until_s - self._now()
                 if left_s <= 0:
-                    told = duration_text(timeout_s or 0)
-                    raise WaitTimeout(f"job {job_id} is {found} after {told}; it goes on: wait again, or read it later")
+                    waited = duration_text(timeout_s or 0)
+                    raise WaitTimeout(
+                        f"job {job_id} is {ending} after {waited}; it goes on: wait again, or read it later"
+                    )
             if wait_s and self._now() - began_s < min(1.0, wait_s):
-                # a server that does not wait as it was asked to is not asked in a hurry
+                # pause if the server did not wait as requested
                 yield RetryPause(1.0 if left_s is None else min(1.0, left_s))
 
     def wait(self, job_id: str, timeout: Duration | None) -> Flow[JobView]:
@@ -209,21 +211,21 @@ class Core:
             job = yield from self.job(job_id, payload=False)
             raise failure(job_id, job.name, ended.status, ended.reason, ended.error)
         if ended.shown != "whole":
-            # what is masked is not what was returned: better no result than a wrong one
+            # a masked value is not the result: better no result than a wrong one
             raise RequestRefused(
                 403,
                 "result_not_shown",
-                f"the result of job {job_id} is not shown in full; use a token that may submit"
+                f"the result of job {job_id} is not shown in full; use a token with the scope submit"
                 if ended.shown == "masked"
-                else f"this server shows no results (--no-payloads), so not that of job {job_id}",
+                else f"this server hides results (--no-payloads), also that of job {job_id}",
             )
         try:
             return msgspec.convert(ended.result, returns)
         except msgspec.ValidationError as error:
-            raise InvalidInput(f"the result of job {job_id}", f"is something else: {error}") from None
+            raise InvalidInput(f"the result of job {job_id}", f"has another type: {error}") from None
 
     def _ending(self, job_id: str, wait_s: float) -> ApiCall[Settled | str]:
-        """How it ended, or the state it is in."""
+        """The result of a job, or its current status."""
         path = calls.with_query(self._of(job_id, "result"), self.query(wait=f"{round(wait_s * 1000)}ms"))
 
         def read(answer: ApiAnswer) -> Settled | str:
@@ -243,7 +245,7 @@ class Core:
     # change -----------------------------------------------------------------------------------------
 
     def cancel(self, job_id: str, reason: str | None, version: int | None) -> Flow[JobView]:
-        # twice is once
+        # idempotent
         return self._change(job_id, "cancel", {"reason": reason}, version, safe=version is None)
 
     def retry(self, job_id: str, reason: str | None, version: int | None) -> Flow[JobView]:
@@ -281,10 +283,10 @@ class Core:
         return self.ask(post("/jobs/actions", BulkResult, body, safe=dry_run, query=self.query()))
 
     def listed(self, filters: JobFilters) -> dict[str, Any]:
-        """A filter as it is sent."""
+        """A filter for a request."""
         given: dict[str, Any] = {name: value for name, value in filters.items() if value is not None}
         for name in given.keys() - JobFilters.__annotations__.keys():
-            raise InvalidInput(name, f"is not a filter; there are {', '.join(sorted(JobFilters.__annotations__))}")
+            raise InvalidInput(name, f"is not a filter; use {', '.join(sorted(JobFilters.__annotations__))}")
         if "status" in given:
             given["status"] = _many(given["status"])
         for name in given.keys() & {"older_than", "newer_than"}:
@@ -302,13 +304,13 @@ class Core:
 
 
 def job_path(job_id: str, what: str = "") -> str:
-    """Where a job is; raises `InvalidInput` for what is no id, so that nothing else is ever asked for by mistake."""
+    """The path of a job; raises `InvalidInput` for a malformed id, which could be another path."""
     check_id(job_id, field="id")
     return f"/jobs/{job_id}/{what}" if what else f"/jobs/{job_id}"
 
 
 def tag(version: int | None) -> str | None:
-    """A version as `If-Match` names it."""
+    """A version as an entity tag."""
     return None if version is None else f'"{version}"'
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of a server about a store as a whole, about batches and load tests; as flows."""
+"""Requests about queues, schedules, stores, batches and load tests, as flows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class QueueCore:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def seen(self) -> Flow[QueuesOverview]:
+    def all(self) -> Flow[QueuesOverview]:
         return self._core.ask(get("/queues", QueuesOverview, self._core.query()))
 
     def one(self, name: str) -> Flow[QueueOverview]:
@@ -60,11 +60,11 @@ class QueueCore:
         return self._post(name, "purge", BulkResult, body, safe=dry_run)
 
     def limits(self) -> Flow[list[LimitOverview]]:
-        found = yield from self._core.ask(get("/limits", LimitList, self._core.query()))
-        return found.limits
+        response = yield from self._core.ask(get("/limits", LimitList, self._core.query()))
+        return response.limits
 
     def set_limit(self, key: str, most: int | None) -> Flow[None]:
-        # null lifts it, so it is sent
+        # null removes the limit, so it must be sent
         body = {"key": key, "limit": msgspec.Raw(b"null") if most is None else most}
         yield from self._core.ask(post("/limits", dict[str, Any], body, safe=True, query=self._core.query()))
 
@@ -78,9 +78,9 @@ class ScheduleCore:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def seen(self) -> Flow[list[ScheduleInfo]]:
-        found = yield from self._core.ask(get("/schedules", ScheduleList, self._core.query()))
-        return found.schedules
+    def all(self) -> Flow[list[ScheduleInfo]]:
+        response = yield from self._core.ask(get("/schedules", ScheduleList, self._core.query()))
+        return response.schedules
 
     def one(self, name: str) -> Flow[ScheduleInfo]:
         return self._core.ask(get(f"/schedules/{named(name)}", ScheduleInfo, self._core.query()))
@@ -103,24 +103,24 @@ class ScheduleCore:
 
 
 class StoreCore:
-    """The stores of the server, and one of them at a glance."""
+    """The stores of the server, and the state of one store."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def stores(self) -> Flow[list[StoreInfo]]:
-        found = yield from self._core.ask(get("/stores", StoreList))
-        return found.stores
+        response = yield from self._core.ask(get("/stores", StoreList))
+        return response.stores
 
     def workers(self) -> Flow[list[WorkingSession]]:
-        found = yield from self._core.ask(get("/workers", WorkerList, self._core.query()))
-        return found.sessions
+        response = yield from self._core.ask(get("/workers", WorkerList, self._core.query()))
+        return response.sessions
 
     def drain(self, worker: str) -> Flow[list[SessionView]]:
-        # asked twice, the first time stands
+        # idempotent: the first request counts
         path = f"/workers/{named(worker)}/drain"
-        found = yield from self._core.ask(post(path, DrainedSessions, safe=True, query=self._core.query()))
-        return found.sessions
+        response = yield from self._core.ask(post(path, DrainedSessions, safe=True, query=self._core.query()))
+        return response.sessions
 
     def stats(self) -> Flow[StatsView]:
         return self._core.ask(get("/stats", StatsView, self._core.query()))
@@ -129,8 +129,8 @@ class StoreCore:
         return self._core.ask(get("/snapshot", Snapshot, self._core.query()))
 
     def history(self) -> Flow[list[Sample]]:
-        found = yield from self._core.ask(get("/history", _Samples, self._core.query()))
-        return found.samples
+        response = yield from self._core.ask(get("/history", _Samples, self._core.query()))
+        return response.samples
 
     def check(self) -> Flow[QuickCheckResult]:
         return self._core.ask(post("/check", QuickCheckResult, safe=True, query=self._core.query()))
@@ -156,7 +156,7 @@ class BatchCore:
         return self._core.ask(get(job_path(job_id, "outputs"), OutputPage, query))
 
     def validate(self, job_id: str, *, force: bool, version: int | None) -> Flow[Validation]:
-        # a look at the outputs, and another one finds what is there then
+        # a repeated validation does no harm
         path, safe = job_path(job_id, "validate"), version is None
         query = self._core.query()
         return self._core.ask(post(path, Validation, {"force": force}, safe=safe, query=query, If_Match=tag(version)))

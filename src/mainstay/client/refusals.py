@@ -1,4 +1,4 @@
-"""From a problem that a server told to the error that the library would have raised."""
+"""Errors of the library for the problems of a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IF_MATCH = re.compile(r'"(\d+)')
 
 
 class RefusedRequest(Protocol):
-    """What was asked for, as far as it says more about the refusal."""
+    """The parts of a request that describe its refusal."""
 
     @property
     def path(self) -> str: ...
@@ -36,14 +36,14 @@ class RefusedRequest(Protocol):
     def headers(self) -> Any: ...
 
 
-def error_of(answer: ApiAnswer, asked: RefusedRequest) -> MainstayError:
-    """The error that stands for a refusal: of the library's class, by the stable code."""
+def error_of(answer: ApiAnswer, request: RefusedRequest) -> MainstayError:
+    """The error for a refusal: its stable code selects the class."""
     problem = _problem(answer)
     if problem is None:
-        # not ours: a proxy on the way, or another server
+        # not a response of ours: from a proxy, or another server
         to = answer.headers.get("location")
-        hint = f"; it sends to {shown_url(to)}: write that address, if it is meant" if to else ""
-        return ServerUnreachable(f"the server answered {answer.status}, and nothing that Mainstay says{hint}")
+        hint = f"; it redirects to {shown_url(to)}: use that address if it is right" if to else ""
+        return ServerUnreachable(f"the server responded {answer.status}, and not as a Mainstay server{hint}")
     code, detail, field = str(problem.get("type", "")), str(problem.get("detail", "")), problem.get("field")
     kind = _CLASSES.get(code)
     if kind is None or kind in (RequestRefused, ServerUnreachable):
@@ -51,15 +51,15 @@ def error_of(answer: ApiAnswer, asked: RefusedRequest) -> MainstayError:
         return RequestRefused(answer.status, code, message, field=field)
     if issubclass(kind, InvalidInput):
         return _made(kind, f"{field}: {detail}" if field else detail, field=field or "", rule=detail)
-    job_id = found[1] if (found := _JOB.search(asked.path)) else ""
+    job_id = found[1] if (found := _JOB.search(request.path)) else ""
     if kind is JobNotFound:
         # not every request names the job in its path
         return JobNotFound(job_id) if job_id in detail and job_id else _made(kind, detail, job_id=job_id)
     if kind is WorkerNotFound:
-        which = found[1] if (found := _WORKER.search(asked.path)) else ""
+        which = found[1] if (found := _WORKER.search(request.path)) else ""
         return _made(kind, detail, which=unquote(which))
     if kind is VersionChanged:
-        wanted = _IF_MATCH.match(asked.headers.get("If-Match", ""))
+        wanted = _IF_MATCH.match(request.headers.get("If-Match", ""))
         now = problem.get("version")
         return _made(kind, detail, job_id=job_id, wanted=int(wanted[1]) if wanted else 0, now=now)
     if kind is InvalidTransition:
@@ -78,7 +78,7 @@ def _problem(answer: ApiAnswer) -> dict[str, Any] | None:
 
 
 def _made(kind: type[MainstayError], message: str, **attributes: Any) -> MainstayError:
-    """An error with a message that was written elsewhere: its own constructor would write another."""
+    """An error with the message of the server: its constructor would write another one."""
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     for name, value in attributes.items():

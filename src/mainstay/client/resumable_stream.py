@@ -1,4 +1,4 @@
-"""A live stream that is opened again when it breaks, where it broke. No I/O: the clients open and read."""
+"""Live streams that resume after a break, without I/O: the clients open and read."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _AGAIN = (429, 502, 503, 504)
 
 
 class ResumableStream(Generic[T]):
-    """One stream: what was seen last, and what to do when it breaks."""
+    """One stream: its last event, and what to do when it breaks."""
 
     def __init__(self, core: Core, path: str, read: Callable[[events.ServerSentEvent], T | None]) -> None:
         self.path = path
         self.over = False
-        """nothing more will come"""
+        """the stream has ended"""
         self._core = core
         self._read = read
         self._last = ""
         self._losses = 0
-        self._wanted_s: float | None = None
+        self._server_pause_s: float | None = None
         self._begin()
 
     @property
     def headers(self) -> dict[str, str]:
-        """To be sent with the next request."""
-        seen = {"Last-Event-ID": self._last} if self._last else {}
-        return {"Accept": "text/event-stream", "Cache-Control": "no-store", **seen}
+        """Headers of the next request."""
+        last_event = {"Last-Event-ID": self._last} if self._last else {}
+        return {"Accept": "text/event-stream", "Cache-Control": "no-store", **last_event}
 
     def feed(self, chunk: bytes) -> Iterator[T]:
-        """What a piece of the stream tells."""
+        """The messages of the next bytes of the stream."""
         for event in self._parser.feed(self._decoder.decode(chunk)):
             self._losses, self._last = 0, event.id or self._last
-            self._wanted_s = self._wanted_s if event.retry is None else event.retry / 1000
-            found = self._read(event)
-            if found is not None:
-                self.over = self.over or isinstance(found, EndMessage)
-                yield found
+            self._server_pause_s = self._server_pause_s if event.retry is None else event.retry / 1000
+            message = self._read(event)
+            if message is not None:
+                self.over = self.over or isinstance(message, EndMessage)
+                yield message
 
     def begun(self, answer: ApiAnswer) -> float | None:
-        """What the server said before the stream: None to read it, or how long to wait before the next try. Raises when
-        it was refused."""
+        """Take the response: None to read the stream, or the pause before the next attempt. Raises if the request was
+        refused."""
         if answer.status == _NO_MORE:
             self.over = True
         if answer.status < 300:
@@ -72,9 +72,11 @@ class ResumableStream(Generic[T]):
         return self._next(error, retry_after(answer))
 
     def lost(self, lost: Lost | None = None) -> float:
-        """It broke, or ended; how long to wait before it is opened again. Raises after too many losses in a row."""
-        why = str(lost or "the server ended the stream")
-        return self._next(ServerUnreachable(f"the stream {self.path.partition('?')[0]} broke: {why}"), self._wanted_s)
+        """The pause after the stream broke or ended. Raises after too many losses in a row."""
+        cause = str(lost or "the server ended the stream")
+        return self._next(
+            ServerUnreachable(f"the stream {self.path.partition('?')[0]} broke: {cause}"), self._server_pause_s
+        )
 
     def _next(self, error: MainstayError, asked_s: float | None) -> float:
         self._begin()
@@ -90,23 +92,23 @@ class ResumableStream(Generic[T]):
 
 
 def job_stream(core: Core, job_id: str, *, payload: bool) -> ResumableStream[JobMessage]:
-    """All that happens to a job, from its first event on."""
+    """The messages about a job, from its first event on."""
 
     def read(event: events.ServerSentEvent) -> JobMessage | None:
         kind = _MESSAGES.get(event.event)
-        found: JobMessage | None = None if kind is None else read_as(event.data, kind)
-        return found
+        message: JobMessage | None = None if kind is None else read_as(event.data, kind)
+        return message
 
     return ResumableStream(core, with_query(job_path(job_id, "stream"), core.query(payload=payload)), read)
 
 
 def store_stream(core: Core) -> ResumableStream[Snapshot]:
-    """A store at a glance, again and again."""
+    """Snapshots of a store."""
     return ResumableStream(core, with_query("/stream", core.query()), _reading("snapshot", Snapshot))
 
 
 def list_stream(core: Core, filters: JobFilters, *, limit: int, oldest_first: bool) -> ResumableStream[ListMessage]:
-    """A list of jobs, and what changes in it."""
+    """A list of jobs, and its changes."""
     query = core.query(**core.listed(filters), limit=limit, oldest_first=oldest_first)
     return ResumableStream(core, with_query("/jobs/stream", query), _reading("page", ListMessage))
 

@@ -1,4 +1,4 @@
-"""Jobs that are about to be submitted, as they are sent."""
+"""Jobs to submit, as they are sent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..errors import InvalidInput, UnknownOption
 from ..task.options import SubmitOptions
 from .calls import duration, packed
 
-#: bytes of one request in bulk; a server takes twice as many
+#: the most bytes of a bulk request; a server accepts twice as many
 _LARGE = 1024 * 1024
-_SAY_OFF = ("timeout", "stall_timeout")
+_CAN_BE_OFF = ("timeout", "stall_timeout")
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit_request(name: str, payload: Any, options: Mapping[str, Any]) -> SubmitRequest:
-    """Options as the library takes them, as they are sent; raises `InvalidInput`.
+    """A job with the options of the library; raises `InvalidInput`.
 
     >>> submit_request("mail.send", {"to": "a@b.c"}, {"delay": timedelta(minutes=5), "queue": None}).data
     {'name': 'mail.send', 'payload': {'to': 'a@b.c'}, 'delay': '300000ms'}
@@ -39,22 +39,22 @@ def submit_request(name: str, payload: Any, options: Mapping[str, Any]) -> Submi
         if option not in SubmitOptions.__annotations__:
             raise UnknownOption(option, SubmitOptions.__annotations__)
         if value is None:
-            if option in _SAY_OFF:
-                raise InvalidInput(option, "None could mean two things; leave it out, or write 'off' for no limit")
+            if option in _CAN_BE_OFF:
+                raise InvalidInput(option, "None is ambiguous; leave it out, or write 'off' for no limit")
             continue
         data[option] = _sent(option, value)
     return SubmitRequest(name=name, data=data)
 
 
 def checked(job: SubmitRequest, field: str) -> SubmitRequest:
-    """The job, if it is one; raises `InvalidInput`."""
+    """The job; raises `InvalidInput` if it is not a `SubmitRequest`."""
     if not isinstance(job, SubmitRequest):
         raise InvalidInput(field, f"{job!r} is not a job to submit; write client.job(name, payload, ...)")
     return job
 
 
 def chunked(jobs: Iterable[SubmitRequest], *, most: int, key: Any) -> Iterator[list[msgspec.Raw]]:
-    """Jobs in portions that one request takes. Each has a key, so that a portion can be sent again."""
+    """Jobs in chunks for one request each. Every job has a key, so that a chunk can be sent again."""
     if not isinstance(most, int) or most < 1:
         raise InvalidInput("chunk", f"{most!r} is not a whole number of jobs, 1 or more")
     chunk: list[msgspec.Raw] = []
@@ -79,7 +79,7 @@ def _sent(option: str, value: Any) -> Any:
         return value.isoformat()
     if option == "after":
         if isinstance(value, str) or not isinstance(value, Iterable):
-            raise InvalidInput("after", f"{value!r} is one job; write after=[...]")
+            raise InvalidInput("after", f"{value!r} is not a list of jobs; write after=[...]")
         return [getattr(each, "id", each) for each in value]
     if isinstance(value, set | frozenset):
         return sorted(value)

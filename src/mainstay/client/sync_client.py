@@ -104,7 +104,7 @@ class Client:
         return JobGroup(tuple(map(self._made, made.members)), self._made(made.then))
 
     def handle(self, job_id: str) -> JobHandle:
-        """A handle of any job, by id; asks the server nothing."""
+        """A handle of any job, by id; it sends no request."""
         return JobHandle(self._core, self.run, self.follow, job_id)
 
     # look -------------------------------------------------------------------------------------------
@@ -123,7 +123,8 @@ class Client:
 
     def drain_worker(self, worker: str) -> list[SessionView]:
         """Drain a worker, given by its name or by the id of one of its sessions: it claims no more jobs, finishes what
-        it runs within its grace period, and exits. Returns the sessions that were asked; raises `WorkerNotFound`."""
+        it runs within its grace period, and exits. Returns the sessions that received the request; raises
+        `WorkerNotFound`."""
         return self.run(self._store.drain(worker))
 
     def snapshot(self) -> Snapshot:
@@ -182,25 +183,25 @@ class Client:
                 else:
                     step = flow.send(answer)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            result: T = done.value
+            return result
 
-    def follow(self, following: ResumableStream[T]) -> Generator[T, None, None]:
+    def follow(self, stream: ResumableStream[T]) -> Generator[T, None, None]:
         """Read a stream; reopen it when it breaks."""
-        while not following.over:
+        while not stream.over:
             check_open(self._http)
             pause_s: float | None = None
             try:
-                with self._http.stream(**self._wire.streaming(following.path, following.headers)) as response:
+                with self._http.stream(**self._wire.streaming(stream.path, stream.headers)) as response:
                     body = b"" if response.is_success else response.read()
-                    pause_s = following.begun(answer_of(response, body))
+                    pause_s = stream.begun(answer_of(response, body))
                     if pause_s is None:
                         for chunk in response.iter_bytes():
-                            yield from following.feed(chunk)
+                            yield from stream.feed(chunk)
             except BROKEN as error:
-                pause_s = following.lost(lost(error))
-            if not following.over:
-                time.sleep(following.lost() if pause_s is None else pause_s)
+                pause_s = stream.lost(lost(error))
+            if not stream.over:
+                time.sleep(stream.lost() if pause_s is None else pause_s)
 
     def _send(self, call: ApiCall[Any]) -> Any:
         try:

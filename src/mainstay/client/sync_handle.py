@@ -1,6 +1,6 @@
 # Generated from async_handle.py by `make generate`. Do not edit.
 
-"""Handle: a submitted job, for programs without an event loop."""
+"""JobHandle: a submitted job, for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class FlowRunner(Protocol):
 class StreamReader(Protocol):
     """Reads a stream, and reopens it when it breaks."""
 
-    def __call__(self, following: ResumableStream[T]) -> Generator[T, None, None]: ...
+    def __call__(self, stream: ResumableStream[T]) -> Generator[T, None, None]: ...
 
 
 class JobHandle:
-    """A job by its id. Each call asks the server; the handle caches nothing."""
+    """A job by its id. Each call sends a request; the handle caches nothing."""
 
     __slots__ = ("_core", "_follow", "_run", "created", "durability", "id")
 
@@ -136,7 +136,7 @@ class JobHandle:
         self._run(self._core.delete(self.id, reason, version))
 
     def __repr__(self) -> str:
-        return f"Handle({self.id!r}{', created=True' if self.created else ''})"
+        return f"JobHandle({self.id!r}{', created=True' if self.created else ''})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JobHandle) and other.id == self.id
@@ -149,7 +149,7 @@ class JobGroup(NamedTuple):
     """A submitted group. `then` is the job that runs once, when the members are done."""
 
     members: tuple[JobHandle, ...]
-    """in the order given; of a group that was submitted before, those that `then` waits or waited for"""
+    """in the order given; of a group that existed before, the jobs that `then` waits or waited for"""
     then: JobHandle
 
 

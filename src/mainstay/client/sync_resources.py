@@ -75,8 +75,8 @@ class JobsResource:
         reason: str | None = None,
         **filters: Unpack[JobFilters],
     ) -> BulkResult:
-        """Retry, cancel or delete many jobs: those with these ids, or those that match. With `dry_run` nothing changes,
-        and the answer describes what would."""
+        """Retry, cancel or delete many jobs: by these ids, or all that match. With `dry_run` nothing changes, and the
+        response describes what would."""
         chosen = None if ids is not None and not filters else filters
         return self._run(self._core.act(action, ids=ids, filters=chosen, dry_run=dry_run, limit=limit, reason=reason))
 
@@ -96,19 +96,19 @@ class QueuesResource:
 
     def all(self) -> list[QueueOverview]:
         """List the queues that have jobs or settings, by name."""
-        found = self._run(self._core.seen())
-        return found.queues
+        overview = self._run(self._core.all())
+        return overview.queues
 
     def get(self, name: str) -> QueueOverview:
         """Read one queue."""
         return self._run(self._core.one(name))
 
     def pause(self, name: str, reason: str | None = None) -> QueueSettings:
-        """Stop handing out its jobs; running jobs continue."""
+        """Pause the queue: workers take no more of its jobs; running jobs continue."""
         return self._run(self._core.pause(name, reason))
 
     def resume(self, name: str) -> QueueSettings:
-        """Hand out its jobs again."""
+        """Resume the queue: workers take its jobs again."""
         return self._run(self._core.resume(name))
 
     def purge(
@@ -128,7 +128,7 @@ class QueuesResource:
         return self._run(self._core.limits())
 
     def set_limit(self, key: str, most: int | None) -> None:
-        """Limit the number of jobs of a concurrency key that run at a time; None lifts the limit."""
+        """Limit the number of jobs of a concurrency key that run at a time; None removes the limit."""
         self._run(self._core.set_limit(key, most))
 
 
@@ -142,7 +142,7 @@ class SchedulesResource:
 
     def all(self) -> list[ScheduleInfo]:
         """List all schedules, by name."""
-        return self._run(self._core.seen())
+        return self._run(self._core.all())
 
     def get(self, name: str) -> ScheduleInfo:
         """Read one schedule."""

@@ -1,4 +1,4 @@
-"""The wire: where the server is, who asks, and httpx, which does the rest."""
+"""The address of the server, the token, and the use of httpx."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .exchange import Lost
 with extra_needed("mainstay.Client"):
     import httpx
 
-#: a stream is silent no longer than this: the server says something every 15 seconds
+#: the longest silence of a stream; the server sends a heartbeat every 2 seconds
 _SILENT_S = 45.0
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
@@ -31,7 +31,7 @@ Verify = bool | ssl.SSLContext
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to, and as whom. Its repr has no secret."""
+    """The server and the headers of every request. Its repr contains no secret."""
 
     url: str
     """without a slash at its end"""
@@ -41,8 +41,8 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
 
     def request(self, call: ApiCall[Any]) -> dict[str, Any]:
-        """A call as httpx takes it."""
-        # answers that hold values of the user come in the first, all others in JSON
+        """The arguments of httpx for a call."""
+        # responses with values of the user come as MessagePack, all others as JSON
         headers = {**call.headers, "Accept": f"{MSGPACK}, {JSON}"}
         if call.body is not None:
             headers["Content-Type"] = call.media
@@ -60,36 +60,36 @@ class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
         return {"method": "GET", "url": self.url + PREFIX + path, "headers": dict(headers), "timeout": timeout}
 
     def __repr__(self) -> str:
-        return f"Wire({self.shown!r})"
+        return f"ServerAddress({self.shown!r})"
 
 
 def server_address(url: str | None, *, token: str | None, insecure: bool, timeout_s: float) -> ServerAddress:
-    """Read where the server is; raises `InvalidInput`. Secrets are in no message."""
+    """Check the address and the token; raises `InvalidInput`. No message contains a secret."""
     url = url or os.environ.get("MAINSTAY_URL") or ""
     token = token if token is not None else os.environ.get("MAINSTAY_TOKEN") or None
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInput(
             "url",
-            f"{shown_url(url)!r} is not where a server is; write Client('http://127.0.0.1:8330'), or set MAINSTAY_URL",
+            f"{shown_url(url)!r} is not a server URL; write Client('http://127.0.0.1:8330'), or set MAINSTAY_URL",
         )
     if parts.username is not None or parts.query or parts.fragment:
-        raise InvalidInput("url", "give the address alone; who you are says token=..., which store says store=...")
+        raise InvalidInput("url", "give the address alone; pass the token as token=..., and the store as store=...")
     headers = {"User-Agent": f"mainstay/{version('mainstay')}"}
     if token is not None:
         if not _TOKEN.fullmatch(token):
-            raise InvalidInput("token", "is not a token: those are letters, digits and signs, without spaces")
+            raise InvalidInput("token", "is not a token: a token has letters, digits and signs, without spaces")
         if parts.scheme == "http" and not insecure and not _LOOPBACK.fullmatch(parts.hostname):
             raise InvalidInput(
                 "url",
-                f"everybody on the way to {parts.hostname} could read the token; write https://, or pass insecure=True",
+                f"the token could be read on its way to {parts.hostname}; use https://, or pass insecure=True",
             )
         headers["Authorization"] = f"Bearer {token}"
     return ServerAddress(url=url.rstrip("/"), shown=shown_url(url.rstrip("/")), headers=headers, timeout_s=timeout_s)
 
 
 def answer_of(response: httpx.Response, body: bytes) -> ApiAnswer:
-    """What came back, without httpx."""
+    """A response, independent of httpx."""
     return ApiAnswer(
         status=response.status_code,
         headers={name.lower(): value for name, value in response.headers.items()},
@@ -98,18 +98,18 @@ def answer_of(response: httpx.Response, body: bytes) -> ApiAnswer:
 
 
 def lost(error: httpx.TransportError | httpx.DecodingError) -> Lost:
-    """What is known of a request that was not answered."""
-    said = str(error) or type(error).__name__
-    return Lost(said, sent=not isinstance(error, _UNSENT))
+    """The loss of a request that was not answered."""
+    cause = str(error) or type(error).__name__
+    return Lost(cause, sent=not isinstance(error, _UNSENT))
 
 
 def check_open(http: httpx.Client | httpx.AsyncClient) -> None:
-    """Refuse to be used after the end."""
+    """Raise an error if the client was closed."""
     if http.is_closed:
-        raise MainstayError("this client was closed; make another")
+        raise MainstayError("this client was closed; create another one")
 
 
-#: what may go wrong between the request and its answer
+#: errors between a request and its response
 BROKEN = (httpx.TransportError, httpx.DecodingError)
 
 __all__ = ["BROKEN", "ServerAddress", "Verify", "answer_of", "check_open", "httpx", "lost", "server_address"]

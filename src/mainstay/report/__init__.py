@@ -1,6 +1,5 @@
-"""Where results go: metrics, and the reports of batches and load tests.
+"""What the reports of all kinds share, and metrics for Prometheus.
 
-Layer: above app, below cluster. Start from `metrics.serving` (what `mainstay worker --metrics` does) and
-`metrics.expose` (for a program that has a `/metrics` of its own); for batches from `batch.batch_report` (the data) and
-`batch_html.batch_html` (a page of it); for load tests see `load`.
+Layer: beside `web` and `cli`. Start from `metrics.metrics_server` (for `mainstay worker --metrics`), `metrics.expose`
+(for a program with a `/metrics` of its own), and `templates` for reports. The reports themselves are in their kinds.
 """

@@ -1,8 +1,8 @@
-"""Metrics for Prometheus: what is exposed, and how.
+"""Metrics for Prometheus.
 
-Two sources. What happens is counted where it happens, by the metered stores of each process
-(`mainstay.stores.metrics`). What there is, the depth and age of the queues, is asked of the store when somebody
-scrapes, by one collector for all. Needs the extra `prometheus`.
+There are two sources. Events are counted where they happen, by the metered stores of each process
+(`mainstay.stores.metrics`). The depth and age of the queues are read from the store at each scrape, by one collector.
+Needs the extra `prometheus`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,21 @@ from .scratch import scratch_folder
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["COUNTED", "GAUGES", "METRICS", "MeteredStore", "QueueCollector", "Served", "expose", "serving"]
+__all__ = [
+    "COUNTED",
+    "GAUGES",
+    "METRICS",
+    "MeteredStore",
+    "MetricsServer",
+    "QueueCollector",
+    "expose",
+    "metrics_server",
+]
 
 log = logging.getLogger("mainstay.report")
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-_PATIENCE_S = 5.0
+_TIMEOUT_S = 5.0
 
 UP = StoreMetric("mainstay_store_up", "gauge", (), "1 if the store answered this scrape, else 0")
 JOBS = StoreMetric("mainstay_queue_jobs", "gauge", ("queue", "status"), "jobs in each state")
@@ -40,9 +49,9 @@ AGE = StoreMetric(
     "mainstay_queue_oldest_ready_seconds",
     "gauge",
     ("queue",),
-    "how long the job that has waited longest for a worker has been due; 0 if none waits",
+    "how long the oldest ready job has been due; 0 if no job waits",
 )
-SESSIONS = StoreMetric("mainstay_sessions", "gauge", (), "engines and other sessions that are alive")
+SESSIONS = StoreMetric("mainstay_sessions", "gauge", (), "live sessions: engines, and other programs that run jobs")
 ASIDE = StoreMetric(
     "mainstay_rows_aside", "gauge", (), "rows set aside because they cannot be read; see mainstay check"
 )
@@ -51,18 +60,17 @@ LEADER = StoreMetric(
     "mainstay_leader", "gauge", (), "1 if a session runs schedules, retention and checks, else 0; 0 lasts for seconds"
 )
 
-_FOR_A_PERSON = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
+_NEED_A_PERSON = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
 
-#: what is asked of the store at each scrape
+#: gauges that are read from the store at each scrape
 GAUGES = (UP, JOBS, AGE, SESSIONS, ASIDE, LEADER)
 METRICS = (*COUNTED, *GAUGES)
 
 
 class QueueCollector:
-    """Asks a store at each scrape: of an app, or by URL. Register it in one process only.
+    """Reads a store at each scrape: that of an app, or one given by its URL. Register it in one process only.
 
-    A scrape may come on any thread, one with a running loop included; the store is asked from a thread of the
-    collector's own.
+    A scrape may come on any thread, also on one with a running loop; the collector reads the store in its own thread.
     """
 
     def __init__(self, source: Program | str | None = None) -> None:
@@ -72,18 +80,18 @@ class QueueCollector:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-metrics")
 
     def watch(self, source: Program | str) -> None:
-        """Say what to ask, once it is known."""
+        """Set the app or store, once it is known."""
         self._source = source
 
     def describe(self) -> Iterator[Any]:
-        """What it will tell, without asking the store."""
+        """The metrics, without reading the store."""
         return (_family(metric) for metric in GAUGES)
 
     def collect(self) -> Iterator[Any]:
-        """What there is now."""
+        """The current values."""
         if self._source is None:
             return
-        stats = self._asked()
+        stats = self._read()
         up = _family(UP)
         up.add_metric((), 0 if stats is None else 1)
         yield up
@@ -91,20 +99,20 @@ class QueueCollector:
             yield from _families(stats)
 
     def close(self) -> None:
-        """Let go of the store, if it was opened here."""
+        """Close the store, if the collector has opened it."""
         self._source = None
-        with contextlib.suppress(TimeoutError):  # it hangs in a scrape; the store goes with the process
-            self._thread.submit(lambda: asyncio.run(self._close())).result(_PATIENCE_S)
+        with contextlib.suppress(TimeoutError):  # a scrape hangs; the store is closed with the process
+            self._thread.submit(lambda: asyncio.run(self._close())).result(_TIMEOUT_S)
         self._thread.shutdown(wait=False)
 
-    def _asked(self) -> Stats | None:
-        asking = self._thread.submit(lambda: asyncio.run(self._stats()))
+    def _read(self) -> Stats | None:
+        reading = self._thread.submit(lambda: asyncio.run(self._stats()))
         try:
-            return asking.result(_PATIENCE_S)
+            return reading.result(_TIMEOUT_S)
         except TimeoutError:
-            log.warning("the store did not answer a scrape within %gs", _PATIENCE_S)
+            log.warning("the store did not answer a scrape within %gs", _TIMEOUT_S)
         except MainstayError as error:
-            log.warning("the store could not be asked for a scrape: %s", error)
+            log.warning("the store could not be read for a scrape: %s", error)
         return None
 
     async def _stats(self) -> Stats:
@@ -123,8 +131,8 @@ class QueueCollector:
 
 
 def expose(app: Program, registry: CollectorRegistry | None = None) -> QueueCollector:
-    """Add the queues of an app to a registry (Prometheus' own if none is given), for a program with a `/metrics` of its
-    own. What the program itself submits is counted there as well when MAINSTAY_METRICS=on."""
+    """Add the queues of an app to a registry (by default the global one of prometheus_client), for a program with a
+    `/metrics` of its own. With MAINSTAY_METRICS=on, the jobs that the program submits are counted as well."""
     collector = QueueCollector(app)
     from prometheus_client import REGISTRY  # noqa: PLC0415 - an extra
 
@@ -132,8 +140,8 @@ def expose(app: Program, registry: CollectorRegistry | None = None) -> QueueColl
     return collector
 
 
-class Served:
-    """Where metrics are served; `watch` says of which store, as soon as that is known."""
+class MetricsServer:
+    """A running server of metrics. `watch` sets the store, once it is known."""
 
     def __init__(self, url: str, queues: QueueCollector) -> None:
         self.url = url
@@ -141,15 +149,15 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(address: str) -> Iterator[Served]:
-    """Serve the metrics of this process and all it starts, at http://ADDRESS/metrics, meanwhile.
+def metrics_server(address: str) -> Iterator[MetricsServer]:
+    """Serve the metrics of this process and its child processes at http://ADDRESS/metrics.
 
-    Processes started within the block count into files of a folder that the environment names; they must not be
-    started before, nor may this one have counted before.
+    Child processes count into files of a folder that the environment names. They must be started within the block, and
+    this process must not have counted before.
     """
     host, port = _host_and_port(address)
     check_installed()
-    with _counting_together() as folder:
+    with _shared_counters() as folder:
         from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - reads the environment
         from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
 
@@ -162,11 +170,11 @@ def serving(address: str) -> Iterator[Served]:
         except OSError as error:
             raise InvalidInput("metrics", f"cannot listen on {address}: {error.strerror or error}") from None
         if _is_loopback(host):
-            server.set_app(_of_this_machine(server.get_app()))
-        served = Served(_url(host, server.server_port), queues)
-        log.info("serving metrics at %s", served.url)
+            server.set_app(_local_only(server.get_app()))
+        running = MetricsServer(_url(host, server.server_port), queues)
+        log.info("serving metrics at %s", running.url)
         try:
-            yield served
+            yield running
         finally:
             server.shutdown()
             server.server_close()
@@ -174,9 +182,9 @@ def serving(address: str) -> Iterator[Served]:
             queues.close()
 
 
-def _of_this_machine(app: Any) -> Any:
-    """Refuses requests that call this machine by another name. A page of a stranger can have its own name point to
-    127.0.0.1 (DNS rebinding) and would read all that is answered; but its browser still says that name as the host."""
+def _local_only(app: Any) -> Any:
+    """Refuses requests under a name that is not of this machine. A hostile page can let its own name resolve to
+    127.0.0.1 (DNS rebinding) and would read the responses; but the browser still sends that name as the host."""
 
     def checked(environ: dict[str, Any], start_response: Any) -> Any:
         host = environ.get("HTTP_HOST", "")
@@ -184,7 +192,7 @@ def _of_this_machine(app: Any) -> Any:
         if _is_loopback(name):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"metrics are served to this machine: ask for them as 127.0.0.1 or localhost\n"]
+        return [b"metrics are for this machine only: use 127.0.0.1 or localhost\n"]
 
     return checked
 
@@ -197,8 +205,9 @@ def _is_loopback(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _counting_together() -> Iterator[str]:
-    """A folder into which this process and those it starts count; one that is named already is used, and left."""
+def _shared_counters() -> Iterator[str]:
+    """The folder for the counters of this process and its children. A folder that the environment names is used, and
+    kept."""
     before = {name: os.environ.get(name) for name in (_FOLDER, VARIABLE)}
     with contextlib.ExitStack() as stack:
         folder = before[_FOLDER]
@@ -236,12 +245,12 @@ def _url(host: str, port: int) -> str:
 
 def _families(stats: Stats) -> Iterator[Any]:
     jobs, age = _family(JOBS), _family(AGE)
-    for queue, found in sorted(stats.queues.items()):
+    for queue, counted in sorted(stats.queues.items()):
         if is_private(queue):
             continue
-        for status, n in sorted(told_counts(found.counts).items()):
+        for status, n in sorted(exposed_counts(counted.counts).items()):
             jobs.add_metric((queue, status), n)
-        oldest_ms = found.oldest_ready_ms
+        oldest_ms = counted.oldest_ready_ms
         age.add_metric((queue,), 0 if oldest_ms is None else max(0, stats.at_ms - oldest_ms) / 1000)
     sessions, aside, leader = _family(SESSIONS), _family(ASIDE), _family(LEADER)
     sessions.add_metric((), stats.sessions)
@@ -250,10 +259,10 @@ def _families(stats: Stats) -> Iterator[Any]:
     yield from (jobs, age, sessions, aside, leader)
 
 
-def told_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """What is told of a queue's counts: also of the states in which jobs wait for a person, when none does. Growth is
-    seen only of what was told before: the first jobs of a queue that are given up would not count."""
-    return {**dict.fromkeys(_FOR_A_PERSON, 0), **counts}
+def exposed_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of a queue, with zeros for the states in which jobs wait for a person. Prometheus sees growth only of
+    a series that exists: without the zeros, the first failed jobs of a queue would not count."""
+    return {**dict.fromkeys(_NEED_A_PERSON, 0), **counts}
 
 
 def _family(metric: StoreMetric) -> Any:

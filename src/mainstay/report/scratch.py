@@ -1,4 +1,4 @@
-"""A folder for one run, which the next run removes should this one be killed."""
+"""A temporary folder for one run. If the run is killed, the next run removes the folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str) -> Iterator[str]:
-    """A folder of one's own while this is open. Those of processes that were killed are removed first: as long as one
-    lives, it holds a lock in its folder, also against those who do not see its process (containers that share `/tmp`).
+    """A temporary folder while the context is open. Folders of killed processes are removed first: a live process holds
+    a lock in its folder, which works across containers that share `/tmp`.
     """
     _clear(prefix)
-    # a straggler may still be writing when it is removed
+    # a child process may still write while the folder is removed
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        # named only once it is locked: before that nobody looks
+        # it gets its name after it is locked: other processes search by that name
         unnamed = Path(folder, f"{_LOCK}.new")
         with unnamed.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -31,7 +31,7 @@ def scratch_folder(prefix: str) -> Iterator[str]:
 
 def _clear(prefix: str) -> None:
     for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_LOCK}"):
-        with contextlib.suppress(OSError):  # somebody else's, or held, or gone by now
+        with contextlib.suppress(OSError):  # of another user, or locked, or removed by now
             handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,5 @@
-"""The HTTP side: a REST API, live updates, a dashboard, a typed client, and slow endpoints that become jobs.
+"""The HTTP server: a REST API, live updates and a dashboard.
 
-Layer: above everything but the command line. Start from `site.make_site`, which puts the parts together; `mainstay
-serve` runs it. Needs the extra `mainstay[web]`; the client needs `mainstay[client]`.
+Layer: beside `cli` and `report`. Start from `site.make_site`, which puts the parts together; `mainstay serve` runs it.
+Needs the extra `mainstay[web]`; the client needs `mainstay[client]`.
 """

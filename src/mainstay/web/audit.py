@@ -1,7 +1,7 @@
-"""The audit log: a line for whatever an operator did, for what was refused, and for every sign-in.
+"""The audit log: one line for each change by an operator, for each refusal, and for each sign-in.
 
-The log `mainstay.web.audit`, at the level INFO. What is said there was typed by somebody: it is written so that it
-cannot look like another field, or another line. Tokens and payloads are never in it.
+The log `mainstay.web.audit`, at the level INFO. Values come from users, so they are quoted: a value cannot look like
+another field or another line. Tokens and payloads are never in it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .caller import Caller, Scope
 from .problems import Problem
 from .security.rate_limit import address_of
 
-#: what is asked for with these is written down
+#: operations with these scopes are logged
 AUDITED: frozenset[Scope] = frozenset({"operate", "admin"})
-#: characters of one value
+#: the most characters of a value
 _LONGEST = 500
-#: of many ids, those that are named
+#: how many of many ids are listed
 _NAMED = 5
 _PLAIN = re.compile(r"[\w.:/@%+-]+", re.ASCII)
 
@@ -31,68 +31,68 @@ log = logging.getLogger("mainstay.web.audit")
 
 
 class AuditEntry:
-    """Something that an operator asks for, and what becomes of it."""
+    """One operation of an operator, and its result."""
 
     def __init__(self, name: str, request: Request) -> None:
         self.store: str | None = None
-        """that is meant, once it is known"""
-        self.said: dict[str, Any] = {}
-        """what came of it, beside what was asked for"""
-        self._asked: tuple[msgspec.Struct | None, ...] = ()
+        """name of the store, once it is known"""
+        self.result: dict[str, Any] = {}
+        """fields of the line beside the parameters"""
+        self._parameters: tuple[msgspec.Struct | None, ...] = ()
         self._name = name
         self._request = request
 
-    def wants(self, *given: msgspec.Struct | None) -> None:
-        """What was asked for. It is read when it is written down: of most deeds, nothing is."""
-        self._asked = given
+    def takes(self, *parameters: msgspec.Struct | None) -> None:
+        """Set the query and body. They are read when the line is written, since most operations have no line."""
+        self._parameters = parameters
 
     def done(self) -> None:
-        """With `dry_run` it was only looked at."""
-        told = self._told()
-        self._write("would" if told.get("dry_run") else "did", told)
+        """Write a line for an operation that was done, or previewed with `dry_run`."""
+        fields = self._fields()
+        self._write("would" if fields.get("dry_run") else "did", fields)
 
     def refused(self, problem: Problem) -> None:
-        """Also when it failed: then it may have been done all the same."""
-        if problem.status == 429:  # however often somebody asks, the log is not to be filled by it
+        """Write a line for an operation that was refused, or that failed; a failed one may have been done."""
+        if problem.status == 429:  # a client that asks too often must not fill the log
             return
         word = "refused" if problem.status < 500 else "failed"
         client = address_of(self._request.scope)
-        self._write(word, {**self._told(), "status": problem.status, "code": problem.code, "client": client})
+        self._write(word, {**self._fields(), "status": problem.status, "code": problem.code, "client": client})
 
-    def _told(self) -> dict[str, Any]:
-        """What is not meant anyway."""
-        told: dict[str, Any] = {}
-        for struct in self._asked:
+    def _fields(self) -> dict[str, Any]:
+        """Parameters that differ from their defaults, and the result."""
+        fields: dict[str, Any] = {}
+        for struct in self._parameters:
             if struct is not None:
-                told |= _said(struct)
-        return told | self.said
+                fields |= _given(struct)
+        return fields | self.result
 
-    def _write(self, word: str, told: Mapping[str, Any]) -> None:
+    def _write(self, word: str, fields: Mapping[str, Any]) -> None:
         caller = getattr(self._request.state, "caller", None)
-        where = {"path": self._request.scope["path"]}
+        target = {"path": self._request.scope["path"]}
         if self.store is not None:
-            where = {"store": self.store, **where}
-        write(word, self._name, caller.actor if isinstance(caller, Caller) else None, {**where, **told})
+            target = {"store": self.store, **target}
+        write(word, self._name, caller.actor if isinstance(caller, Caller) else None, {**target, **fields})
 
 
-def write(word: str, name: str, actor: str | None, said: Mapping[str, Any]) -> None:
-    """One line: `did=pause_queue actor=web:ann store=main ...`. Whoever is not known is `-`."""
-    fields = {word: name, "actor": actor or "-", **said}
-    log.info("%s", " ".join(f"{key}={_text(value)}" for key, value in fields.items()))
+def write(word: str, name: str, actor: str | None, fields: Mapping[str, Any]) -> None:
+    """Write one line: `did=pause_queue actor=web:ann store=main ...`. An unknown actor is `-`."""
+    line = {word: name, "actor": actor or "-", **fields}
+    log.info("%s", " ".join(f"{key}={_text(value)}" for key, value in line.items()))
 
 
-def _said(struct: msgspec.Struct) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _given(struct: msgspec.Struct) -> dict[str, Any]:
+    given: dict[str, Any] = {}
     for field in msgspec.structs.fields(struct):
         value = getattr(struct, field.name)
         if field.required or value != field.default:
-            found[field.name] = _said(value) if isinstance(value, msgspec.Struct) else value
-    ids = found.pop("ids", None)
-    return found if ids is None else {**found, "ids": len(ids), "first": ids[:_NAMED]}
+            given[field.name] = _given(value) if isinstance(value, msgspec.Struct) else value
+    ids = given.pop("ids", None)
+    return given if ids is None else {**given, "ids": len(ids), "first": ids[:_NAMED]}
 
 
 def _text(value: Any) -> str:
-    """A word as it is; whatever else as JSON, in ASCII."""
+    """A word as it is; any other value as JSON, in ASCII."""
     text = value if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps(value, separators=(",", ":"))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 

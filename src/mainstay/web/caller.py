@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""The caller of a request, and its scopes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 Scope = Literal["read", "submit", "operate", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "submit", "operate", "admin")
-#: what each allows beside itself
+#: each scope with the scopes that it includes
 _INCLUDES: dict[Scope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "submit": frozenset({"submit", "read"}),
@@ -18,7 +18,7 @@ _INCLUDES: dict[Scope, frozenset[Scope]] = {
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who was let in. `name` is who is named in the audit trail of what they do.
+    """An authenticated caller. The audit trail names it by its `name`.
 
     >>> Caller(name="ann", scopes=("operate",)).may("submit"), Caller(name="ann", scopes=("read",)).may("submit")
     (True, False)
@@ -27,12 +27,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     scopes: tuple[Scope, ...]
     how: Literal["token", "session", "local"] = "local"
-    """by a token, by the dashboard's sign-in, or because the server asks nobody for one"""
+    """how it was authenticated: by a token, by a sign-in, or not at all, by a server without tokens"""
 
     def may(self, scope: Scope) -> bool:
         return any(scope in _INCLUDES[own] for own in self.scopes)
 
     @property
     def actor(self) -> str:
-        """As it stands in the audit trail."""
+        """Its name in the audit trail."""
         return f"web:{self.name}"

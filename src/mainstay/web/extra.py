@@ -1,4 +1,4 @@
-"""What the HTTP side needs beside Mainstay itself are extras, which may be missing."""
+"""Errors that name the extra to install, for the optional packages of the HTTP server and client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = {
 
 @contextlib.contextmanager
 def extra_needed(what: str) -> Iterator[None]:
-    """Wrap the imports with it. `what` begins the sentence: "mainstay serve"."""
+    """Wraps imports. `what` begins the sentence of the error: "mainstay serve"."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -29,6 +29,3 @@ def extra_needed(what: str) -> Iterator[None]:
         raise MissingExtra(
             extra, f"{what} needs {name}, which is not installed; run: pip install 'mainstay[{extra}]'"
         ) from None
-
-
-__all__ = ["PACKAGES", "extra_needed"]

@@ -1,11 +1,11 @@
-"""How a server is set up."""
+"""Options of the HTTP server."""
 
 from __future__ import annotations
 
 import msgspec
 
-#: names of secrets, of one or more words: what Sentry and Django have people expect to be hidden, less what is as often
-#: harmless (`key`, `pin`, `session`, `signature`)
+#: names of secrets, of one or more words: those that Sentry and Django hide, without those that are as often harmless
+#: (`key`, `pin`, `session`, `signature`)
 SECRETS = (
     *("password", "passwd", "pwd", "passphrase", "passcode", "db_pass", "smtp_pass", "user_pass"),
     *("secret", "token", "jwt", "bearer", "otp", "credential", "cred"),
@@ -15,33 +15,34 @@ SECRETS = (
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `mainstay serve` is told. Times are seconds, sizes bytes."""
+    """Options of `mainstay serve`. Times are in seconds, sizes in bytes."""
 
     host: str = "127.0.0.1"
     port: int = 8330
     tls_cert: str | None = None
     tls_key: str | None = None
     insecure: bool = False
-    """listen beyond this machine without TLS: somebody else does that, in front of it"""
+    """listen for other machines without TLS: a proxy in front does TLS"""
     tokens: str | None = None
-    """file of the API tokens; None: nobody has to show one, which only this machine may be told"""
+    """file of the API tokens; None: no token is needed, which is allowed for this machine only"""
     read_only: bool = False
-    """refuse everything that changes anything"""
+    """refuse every request that changes something"""
     masked: tuple[str, ...] = SECRETS
-    """fields of payloads, results and parameters, at any depth, that are shown as ***, in error texts as well; by the
-    words in their names"""
+    """words in the names of secret fields. Their values, at any depth of payloads, results and parameters, are shown as
+    ***, also in error texts"""
     show_payloads: bool = True
-    """False: no payloads, results and parameters, and of errors only their type"""
+    """False: payloads, results and parameters are hidden, and of errors only the type is shown"""
     body_limit: int = 2 * 1024 * 1024
     page_limit: int = 500
-    """rows of one page at most"""
+    """the most rows of a page"""
     bulk_limit: int = 10_000
-    """jobs of one bulk request at most"""
+    """the most jobs of a bulk request"""
     rate: float = 200.0
-    """requests a second of one caller; short bursts of five times as many are let through"""
+    """requests a second of one caller; short bursts of five times as many are allowed"""
     streams: int = 500
-    """live streams at most"""
+    """the most live streams"""
     snapshot_s: float = 1.0
-    """how often a store is looked at for the overview; seldomer when the look takes long"""
+    """time between two reads of a store for the overview; longer if a read takes long"""
     ready_s: float = 15.0
-    """ready means: every store has answered within this; within 10 s, if it was asked since and did not answer"""
+    """the server is ready if every store has answered within this time; within 10 s for a store whose last call
+    failed"""

@@ -1,4 +1,4 @@
-"""Errors as the API tells them: `application/problem+json`, with the stable code of the error as its type."""
+"""Errors of the API as `application/problem+json`; the type of a problem is the stable code of the error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(Exception):
-    """Raised anywhere while a request is answered; becomes the answer."""
+    """An error that becomes the response to the request."""
 
     def __init__(
         self,
@@ -46,16 +46,16 @@ class Problem(Exception):
 
 
 _TITLES = {
-    400: "Bad request", 401: "Not signed in", 403: "Not allowed", 404: "Not found", 405: "Method not allowed",
-    406: "Not acceptable", 408: "Too slow", 409: "Conflict", 410: "Gone", 412: "Changed meanwhile", 413: "Too large",
-    414: "Too long", 415: "Unsupported media type", 422: "Not accepted", 428: "If-Match is needed",
+    400: "Bad request", 401: "Not authenticated", 403: "Not allowed", 404: "Not found", 405: "Method not allowed",
+    406: "Not acceptable", 408: "Request timeout", 409: "Conflict", 410: "Gone", 412: "Job has changed",
+    413: "Too large", 414: "Too long", 415: "Unsupported media type", 422: "Invalid value", 428: "If-Match is required",
     429: "Too many requests", 431: "Too large",
-    500: "Something went wrong here", 503: "Service unavailable",
+    500: "Internal error", 503: "Service unavailable",
 }  # fmt: skip
 
 
 def problem_of(error: MainstayError) -> Problem:
-    """What an error of ours is to whoever asked. Its message was written for people, and names no secret."""
+    """The response to one of our errors. Its message is for people and contains no secret."""
     if isinstance(error, PayloadTooLarge):
         return Problem(413, error.code, error.rule, field=error.field)
     if isinstance(error, InvalidInput):
@@ -72,7 +72,7 @@ def problem_of(error: MainstayError) -> Problem:
 
 
 def answer(problem: Problem) -> Response:
-    """As it is sent."""
+    """The problem as a response."""
     body: dict[str, Any] = {
         "type": problem.code,
         "title": _TITLES.get(problem.status, "Error"),

@@ -1,4 +1,4 @@
-"""A server that listens: what it refuses to do in the open, how it starts, and how it ends."""
+"""The HTTP server: checks of its options, start, and shutdown."""
 
 from __future__ import annotations
 
@@ -34,44 +34,44 @@ log = logging.getLogger(__name__)
 
 
 def check(options: WebOptions) -> None:
-    """Refuse what would let strangers in.
+    """Refuse options that would expose the server to other machines without protection.
 
     >>> check(WebOptions(host="0.0.0.0", insecure=True))
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: tokens: other machines can reach 0.0.0.0, and ...
     """
     if options.tls_key is not None and options.tls_cert is None:
-        raise InvalidInput("tls-cert", "there is a key and no certificate; pass --tls-cert FILE, too")
+        raise InvalidInput("tls-cert", "there is a key but no certificate; pass --tls-cert FILE as well")
     if is_loopback(options.host):
         return
     if options.tls_cert is None and not options.insecure:
         raise InvalidInput(
             "host",
-            f"other machines can reach {options.host}, and without TLS everybody on the way reads tokens and payloads; "
-            "pass --tls-cert FILE and --tls-key FILE, or --insecure if something in front of this server does TLS",
+            f"other machines can reach {options.host}, and without TLS tokens and payloads can be read on the network; "
+            "pass --tls-cert FILE and --tls-key FILE, or --insecure if a proxy in front of this server does TLS",
         )
     if options.tokens is None:
         raise InvalidInput(
             "tokens",
-            f"other machines can reach {options.host}, and without tokens all of them could do everything; "
+            f"other machines can reach {options.host}, and without tokens every client could do everything; "
             "run: mainstay tokens add NAME --scope admin, and pass --tokens FILE",
         )
 
 
 def tls_context(options: WebOptions) -> ssl.SSLContext | None:
-    """With the certificate that was named; None without one."""
+    """The TLS settings; None without a certificate."""
     if options.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        # a password would be asked for on the terminal, by a server that may have none
+        # without this, OpenSSL would ask for a password on the terminal, and the server may have none
         context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: "")
     except (OSError, ssl.SSLError) as error:
         files = " and ".join(name for name in (options.tls_cert, options.tls_key) if name)
         raise InvalidInput(
-            "tls-cert", f"{files} cannot be used ({error.strerror or error}); both have to be PEM, without a password"
+            "tls-cert", f"{files} cannot be used ({error.strerror or error}); both must be PEM, without a password"
         ) from None
-    # without a key of its own, the file of the certificate has it
+    # without a key file, the certificate file contains the key
     key = options.tls_key or options.tls_cert
     report_exposed(f"the TLS key {key}", [Path(key)])
     context.set_alpn_protocols(["http/1.1"])
@@ -80,7 +80,7 @@ def tls_context(options: WebOptions) -> ssl.SSLContext | None:
 
 @contextlib.contextmanager
 def bound(options: WebOptions) -> Iterator[socket.socket]:
-    """The socket, open but not listening; raises `InvalidInput` if the port is taken."""
+    """The listening socket; raises `InvalidInput` if the port is in use."""
     with opening(options.host, options.port):
         family, kind, number, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -89,8 +89,8 @@ def bound(options: WebOptions) -> Iterator[socket.socket]:
     with made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # a client that vanished without a word keeps its stream for so long, and not for the quarter of an hour
-            # after which the system gives up; connections inherit it
+            # a client that vanished keeps its stream for this long, instead of the quarter of an hour after which the
+            # system gives up; connections inherit it
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_MS)
         with opening(options.host, options.port):
             made.bind(address)
@@ -99,14 +99,14 @@ def bound(options: WebOptions) -> Iterator[socket.socket]:
 
 
 def url_of(options: WebOptions, bound_to: socket.socket) -> str:
-    """Where it is, without a slash at the end."""
+    """The URL of the server, without a slash at the end."""
     host = _EVERYWHERE.get(options.host, options.host)
-    place = f"[{host}]" if ":" in host else host
-    return f"{'http' if options.tls_cert is None else 'https'}://{place}:{bound_to.getsockname()[1]}"
+    address = f"[{host}]" if ":" in host else host
+    return f"{'http' if options.tls_cert is None else 'https'}://{address}:{bound_to.getsockname()[1]}"
 
 
 class WebServer(uvicorn.Server):
-    """Uvicorn's, which says when it has started, and leaves signals to whoever runs it."""
+    """Uvicorn's server, with a callback for its start. Its caller handles signals."""
 
     def __init__(self, config: uvicorn.Config, app: GuardedApp, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -123,7 +123,7 @@ class WebServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Take no more requests, end the streams, let answers be finished. The second time: end all at once."""
+        """Take no more requests, end the streams, and finish the responses. The second call ends everything at once."""
         if self.should_exit:
             for connection in list(self.server_state.connections):
                 transport: Any = connection.transport
@@ -145,18 +145,18 @@ def make_server(
     """A server for an app; `await server.serve(sockets=[...])` runs it until `server.stop()`."""
     limits = limits or app.limits
     most = limits.connections + options.streams
-    # what is in front is one address for everybody behind it
-    crowd = ConnectionCounts(most, each=most if options.insecure else limits.connections_each)
+    # behind a proxy, all clients have the same address
+    counts = ConnectionCounts(most, each=most if options.insecure else limits.connections_each)
     config = uvicorn.Config(
         app,
-        http=connection_class(limits, crowd),
+        http=connection_class(limits, counts),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        # only where something is said to be in front: else anybody could claim to be anywhere. It is believed if it is
-        # on this machine, or named by FORWARDED_ALLOW_IPS
+        # only behind a proxy: otherwise any client could claim any address. A proxy is trusted if it is on this
+        # machine, or listed in FORWARDED_ALLOW_IPS
         proxy_headers=options.insecure,
         timeout_keep_alive=limits.idle_s,
         timeout_graceful_shutdown=limits.grace_s,
@@ -171,41 +171,41 @@ async def serve(
     urls: Mapping[str, str],
     options: WebOptions,
     *,
-    ready: Callable[[str, ServedStores], None] = lambda _url, _shelf: None,
+    ready: Callable[[str, ServedStores], None] = lambda _url, _stores: None,
 ) -> None:
     """Serve these stores, by name, until SIGINT or SIGTERM."""
-    from .site import make_site  # noqa: PLC0415 - all other parts
+    from .site import make_site  # noqa: PLC0415 - imports all other parts
 
     check(options)
     tokens = None if options.tokens is None else Tokens.load(options.tokens)
-    # its news are of no use here: where it listens is told by us, in the same words as all else
+    # we log the address ourselves, in the format of our other messages
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    # who set a limit is told nowhere else, so it is logged however little else is
+    # changes of limits are recorded nowhere else, so this log is on at every level
     logging.getLogger("mainstay.web.audit").setLevel(logging.INFO)
     with bound(options) as opened:
-        async with await ServedStores.open(urls) as shelf:
-            site = make_site(shelf, options, tokens=tokens)
+        async with await ServedStores.open(urls) as stores:
+            site = make_site(stores, options, tokens=tokens)
             app = wrapped(site, options, knows=site.state.site.guard.knows)
-            server = make_server(app, options, started=lambda: ready(url_of(options, opened), shelf))
+            server = make_server(app, options, started=lambda: ready(url_of(options, opened), stores))
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, server.stop)
             try:
                 await server.serve(sockets=[opened])
             except SystemExit:
-                # how uvicorn says that the app did not start; it has logged why
-                raise MainstayError("the server could not start; the log says why") from None
+                # uvicorn exits like this if the app did not start, and has logged the reason
+                raise MainstayError("the server could not start; see its log") from None
 
 
 def run(
     urls: Mapping[str, str],
     options: WebOptions,
     *,
-    ready: Callable[[str, ServedStores], None] = lambda _url, _shelf: None,
+    ready: Callable[[str, ServedStores], None] = lambda _url, _stores: None,
 ) -> None:
-    """The same, on the fastest loop there is."""
+    """The same, on the fastest event loop that is installed."""
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform; asyncio does, more slowly
+        import uvloop  # noqa: PLC0415 - not on every platform; asyncio works, more slowly
 
         make_loop: Callable[[], asyncio.AbstractEventLoop] | None = uvloop.new_event_loop
     except ModuleNotFoundError:

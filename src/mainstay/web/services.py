@@ -1,4 +1,5 @@
-"""What all handlers of the server share: `WebServices`. It knows no routes: each module of routes can import it."""
+"""What all handlers of the server share: `WebServices`. It imports no routes, so every module of routes can import
+it."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from .stores import ServedStores
 class WebServices:
     """Stores, guard, masker and live hub of one server: `request.app.state.site`."""
 
-    def __init__(self, shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> None:
-        self.shelf = shelf
+    def __init__(self, stores: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> None:
+        self.stores = stores
         self.options = options
         self.guard = Guard(options, tokens)
         self.masker = Masker(options.masked, shows=options.show_payloads)
-        self.hub = LiveHub(shelf, options, self.masker)
+        self.hub = LiveHub(stores, options, self.masker)
         self.requests = RequestCounts()
         self.checks: dict[str, Callable[[object], Awaitable[Report]]] = {}
         """by store: a check that continues where the last one ended"""

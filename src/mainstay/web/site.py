@@ -30,22 +30,22 @@ from .stores import ServedStores
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-def make_site(shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
+def make_site(stores: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
     """The server as an app; the caller closes the stores afterwards. Served through `security.middleware.wrapped`.
 
     >>> import asyncio
     >>> from mainstay.web.stores import ServedStores
     >>> async def main():
-    ...     async with await ServedStores.open({"main": "memory:"}) as shelf:
-    ...         return make_site(shelf, WebOptions(), tokens=None).state.site.shelf.first.name
+    ...     async with await ServedStores.open({"main": "memory:"}) as stores:
+    ...         return make_site(stores, WebOptions(), tokens=None).state.site.stores.first.name
     >>> asyncio.run(main())
     'main'
     """
-    site = WebServices(shelf, options, tokens=tokens)
+    site = WebServices(stores, options, tokens=tokens)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # before anybody is let in: beside the first requests it would keep them waiting
+        # before the first request: it would delay requests that run at the same time
         warming = asyncio.create_task(asyncio.to_thread(compiled))
         async with site.hub:
             await warming
@@ -53,29 +53,29 @@ def make_site(shelf: ServedStores, options: WebOptions, *, tokens: Tokens | None
 
     app = Starlette(
         routes=[
-            # some of them are below the prefix of the API, so they come first
+            # some of these are below the prefix of the API, so they come first
             *live.routes(site),
             *login.routes(site),
             Mount(
                 api.PREFIX,
-                app=Router(api.routes(site, also=streams.OPERATIONS), redirect_slashes=False, default=_nowhere),
+                app=Router(api.routes(site, also=streams.OPERATIONS), redirect_slashes=False, default=_not_found),
             ),
-            # another version, or none: to programs that is no page
-            Mount("/api", app=_nowhere),
+            # another version of the API, or none: an error for programs, not a page
+            Mount("/api", app=_not_found),
             *dashboard.routes(site),
         ],
         middleware=[Middleware(CountingApp, requests=site.requests)],
         lifespan=lifespan,
         exception_handlers={Problem: _refused, HTTPException: _refused, Exception: _refused},
     )
-    # a path means one thing: with a slash at its end it is another, which there is not
+    # a path with a slash at its end is another path, which does not exist
     app.router.redirect_slashes = False
     app.state.site = site
     return app
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What no part of the site has answered by itself."""
+    """The response to an error that no part of the site has handled."""
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "refused")
         headers = dict(error.headers or {})
@@ -84,6 +84,6 @@ async def _refused(request: Request, error: Exception) -> Response:
     return answer(api.as_problem(error, request))
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    detail = f"there is nothing at {scope['path'][:200]}; what there is: {api.PREFIX}/openapi.json"
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    detail = f"there is nothing at {scope['path'][:200]}; see {api.PREFIX}/openapi.json"
     await answer(Problem(404, "not_found", detail))(scope, receive, send)

@@ -1,8 +1,7 @@
-"""A store as the server asks it: every call is answered within a time, or given up; and whether it was is noted.
+"""A store whose calls have a deadline. The result of each call is noted, for the health of the server.
 
-A store that hangs takes calls and answers none, and drivers are patient: that is right for work, and too long for
-whoever looks at a page. What is noted is what the store itself has said: a page that was made of what is remembered
-says nothing about it.
+A store that hangs accepts calls and answers none, and drivers wait long: right for workers, too long for the reader of
+a page. Only answers of the store itself are noted: a page from cached data says nothing about the store.
 """
 
 from __future__ import annotations
@@ -22,94 +21,94 @@ T = TypeVar("T")
 #: time is counted in steps of this, and in at least this many
 _STEP_S, _STEPS = 0.25, 8
 
-#: how long one call may take
+#: the longest time of one call
 ANSWER_S = 15.0
 
 _METHODS = tuple(name for name in CALLS if name != "close")
 
 
 class StoreDeadline:
-    """How long the calls of one task may take together."""
+    """The time that all calls of one task may take together."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
         self.left_s = limit_s
 
 
-_patience: ContextVar[StoreDeadline | None] = ContextVar("mainstay_patience", default=None)
+_deadline: ContextVar[StoreDeadline | None] = ContextVar("mainstay_store_deadline", default=None)
 
 
 @contextlib.contextmanager
 def store_deadline(limit_s: float) -> Iterator[None]:
-    """All calls of a store made in here may take this long together. What the caller does between them does not
+    """All calls of a store within this context may take this long together. The time between the calls does not
     count."""
-    token = _patience.set(StoreDeadline(limit_s))
+    token = _deadline.set(StoreDeadline(limit_s))
     try:
         yield
     finally:
-        _patience.reset(token)
+        _deadline.reset(token)
 
 
 class AnswerListener(Protocol):
-    """Who is told how calls ended."""
+    """Receives the results of calls."""
 
-    def heard(self) -> None: ...
-    def missed(self, error: StoreError) -> None: ...
+    def note_answer(self) -> None: ...
+    def note_failure(self, error: StoreError) -> None: ...
 
 
 class DeadlineStore(StoreProxy):
-    """A store whose calls are limited and noted."""
+    """A store whose calls have a deadline."""
 
     def __init__(self, store: JobStore, listener: AnswerListener, *, shown: str, answer_s: float) -> None:
         super().__init__(store)
         self._listener = listener
         self._shown = shown
         self._answer_s = answer_s
-        self._replace(self._asking, _METHODS)
+        self._replace(self._limited, _METHODS)
 
     def wake(self, topics: Sequence[str]) -> Wake:
         return _LimitedWake(self._store.wake(topics), self._within)
 
-    def _asking(self, method: str) -> StoreMethod:
-        async def ask(*args: Any, **kwargs: Any) -> Any:
+    def _limited(self, method: str) -> StoreMethod:
+        async def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 answer = await self._within(getattr(self._store, method)(*args, **kwargs))
             except StoreError as error:
-                self._listener.missed(error)
+                self._listener.note_failure(error)
                 raise
             except MainstayError:
                 # a refusal is an answer
-                self._listener.heard()
+                self._listener.note_answer()
                 raise
-            if not args or args[0]:  # of nothing at all, a store is not asked
-                self._listener.heard()
+            if not args or args[0]:  # a call about no rows does not reach the store
+                self._listener.note_answer()
             return answer
 
-        return ask
+        return call
 
-    async def _within(self, call: Awaitable[T]) -> T:
-        given = _patience.get()
-        limit_s = self._answer_s if given is None else min(self._answer_s, given.left_s)
+    async def _within(self, answer: Awaitable[T]) -> T:
+        deadline = _deadline.get()
+        limit_s = self._answer_s if deadline is None else min(self._answer_s, deadline.left_s)
         timer = _Timer(limit_s)
         try:
             async with timer.limit:
-                return await call
+                return await answer
         except TimeoutError:
             if not timer.limit.expired():
                 raise
-            if given is not None and given.left_s <= self._answer_s:
-                raise StoreError(f"{self._shown} did not answer within {given.limit_s:g} s") from None
+            if deadline is not None and deadline.left_s <= self._answer_s:
+                raise StoreError(f"{self._shown} did not answer within {deadline.limit_s:g} s") from None
             raise StoreError(
-                f"{self._shown} did not answer within {self._answer_s:g} s; a change may have been made all the same"
+                f"{self._shown} did not answer within {self._answer_s:g} s; a change may have been made nevertheless"
             ) from None
         finally:
             timer.stop()
-            if given is not None:
-                given.left_s -= timer.spent_s
+            if deadline is not None:
+                deadline.left_s -= timer.spent_s
 
 
 class _LimitedWake:
-    """A subscription that must begin within the time of a call; a wait takes as long as its caller wants."""
+    """A subscription that must start within the deadline of a call; a wait takes as long as its caller wants."""
 
     def __init__(self, wake: Wake, within: Callable[[Awaitable[Any]], Awaitable[Any]]) -> None:
         self._wake = wake
@@ -132,10 +131,10 @@ class _LimitedWake:
 
 
 class _Timer:
-    """Ends a wait after a time in which the event loop was free to hear the answer.
+    """Ends a wait after a time in which the event loop was free to receive the answer.
 
-    Counted in short steps. When the loop itself was busy for longer than a step, which is the server's own work, that
-    is counted as one step: an answer that came meanwhile is heard before the wait ends.
+    It counts in short steps. If the loop was busy with the server's own work for longer than a step, that counts as one
+    step, so that an answer which arrived by then is received before the wait ends.
     """
 
     def __init__(self, limit_s: float) -> None:
@@ -166,7 +165,7 @@ class _Timer:
 
 
 def with_deadline(store: JobStore, listener: AnswerListener, *, shown: str, answer_s: float = ANSWER_S) -> JobStore:
-    """The same store, asked so."""
+    """The same store with deadlines."""
     return DeadlineStore(store, listener, shown=shown, answer_s=answer_s)
 
 

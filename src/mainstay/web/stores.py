@@ -1,4 +1,4 @@
-"""The stores that a server looks after, by name."""
+"""The stores of a server, by name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Closable(Protocol):
 
 T = TypeVar("T", bound=Closable)
 
-#: callers whose control is kept
+#: how many controls of callers are kept
 _KNOWN = 256
 
 
 class ServedStore:
-    """One store: the rules on it, what the kinds of job keep for it, and whether it answers."""
+    """One store: its control, the objects that kinds of job keep for it, and its health."""
 
     def __init__(self, name: str, store: JobStore, *, answer_s: float = ANSWER_S) -> None:
         self.name = name
@@ -35,53 +35,53 @@ class ServedStore:
         self.store = with_deadline(store, self, shown=self.url, answer_s=answer_s)
         self.control = Control(self.store)
         self.defaults = TaskDefaults(self.store)
-        """what a submit by name takes from its task"""
+        """the options of tasks, for jobs that are submitted by name"""
         self._kept: dict[Callable[[Control], Any], Any] = {}
-        # to make one takes longer than to submit a job with it
+        # making one takes longer than submitting a job with it
         self._controls: dict[str, Control] = {}
         self.answered_s = time.monotonic()
         """when it last answered"""
         self.error = ""
-        """why it did not, if that was later"""
+        """why the last call failed; empty: it did not"""
 
     def kept(self, make: Callable[[Control], T]) -> T:
-        """An object that a kind of job keeps for this store: made on first use, closed with the store."""
+        """An object that a kind of job keeps for this store. It is made on first use and closed with the store."""
         if make not in self._kept:
             self._kept[make] = make(self.control)
-        found: T = self._kept[make]
-        return found
+        kept: T = self._kept[make]
+        return kept
 
     async def close(self) -> None:
-        """Close the store, and first what the kinds keep for it."""
+        """Close the objects of the kinds, then the store."""
         for each in self._kept.values():
             await each.close()
         await self.store.close()
 
-    def heard(self) -> None:
-        """It has answered: `/readyz` tells how long ago that was."""
+    def note_answer(self) -> None:
+        """The store has answered; `/readyz` reports how long ago."""
         self.answered_s, self.error = time.monotonic(), ""
 
-    def missed(self, error: StoreError) -> None:
-        """It was asked, and did not answer."""
+    def note_failure(self, error: StoreError) -> None:
+        """A call failed."""
         self.error = str(error)
 
     def control_as(self, actor: str) -> Control:
-        """The rules, with what is submitted and done in somebody's name."""
-        found = self._controls.get(actor)
-        if found is None:
+        """The rules with this actor."""
+        control = self._controls.get(actor)
+        if control is None:
             if len(self._controls) >= _KNOWN:
                 self._controls.clear()
-            found = self._controls[actor] = Control(self.store, settings=self.control.settings, actor=actor)
-        return found
+            control = self._controls[actor] = Control(self.store, settings=self.control.settings, actor=actor)
+        return control
 
 
 class ServedStores:
-    """All of them. The first is the one that is meant when none is named."""
+    """All stores of a server. The first is the default."""
 
-    def __init__(self, places: Mapping[str, ServedStore]) -> None:
-        if not places:
+    def __init__(self, by_name: Mapping[str, ServedStore]) -> None:
+        if not by_name:
             raise InvalidInput("store", "which store? pass --store sqlite:///jobs.db, or set MAINSTAY_STORE")
-        self.places = dict(places)
+        self.by_name = dict(by_name)
 
     @classmethod
     async def open(cls, urls: Mapping[str, str]) -> Self:
@@ -91,26 +91,31 @@ class ServedStores:
             for name, url in urls.items():
                 opened[name] = ServedStore(name, await open_store(url))
         except BaseException:
-            await asyncio.gather(*(place.store.close() for place in opened.values()), return_exceptions=True)
+            await asyncio.gather(*(served.store.close() for served in opened.values()), return_exceptions=True)
             raise
         return cls(opened)
 
     @property
+    def urls(self) -> dict[str, str]:
+        """URLs by name, without their secrets."""
+        return {name: served.url for name, served in self.by_name.items()}
+
+    @property
     def first(self) -> ServedStore:
-        return next(iter(self.places.values()))
+        return next(iter(self.by_name.values()))
 
     def find(self, name: str | None) -> ServedStore:
-        """By name; raises `InvalidInput`."""
+        """The store of that name; raises `InvalidInput`."""
         if name is None:
             return self.first
-        found = self.places.get(name)
-        if found is None:
-            raise InvalidInput("store", f"there is no store {name!r} here; there is {', '.join(self.places)}")
-        return found
+        served = self.by_name.get(name)
+        if served is None:
+            raise InvalidInput("store", f"there is no store {name!r}; this server has {', '.join(self.by_name)}")
+        return served
 
     async def close(self) -> None:
-        for place in self.places.values():
-            await place.close()
+        for served in self.by_name.values():
+            await served.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
-"""Work that takes long, done beside the event loop: in one of two threads of its own.
+"""Threads for long computations beside the event loop.
 
 A thread shares the interpreter with the loop, which gets its turn every few milliseconds, but not within one call into
-C. So what is given to a thread is limited in bytes by the caller.
+C. So callers limit the bytes of one computation.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: work on fewer bytes than this takes about a millisecond, and is done at once
+#: work on fewer bytes takes about a millisecond, and is done at once
 SMALL = 32 * 1024
 _threads = ThreadPoolExecutor(2, thread_name_prefix="mainstay-web")
 
 
 async def in_thread(work: Callable[[], T], size: int) -> T:
-    """Do it: at once if it is about few bytes, else in a thread."""
+    """Run `work` at once if `size` in bytes is small, else in a thread."""
     if size <= SMALL:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_threads, work)

@@ -97,8 +97,8 @@ class Running:
 
     async def _serve(self) -> None:
         options = WebOptions(rate=1e6, tokens="given")
-        async with await ServedStores.open({"main": self._url}) as shelf:
-            app = wrapped(make_site(shelf, options, tokens=self._tokens), options)
+        async with await ServedStores.open({"main": self._url}) as stores:
+            app = wrapped(make_site(stores, options, tokens=self._tokens), options)
             config = uvicorn.Config(app, port=0, log_level="error", lifespan="off")
             self._server = server = uvicorn.Server(config)
             serving = asyncio.ensure_future(server.serve())

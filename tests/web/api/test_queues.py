@@ -81,7 +81,7 @@ async def test_what_cannot_be_a_queue_is_refused(server: Server) -> None:
     for name in ("%00", "a%20b", "%2e%2e%2fetc", "a" * 101):
         answer = await server.client.post(f"/api/v1/queues/{name}/pause")
         assert 400 <= answer.status_code < 500, name
-    assert await server.shelf.first.store.queues() == []
+    assert await server.stores.first.store.queues() == []
 
 
 async def test_limits_are_set_counted_and_lifted(stored: Server) -> None:

@@ -59,7 +59,7 @@ async def test_a_schedule_is_run_now_from_what_is_stored_of_it(planned: Server) 
 
 
 async def test_a_schedule_that_cannot_be_read_is_listed_and_not_run(stored: Server) -> None:
-    await stored.shelf.first.store.put_schedule(Schedule(name="old", spec=b"\xc1"))
+    await stored.stores.first.store.put_schedule(Schedule(name="old", spec=b"\xc1"))
     (found,) = (await stored.client.get("/api/v1/schedules")).json()["schedules"]
     assert "cannot be read" in found["problem"]
     answer = await stored.client.post("/api/v1/schedules/old/run")

@@ -121,7 +121,7 @@ def _damage(file: Path, job_id: str) -> None:
 
 async def test_a_store_that_does_not_answer_is_no_fault_of_the_caller(stored: Server) -> None:
     made = await stored.control.jobs.submit("a")
-    await stored.shelf.first.store.close()
+    await stored.stores.first.store.close()
     for path in ("/jobs", f"/jobs/{made.id}", "/stats", "/queues", "/workers", "/schedules"):
         answer = await stored.client.get(f"/api/v1{path}")
         assert (answer.status_code, answer.json()["type"]) == (503, "store_closed"), path
@@ -138,7 +138,7 @@ async def test_a_bug_is_told_by_an_id_that_the_log_has_and_by_nothing_else(
     def broken() -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr(server.shelf.first.store, "stats", broken)
+    monkeypatch.setattr(server.stores.first.store, "stats", broken)
     answer = await server.client.get("/api/v1/stats")
     problem = answer.json()
     assert (answer.status_code, problem["type"]) == (500, "internal_error")

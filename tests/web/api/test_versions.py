@@ -43,7 +43,7 @@ async def partial_batch(server: Server, root: Path) -> str:
         manifest="",
         plan=server.control.jobs.plan(),
     )
-    made = await service_at(server.shelf.first).submit(spec, [group], server.control.jobs.plan())
+    made = await service_at(server.stores.first).submit(spec, [group], server.control.jobs.plan())
     await server.control.operations.force(made.id, "partial", actor="ann", reason="a test")
     return made.id
 

@@ -30,7 +30,7 @@ class Here:
         self.url = ""
         self._options = options
         self._loop = asyncio.new_event_loop()
-        self._shelf: ServedStores | None = None
+        self._stores: ServedStores | None = None
         self._server: WebServer | None = None
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -41,8 +41,8 @@ class Here:
 
     @property
     def control(self) -> Control:
-        assert self._shelf is not None
-        return self._shelf.first.control
+        assert self._stores is not None
+        return self._stores.first.control
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
         """Do something where the server runs."""
@@ -60,8 +60,8 @@ class Here:
     async def _main(self) -> None:
         options = self._options
         with bound(options) as opened:
-            async with await ServedStores.open({"main": "memory:"}) as self._shelf:
-                app = wrapped(make_site(self._shelf, options, tokens=None), options)
+            async with await ServedStores.open({"main": "memory:"}) as self._stores:
+                app = wrapped(make_site(self._stores, options, tokens=None), options)
                 self.url = url_of(options, opened)
                 self._server = make_server(app, options, started=self._ready.set)
                 await self._server.serve(sockets=[opened])

@@ -54,7 +54,7 @@ async def test_what_is_submitted_is_in_the_store_as_the_library_would_have_put_i
 
     one, two = await stored.control.jobs.get_many([first.id, second.id])
     assert first.created
-    assert first.durability == stored.shelf.first.store.durability
+    assert first.durability == stored.stores.first.store.durability
     assert (one.name, one.queue, one.priority, decoded(one.payload)) == ("mail.send", "mail", 5, {"to": "a@b.c"})
     assert (one.options.tags, one.options.run_timeout_s) == (("a", "b"), 30.0)
     assert await stored.control.jobs.awaited(two.id) == [first.id]
@@ -442,7 +442,7 @@ async def test_another_store_of_the_server_can_be_meant() -> None:
     async with serving({"one": "memory:", "two": "memory:"}) as server, client_of(server.app, store="two") as client:
         handle = await client.submit("a")
 
-        assert (await server.shelf.find("two").control.jobs.get(handle.id)).name == "a"
+        assert (await server.stores.find("two").control.jobs.get(handle.id)).name == "a"
         assert [job.id async for job in client.jobs.find()] == [handle.id]
         with pytest.raises(InvalidInput, match="there is no store 'three'"):
             await client_of(server.app, store="three").stats()

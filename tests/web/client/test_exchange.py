@@ -136,7 +136,7 @@ def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
     error, _ = asked(safe=True, answers=[moved])
 
     assert isinstance(error, ServerUnreachable)
-    assert "it sends to https://ann:***@jobs.example/" in str(error)
+    assert "it redirects to https://ann:***@jobs.example/" in str(error)
 
 
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours() -> None:

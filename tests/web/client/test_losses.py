@@ -80,7 +80,7 @@ async def test_what_may_have_been_done_is_not_done_again(stored: Server) -> None
     handle = (await stored.control.jobs.submit("a", delay="1h")).id
     client, wire = losing(stored, [0])
     async with client:
-        with pytest.raises(ServerUnreachable, match="It may have been done: look before you ask again"):
+        with pytest.raises(ServerUnreachable, match="It may have been done: check before you send it again"):
             await client.handle(handle).retry()
 
         assert len(wire.sent) == 1

@@ -108,7 +108,7 @@ def test_a_server_that_is_not_there_is_told_apart_from_one_that_refuses() -> Non
         url = gone.url
     with (
         Client(url, tries=Tries(most=2, base_s=0.0)) as client,
-        pytest.raises(ServerUnreachable, match="GET /stats was not answered at 2 tries"),
+        pytest.raises(ServerUnreachable, match="GET /stats was not answered in 2 attempts"),
     ):
         client.stats()
 
@@ -132,8 +132,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> Non
     ("url", "why"),
     [
         ("", "set MAINSTAY_URL"),
-        ("sqlite:///jobs.db", "is not where a server is"),
-        ("http://", "is not where a server is"),
+        ("sqlite:///jobs.db", "is not a server URL"),
+        ("http://", "is not a server URL"),
         ("http://ann:hunter2@127.0.0.1", "give the address alone"),
         ("http://127.0.0.1/?token=hunter2", "give the address alone"),
     ],
@@ -146,7 +146,7 @@ def test_what_is_no_address_is_refused_without_its_secrets(url: str, why: str) -
 
 
 def test_a_token_is_not_sent_where_others_can_read_it() -> None:
-    with pytest.raises(InvalidInput, match="everybody on the way to jobs.example") as caught:
+    with pytest.raises(InvalidInput, match="the token could be read on its way to jobs.example") as caught:
         Client("http://jobs.example", token="hunter2")
     assert "hunter2" not in str(caught.value)
     with pytest.raises(InvalidInput, match="is not a token") as caught:
@@ -163,4 +163,4 @@ def test_address_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyP
     wire = server_address(None, token=None, insecure=False, timeout_s=1.0)
 
     assert (wire.url, wire.headers["Authorization"]) == ("https://jobs.example/below", "Bearer hunter2")
-    assert repr(wire) == "Wire('https://jobs.example/below')"
+    assert repr(wire) == "ServerAddress('https://jobs.example/below')"

@@ -188,7 +188,7 @@ def test_what_is_said_of_the_connection_has_room_on_a_phone(page: Page, pages: d
     page.evaluate(
         "live.close(); live.hear = () => {}; live.silence = () => 59 * 60 * 1000; live.lost = true; live.tell()"
     )
-    expect(page.locator("#link")).to_have_text(re.compile("nothing heard for 59m$"))
+    expect(page.locator("#link")).to_have_text(re.compile("no message for 59m$"))
     assert cut_off(page, "overview") == []
 
 

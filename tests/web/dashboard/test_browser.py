@@ -284,7 +284,7 @@ def test_a_worker_is_drained_and_leaves_when_its_job_is_done(page: Page, house: 
     expect(card).to_contain_text(job[-12:])
     card.get_by_role("button", name="Drain spare").click()
     page.get_by_role("button", name="Drain", exact=True).click()
-    expect(page.locator("#said")).to_contain_text("spare is asked to drain")
+    expect(page.locator("#said")).to_contain_text("spare drains")
     expect(card).to_contain_text(re.compile("draining, asked .* by web:ann"))
     expect(card.get_by_role("button")).to_have_count(0)
     assert spare.poll() is None, "its job goes on"

@@ -195,8 +195,8 @@ async def test_a_preview_does_nothing_and_what_is_confirmed_is_what_it_showed(se
     assert (await control.jobs.get(made[0].id)).status == "pending"
     body = re.search(r'data-body="([^"]+)"', text)
     assert body is not None
-    seen_ms = server.shelf.first.store.clock.now_ms()
-    while server.shelf.first.store.clock.now_ms() <= seen_ms:
+    seen_ms = server.stores.first.store.clock.now_ms()
+    while server.stores.first.store.clock.now_ms() <= seen_ms:
         pass  # the next millisecond is after the look
     later = await control.jobs.submit("t", queue="q")
     answer = await server.client.post(
@@ -237,7 +237,7 @@ async def test_a_preview_of_what_cannot_be_done_is_refused(server: Server) -> No
 
 async def test_each_store_has_its_own_pages_and_links_stay_with_it(tmp_path: Path) -> None:
     async with serving({"main": "memory:", "crm": f"sqlite:///{tmp_path / 'crm.db'}"}) as server:
-        made = await server.shelf.find("crm").control.jobs.submit("crm.call")
+        made = await server.stores.find("crm").control.jobs.submit("crm.call")
         assert rows(await text_of(server, "/jobs")) == []
         text = await text_of(server, "/jobs?store=crm")
         assert rows(text) == [made.id]
@@ -287,7 +287,7 @@ async def test_the_overview_says_when_the_store_does_not_answer(
     async def gone() -> None:
         raise MainstayError("the disk is gone")
 
-    store = server.shelf.first.store
+    store = server.stores.first.store
     async with aclosing(server.site.hub.subscribe("main")) as snapshots:
         monkeypatch.setattr(store, "stats", gone)
         server.site.hub.nudge("main")

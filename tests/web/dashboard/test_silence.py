@@ -43,9 +43,9 @@ def test_a_server_that_falls_silent_is_noticed_and_heard_again_without_a_reload(
     with house.frozen(url):
         before = len(asked)
         # what was under way may still arrive, and is heard
-        while "nothing heard" not in (link.text_content() or ""):
+        while "no message" not in (link.text_content() or ""):
             page.clock.fast_forward("00:30")
-        expect(link).to_have_text(re.compile(r"nothing heard for \d+s$"))
+        expect(link).to_have_text(re.compile(r"no message for \d+s$"))
         expect(page.locator("body")).to_have_class(re.compile("stale"))
         # what was open may be dead for good
         page.wait_for_function("live.looked > live.heard")

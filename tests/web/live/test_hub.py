@@ -47,8 +47,8 @@ async def hub_on(options: WebOptions = FAST) -> Any:
     store = MemoryStore()
     counting = Counting(store.stats)
     store.stats = counting  # type: ignore[method-assign]
-    async with ServedStores({"main": ServedStore("main", store)}) as shelf, LiveHub(shelf, options) as hub:
-        yield hub, shelf.first.control, counting
+    async with ServedStores({"main": ServedStore("main", store)}) as stores, LiveHub(stores, options) as hub:
+        yield hub, stores.first.control, counting
 
 
 async def seen(hub: LiveHub, wanted: Callable[[Snapshot], bool]) -> Snapshot:
@@ -93,7 +93,7 @@ async def test_a_snapshot_says_who_is_at_work_on_what_and_tells_no_payload() -> 
         await control.claims.start([job])
         await control.claims.report([control.claims.progress(job, 1, 4)])
         found = await seen(hub, lambda snapshot: bool(snapshot.sessions and snapshot.sessions[0].holds))
-        told = hub.told("main", found)
+        told = hub.encoded("main", found)
     (worker,) = found.sessions
     assert (worker.worker, worker.at_work, worker.holds, found.live_sessions) == ("w", True, 1, 1)
     assert [(held.id, held.done, held.total) for held in worker.jobs] == [(made.id, 1, 4)]

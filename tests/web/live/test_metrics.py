@@ -141,8 +141,8 @@ async def test_live_means_that_it_turns_and_ready_that_every_store_answered(tmp_
         async def away() -> None:
             raise StoreError("away: secret-host")
 
-        server.shelf.find("two").store.stats = away  # type: ignore[method-assign,assignment]
-        server.shelf.find("two").answered_s = time.monotonic() - 60
+        server.stores.find("two").store.stats = away  # type: ignore[method-assign,assignment]
+        server.stores.find("two").answered_s = time.monotonic() - 60
         answer = await server.client.get("/readyz")
         assert (answer.status_code, answer.json()["waits_for"]) == (503, ["two"])
         assert "retry-after" in answer.headers
@@ -152,14 +152,14 @@ async def test_live_means_that_it_turns_and_ready_that_every_store_answered(tmp_
 
 async def test_a_store_that_was_asked_and_did_not_answer_is_not_ready_sooner_than_one_that_was_not_asked() -> None:
     async with serving(snapshot_s=3600.0) as server:  # so seldom that nobody else asks it
-        place = server.shelf.first
+        place = server.stores.first
 
         async def ready(silent_s: float) -> bool:
             place.answered_s = time.monotonic() - silent_s
             return (await server.client.get("/readyz")).status_code == 200
 
         assert [await ready(0.0), await ready(11.0), await ready(16.0)] == [True, True, False]
-        place.missed(StoreError("away"))
+        place.note_failure(StoreError("away"))
         assert [await ready(0.0), await ready(11.0)] == [True, False]
         await place.store.stats()
         assert await ready(11.0)

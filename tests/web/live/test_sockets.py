@@ -19,8 +19,8 @@ from mainstay.web.stores import ServedStores
 @contextlib.asynccontextmanager
 async def listened_to(limits: ConnectionLimits | None = None) -> AsyncIterator[tuple[WebServices, Any, int]]:
     options = WebOptions(port=0, rate=1e6, snapshot_s=0.01)
-    async with await ServedStores.open({"main": "memory:"}) as shelf:
-        app = make_site(shelf, options, tokens=None)
+    async with await ServedStores.open({"main": "memory:"}) as stores:
+        app = make_site(stores, options, tokens=None)
         ready = asyncio.Event()
         server = make_server(wrapped(app, options, limits), options, started=ready.set)
         with bound(options) as opened:
@@ -49,7 +49,7 @@ async def until(so: Any) -> None:
 
 async def test_clients_that_vanish_leave_nothing_behind() -> None:
     async with listened_to() as (site, _, port):
-        made = await site.shelf.first.control.jobs.submit("send")
+        made = await site.stores.first.control.jobs.submit("send")
         paths = ["/api/v1/stream", f"/api/v1/jobs/{made.id}/stream", "/api/v1/jobs/stream"]
         clients = [await connected(port, path) for path in paths * 10]
         hub = site.hub
@@ -62,7 +62,7 @@ async def test_clients_that_vanish_leave_nothing_behind() -> None:
 
 async def test_a_client_that_reads_nothing_is_dropped_and_holds_up_nobody() -> None:
     async with listened_to(ConnectionLimits(unread_s=0.05)) as (site, _, port):
-        control, hub = site.shelf.first.control, site.hub
+        control, hub = site.stores.first.control, site.hub
         for n in range(300):
             # so that what is sent does not fit into what the network keeps for it
             await control.jobs.submit("send", queue=f"queue-{n:03}-{'x' * 60}")

@@ -231,7 +231,7 @@ async def test_the_same_list_is_looked_for_once_for_all(live: Server) -> None:
 
 async def test_streams_are_of_the_store_that_is_named(tmp_path: Path) -> None:
     async with serving({"one": "memory:", "two": f"sqlite:///{tmp_path / 'two.db'}"}, **FAST) as server:
-        made = await server.shelf.find("two").control.jobs.submit("send")
+        made = await server.stores.find("two").control.jobs.submit("send")
         async with listening(server.app, f"/api/v1/jobs/{made.id}/stream?store=two") as stream:
             assert (await stream.next("job")).data["id"] == made.id
         async with listening(server.app, "/api/v1/stream?store=two") as stream:

@@ -144,6 +144,6 @@ async def test_hostile_bodies_are_refused_with_a_problem_and_leave_nothing(site:
                     broken[target, content[:40], media] = status
 
     assert broken == {}
-    store = site.shelf.first.store
+    store = site.stores.first.store
     assert (await store.find(Query())).jobs == []
     assert await store.queues() == []

@@ -10,8 +10,8 @@ from rich.live import Live
 
 from ...cli.common import print_line
 from ...cli.exits import DONE, NO, PARTIAL
+from ...cli.observation import Pace
 from ...cli.target import Where
-from ...cli.watching import Pace
 from ...clock import seconds
 from ...model import Job
 from .. import BatchService

@@ -10,14 +10,14 @@ import msgspec
 import typer
 from rich.text import Text
 
-from ...cli import watch, watch_view, watching
-from ...cli.act import myself
+from ...cli import observation, watch, watch_view
 from ...cli.command import command
 from ...cli.common import JsonOption, aside, print_json, screen
 from ...cli.exits import DONE, FAILED
 from ...cli.ids import IdArgument
+from ...cli.observation import Pace
+from ...cli.options import local_actor
 from ...cli.target import Where
-from ...cli.watching import Pace
 from ...errors import InvalidInput
 from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
 from ..report.model import BatchReport, advice_for, batch_report
@@ -86,11 +86,11 @@ async def _plain_status(service: BatchService, job_id: str, pace: Pace, *, watch
     if watch_it:
         lines = as_json or not console.is_terminal
         return exit_code_of("succeeded" if await watch.follow(store, job_id, pace, console, lines=lines) else "failed")
-    async for seen in watching.one(store, job_id, pace, told=0):
+    async for seen in observation.observe_job(store, job_id, pace, history=0):
         if as_json:
-            print_json(next(iter(watch_view.one_lines(seen))))
+            print_json(next(iter(watch_view.job_lines(seen))))
         else:
-            console.print(watch_view.OneFrame(console.height).drawn(seen))
+            console.print(watch_view.JobFrame(console.height).draw(seen))
         break
     return DONE
 
@@ -134,7 +134,7 @@ def validate(
 
     async def work(service: BatchService, full: str) -> tuple[Validation, BatchStatus, BatchStatus]:
         before = await service.status(full)
-        found = await service.validate(full, force=force, actor=myself())
+        found = await service.validate(full, force=force, actor=local_actor())
         return found, before, await service.status(full)
 
     with busy("reading the outputs", quiet=as_json):
@@ -216,7 +216,7 @@ def resume(
 
     async def work(service: BatchService, full: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
         by = await study_of(service, full, studies) if with_this_code else None
-        done = await service.resume(full, actor=myself(), reason=reason, by=by)
+        done = await service.resume(full, actor=local_actor(), reason=reason, by=by)
         waits = (wait or for_ is not None) and done.how != "nothing"
         if not (as_json and waits):
             _print_resumed(done, where, as_json=as_json)
@@ -256,7 +256,7 @@ async def _to_run(service: BatchService, job_id: str, studies: Mapping[str, Batc
 async def _validate_if_partial(service: BatchService, job_id: str) -> None:
     """Validate a partial batch again: the linked job may have completed it."""
     if (await service.control.jobs.get(job_id)).status == "partial":
-        await service.validate(job_id, actor=myself())
+        await service.validate(job_id, actor=local_actor())
 
 
 def _print_resumed(done: ResumeOutcome, where: Where, *, as_json: bool) -> None:

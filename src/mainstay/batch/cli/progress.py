@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from ...cli.watching import Pace, is_settled
+from ...cli.observation import Pace, is_settled
 from ...clock import duration_text
 from ...errors import WaitTimeout
 from ...stores import Query

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from ...cli.command import command
 from ...cli.common import JsonOption, aside, print_json
-from ...cli.options import Options, panel
+from ...cli.observation import Pace
+from ...cli.options import OptionGroup, panel
 from ...cli.programs import Connected, connecting
 from ...cli.termination import cancelled_by_signals
-from ...cli.watching import Pace
 from ...errors import InvalidInput, WaitTimeout
 from ...model import Job
 from .. import Batch, BatchRun, BatchService
@@ -30,7 +30,7 @@ from .target import StudyTarget, study_target
 _panel = panel("Study")
 
 
-class StudyOptions(Options, frozen=True, kw_only=True):
+class StudyOptions(OptionGroup, frozen=True, kw_only=True):
     """The options of a study: what to run, and how."""
 
     param: Annotated[

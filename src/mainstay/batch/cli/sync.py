@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ...cli.act import myself
 from ...cli.command import command
 from ...cli.common import JsonOption, coloured, print_json, printable, screen
 from ...cli.exits import DONE, NO
 from ...cli.ids import IdsArgument, full_id
+from ...cli.options import local_actor
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...worker.outbox import OutboxResult, kept, write_kept
@@ -66,7 +66,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
         runners = Runners() if to.app is None else to.app.part("batch").outsides.runners
         ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
         async with service_of(to) as service:
-            return written, [one async for one in sync_outside(service, runners, ids, actor=myself())]
+            return written, [one async for one in sync_outside(service, runners, ids, actor=local_actor())]
 
     written, outside = connecting(where, work)
     if as_json:

@@ -61,7 +61,7 @@ class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
     status = await service_of(ask).status(ask.path("id"))
     job, spec, validation = (
-        await shown_job(ask.place.store, status.job, ask.site.masker),
+        await shown_job(ask.served.store, status.job, ask.site.masker),
         status.spec,
         status.validation,
     )
@@ -75,7 +75,7 @@ async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
             "settled": state is not None and state.settled,
             "reason": job.reason,
             "version": job.version,
-            "at_ms": ask.place.store.clock.now_ms(),
+            "at_ms": ask.served.store.clock.now_ms(),
             "group": status.group,
             "planned": status.planned,
             "sets": spec.sets,
@@ -124,12 +124,12 @@ async def resume_job(ask: ApiRequest[NoParameters, ResumeRequest]) -> Response:
     if ask.body.dry_run:
         wanted = [one async for one in service.to_run(job_id, version=version)]
         units = sum(one.run for one in wanted)
-        ask.deed.said["units"] = units
+        ask.audit_entry.result["units"] = units
         sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in wanted[:_NAMED]])
         return json_response({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
     done = await service.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
-    ask.deed.said |= {"dry_run": False, "units": done.units}
+    ask.audit_entry.result |= {"dry_run": False, "units": done.units}
     return json_response({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
 
 

@@ -28,17 +28,17 @@ async def batches(view: PageView) -> Response:
     given = view.given()
     cursor = cursor_of(given)
     name = filter_of(given).name
-    some = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
-    counts = {job.id: await view.place.control.jobs.unit_counts(job.id) for job in some.jobs}
+    some = await of_kind(view.served.store, KIND, cursor=cursor, name=name)
+    counts = {job.id: await view.served.control.jobs.unit_counts(job.id) for job in some.jobs}
     return view.page("batch/batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
 
 
 async def batch(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     began_s = time.monotonic()
-    status = await service_at(view.place).status(job_id)
-    job = await shown_job(view.place.store, status.job, view.masker)
-    report = await shown_report(service_at(view.place), job_id, view.masker)
+    status = await service_at(view.served).status(job_id)
+    job = await shown_job(view.served.store, status.job, view.masker)
+    report = await shown_report(service_at(view.served), job_id, view.masker)
     return view.page(
         "batch/batch.html",
         title=job.name,
@@ -52,7 +52,7 @@ async def batch(view: PageView) -> Response:
         force_to=others(job),
         # while it goes on, the more there is to look at, the seldomer that is done
         poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
-        counts=await view.place.control.jobs.unit_counts(job_id),
+        counts=await view.served.control.jobs.unit_counts(job_id),
     )
 
 

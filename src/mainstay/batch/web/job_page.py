@@ -32,7 +32,7 @@ def actions(job: Job, state: State | None, can: AllowedActions) -> AllowedAction
 
 async def outputs(view: PageView, job: Job) -> Panel:
     """What is there of a batch's outputs, the first of them."""
-    service = service_at(view.place)
+    service = service_at(view.served)
     data: dict[str, Any]
     try:
         found, more = await service.outputs(job.id, limit=_OUTPUTS)

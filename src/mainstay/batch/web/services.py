@@ -16,7 +16,7 @@ def service_at(place: ServedStore) -> BatchService:
 
 def service_of(ask: ApiRequest[Any, Any]) -> BatchService:
     """One whose changes are made in the caller's name."""
-    return BatchService(ask.control, output_stores=service_at(ask.place).output_stores)
+    return BatchService(ask.control, output_stores=service_at(ask.served).output_stores)
 
 
 __all__ = ["service_at", "service_of"]

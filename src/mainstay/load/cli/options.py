@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...cli.options import Options, panel
+from ...cli.options import OptionGroup, panel
 
 _request = panel("Request")
 _load = panel("Load")
@@ -14,7 +14,7 @@ _connection = panel("Connection")
 _report = panel("Reports")
 
 
-class AmountOptions(Options, frozen=True, kw_only=True):
+class AmountOptions(OptionGroup, frozen=True, kw_only=True):
     """How much load a run makes. The fields are those of `LoadOptions`."""
 
     vus: Annotated[int | None, _load("--vus", "-u", min=1, help="Number of virtual users (closed model).")] = None
@@ -57,7 +57,7 @@ class AmountOptions(Options, frozen=True, kw_only=True):
     seed: Annotated[int, _load("--seed", help="Seed for every random choice.")] = 0
 
 
-class ConnectionOptions(Options, frozen=True, kw_only=True):
+class ConnectionOptions(OptionGroup, frozen=True, kw_only=True):
     """How clients connect to a server."""
 
     insecure: Annotated[bool, _connection("--insecure", "-k", help="Do not verify the server's certificate.")] = False
@@ -73,7 +73,7 @@ class ConnectionOptions(Options, frozen=True, kw_only=True):
     ] = None
 
 
-class ComparisonPaths(Options, frozen=True, kw_only=True):
+class ComparisonPaths(OptionGroup, frozen=True, kw_only=True):
     """The files that a comparison is written to."""
 
     html: Annotated[str | None, _report("--html", metavar="PATH", help="Write an HTML page; - for stdout.")] = None
@@ -110,7 +110,7 @@ class RunPaths(ReportPaths, frozen=True, kw_only=True):
     ] = None
 
 
-class PingOptions(Options, frozen=True, kw_only=True):
+class PingOptions(OptionGroup, frozen=True, kw_only=True):
     """The request of a ping."""
 
     method: Annotated[

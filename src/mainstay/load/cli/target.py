@@ -9,14 +9,14 @@ import typer
 
 from ...cli.command import command
 from ...cli.common import JsonOption, print_line, screen
-from ...cli.options import Options, panel
+from ...cli.options import OptionGroup, panel
 from .requirements import load_needed
 
 _response = panel("Responses")
 _network = panel("Network")
 
 
-class ServerOptions(Options, frozen=True, kw_only=True):
+class ServerOptions(OptionGroup, frozen=True, kw_only=True):
     """The options of the target; the fields are those of `TargetOptions`."""
 
     port: Annotated[int, _network("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = (

@@ -21,12 +21,12 @@ async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
     with extra_needed("the summary of a load test"):
         from ..handler import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
-    job = await ask.place.control.jobs.get(ask.path("id"))
+    job = await ask.served.control.jobs.get(ask.path("id"))
     summary = await in_thread(lambda: summary_of(job, unpack), size_of(job))
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status} and has no numbers yet; try again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)
-    shown = await shown_summary(ask.place.store, job, summary, ask.site.masker)
+    shown = await shown_summary(ask.served.store, job, summary, ask.site.masker)
     return json_response(msgspec.to_builtins(shown))
 
 

@@ -38,7 +38,7 @@ async def loads(view: PageView) -> Response:
     given = view.given()
     cursor = cursor_of(given)
     name = filter_of(given).name
-    some = await of_kind(view.place.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
+    some = await of_kind(view.served.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
     runs = await in_thread(
         lambda: [(job, summary, _list_texts(summary)) for job in some.jobs for summary in [_summary(job)]],
         sum(map(size_of, some.jobs)),
@@ -47,14 +47,14 @@ async def loads(view: PageView) -> Response:
 
 
 async def load(view: PageView) -> Response:
-    job = await view.place.control.jobs.get(check_id(view.path("id")))
-    texts = SummaryTexts(view.masker, await text_mask_of(view.place.store, job, view.masker))
+    job = await view.served.control.jobs.get(check_id(view.path("id")))
+    texts = SummaryTexts(view.masker, await text_mask_of(view.served.store, job, view.masker))
     content = await in_thread(lambda: _content(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
     return view.page(
         "load/load.html",
         title=job.name,
-        job=await shown_job(view.place.store, job, view.masker),
+        job=await shown_job(view.served.store, job, view.masker),
         etag=etag_of(job),
         can=can_of(job, state),
         settled=state is not None and state.settled,
@@ -72,12 +72,12 @@ async def compare_loads(view: PageView) -> Response:
     ids = [*given.get("a", [])[:1], *given.get("b", [])[:1], *given.get("run", [])]
     if len(ids) != 2:
         raise InvalidInput("run", f"two runs can be compared, not {len(ids)}; choose two in the list")
-    jobs = await view.place.control.jobs.get_many([check_id(each) for each in ids])
+    jobs = await view.served.control.jobs.get_many([check_id(each) for each in ids])
     # the earlier run is A
     jobs.sort(key=lambda job: job.created_ms)
     # a recording can be long, and must not block other requests
     masker = view.masker
-    texts = [SummaryTexts(masker, await text_mask_of(view.place.store, job, masker)) for job in jobs]
+    texts = [SummaryTexts(masker, await text_mask_of(view.served.store, job, masker)) for job in jobs]
     first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
     comparison = await asyncio.to_thread(compare, first, second)
     report = await asyncio.to_thread(comparison_fragment, comparison, first, second)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...cli.common import Refused
+from ...cli.common import InvalidUsage
 from ...errors import InvalidInput
 from .. import Task
 from ..type_errors import place_and_rule
@@ -129,10 +129,10 @@ def _check_names(task: Task[..., Any], given: Iterable[str]) -> None:
             raise _unknown_argument(task.name, name, name, known)
 
 
-def _unknown_argument(of: str, path: str, name: str, known: Collection[str]) -> Refused:
+def _unknown_argument(of: str, path: str, name: str, known: Collection[str]) -> InvalidUsage:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known) or 'none'}"
-    return Refused(f"{of}.{path}", f"{of} has no argument {path!r}; {hint}")
+    return InvalidUsage(f"{of}.{path}", f"{of} has no argument {path!r}; {hint}")
 
 
 def _value(raw: bytes | str, kind: Any) -> Any:

@@ -9,7 +9,7 @@ import msgspec
 
 from ...cli import completion
 from ...cli.ids import full_id
-from ...cli.options import Options, panel
+from ...cli.options import OptionGroup, panel
 from ...control.time_input import read_deadline, read_time
 from ...errors import InvalidInput
 from ...stores import JobStore
@@ -19,7 +19,7 @@ _panel = panel("Job options")
 _READ = frozenset({"unique", "unique_key", "run_at", "queue_deadline", "tag", "metadata", "after"})
 
 
-class Flags(Options, frozen=True, kw_only=True):
+class Flags(OptionGroup, frozen=True, kw_only=True):
     """The options of the job on the command line; None: not given."""
 
     queue: Annotated[str | None, _panel("--queue", help="Queue of the job.", autocompletion=completion.queues)] = None

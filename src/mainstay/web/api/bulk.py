@@ -1,4 +1,4 @@
-"""Doing one thing to many jobs: by id or by filter, with a look at what is meant before anything is done."""
+"""Bulk operations: retry, cancel or delete many jobs, by id or by filter, with a preview."""
 
 from __future__ import annotations
 
@@ -19,73 +19,73 @@ from .jobs import JobFilter
 from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from .views import masked_job
 
-#: refusals that are told one by one
-_TOLD = 100
+#: refusals that are listed
+_LISTED = 100
 _ACTIONS = {"cancel": cancelling, "retry": retrying, "delete": deleting}
 
 
 class BulkRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be done, and to which: `ids` or `filter`. A filter without a status means those that it makes sense
-    for: what failed, for retry; what is not settled, for cancel; what is settled, for delete."""
+    """The action and its jobs: `ids` or `filter`. A filter without a status selects the jobs that the action applies
+    to: failed jobs for retry, unsettled jobs for cancel, settled jobs for delete."""
 
     action: fields.Action
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=10_000)] | None = None
     filter: JobFilter | None = None
     dry_run: bool = False
-    """only tell what would be done"""
+    """only report what would be done"""
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    """at most so many, the oldest first"""
+    """the most jobs to act on, the oldest first"""
     reason: Reason | None = None
 
 
 async def act_on_jobs(ask: ApiRequest[NoParameters, BulkRequest]) -> Response:
-    wanted, store, most = ask.body, ask.place.store, ask.site.options.bulk_limit
-    if wanted.action == "delete":
+    body, store, most = ask.body, ask.served.store, ask.site.options.bulk_limit
+    if body.action == "delete":
         await ask.site.guard.admit(ask.request, "admin")
-    action: Action = _ACTIONS[wanted.action](actor=ask.caller.actor, reason=wanted.reason)
-    if (wanted.ids is None) is (wanted.filter is None):
-        raise InvalidInput("filter", "which? give ids, or a filter; not both")
-    limit = min(wanted.limit or most, most)
-    if wanted.filter is None:
-        ids = wanted.ids or []
+    action: Action = _ACTIONS[body.action](actor=ask.caller.actor, reason=body.reason)
+    if (body.ids is None) is (body.filter is None):
+        raise InvalidInput("filter", "give ids or a filter, not both")
+    limit = min(body.limit or most, most)
+    if body.filter is None:
+        ids = body.ids or []
         if len(ids) > most:
-            raise InvalidInput("ids", f"{len(ids):,} are more than the limit of {most:,} of one request")
-        found = await bulk.named(store, ids[:limit])
+            raise InvalidInput("ids", f"{len(ids):,} ids are more than the limit of {most:,} for one request")
+        selection = await bulk.named(store, ids[:limit])
     else:
-        if not wanted.filter.narrows:
-            raise InvalidInput("filter", 'says nothing; for all of them name the states: {"status": [...]}')
-        query = await wanted.filter.query(store)
+        if not body.filter.narrows:
+            raise InvalidInput("filter", 'is empty; to select all jobs give the states: {"status": [...]}')
+        query = await body.filter.query(store)
         if query.status is None:
             query = msgspec.structs.replace(query, status=action.states)
-        found = await bulk.matching(store, query, limit=limit)
-    return await carried_out(ask, action, found, dry_run=wanted.dry_run)
+        selection = await bulk.matching(store, query, limit=limit)
+    return await carried_out(ask, action, selection, dry_run=body.dry_run)
 
 
-async def carried_out(ask: ApiRequest[Any, Any], action: Action, found: JobSelection, *, dry_run: bool) -> Response:
-    """Do it, unless this is only to see what it would do; and tell."""
+async def carried_out(ask: ApiRequest[Any, Any], action: Action, selection: JobSelection, *, dry_run: bool) -> Response:
+    """Act on the selected jobs, unless this is a dry run; the response."""
     done = refused = 0
     refusals: list[BulkAnswer] = []
     if not dry_run:
-        async for answers in bulk.carry_out(ask.control, found, action.do):
+        async for answers in bulk.carry_out(ask.control, selection, action.do):
             done += sum(each.ok for each in answers)
             left = [each for each in answers if not each.ok]
             refused += len(left)
-            refusals += left[: _TOLD - len(refusals)]
-    # of what was refused, each job's own trail says why
-    counts = {"action": action.verb, "dry_run": dry_run, "matched": found.total, "done": done, "refused": refused}
-    ask.deed.said |= counts
+            refusals += left[: _LISTED - len(refusals)]
+    # refusals are in the audit trail of each job
+    counts = {"action": action.verb, "dry_run": dry_run, "matched": selection.total, "done": done, "refused": refused}
+    ask.audit_entry.result |= counts
     masker = ask.site.masker
     return json_response(
         BulkResult(
             action=action.verb,
             dry_run=dry_run,
-            matched=found.total,
-            counts=found.counts,
-            sample=tuple(masked_job(job, masker, payload=False) for job in found.first),
+            matched=selection.total,
+            counts=selection.counts,
+            sample=tuple(masked_job(job, masker, payload=False) for job in selection.first),
             done=done,
             refused=refused,
             refusals=tuple(refusals),
-            more=found.limit is not None and sum(found.counts.values()) >= found.limit,
+            more=selection.limit is not None and sum(selection.counts.values()) >= selection.limit,
         )
     )
 
@@ -97,10 +97,10 @@ OPERATIONS = (
         handler=act_on_jobs,
         scope="operate",
         tag="jobs",
-        summary="Retry, cancel or delete many jobs, or see which that would be",
-        about="Each job is answered for. To delete needs the scope admin.",
+        summary="Retry, cancel or delete many jobs, or preview it",
+        about="The response counts the results. Deleting needs the scope `admin`.",
         body=BulkRequest,
-        answers={200: ApiResponse(description="What was done, or would be.", type=BulkResult)},
+        answers={200: ApiResponse(description="What was done, or would be done.", type=BulkResult)},
         refusals=(404,),
     ),
 )

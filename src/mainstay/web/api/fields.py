@@ -1,4 +1,4 @@
-"""The kinds of value that are asked for, each declared once: what checks them also describes them."""
+"""Types of parameters, each declared once: the same declaration checks a value and describes it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from msgspec import Meta
 from ...control.options import MOST
 
 _HEX = "[0-9a-f]"
-#: printable, more or less: control, which has the last word, asks Unicode
+#: printable characters, roughly; control decides, by Unicode
 _LINE = r"^[^\x00-\x1f\x7f]+$"
-#: of ASCII, letters, digits and _ first, then also . : / -; of the rest what control takes, which asks Unicode. No \w:
-#: that is ASCII alone to JSON Schema
+#: of ASCII: first a letter, a digit or _, then also . : / -; other characters are checked by control, by Unicode. In a
+#: JSON Schema, \w means ASCII only
 _NAME = r"^[^\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7f][^\x00-\x2c\x3b-\x40\x5b-\x5e\x60\x7b-\x7f]*$"
 
 JobId = Annotated[
@@ -23,7 +23,6 @@ JobId = Annotated[
         examples=["018bcfe5-6800-7000-8000-0123456789ab"],
     ),
 ]
-#: of a worker, or the id of one of its sessions
 Worker = Annotated[
     str,
     Meta(
@@ -32,7 +31,6 @@ Worker = Annotated[
         examples=["box-7-4711"],
     ),
 ]
-#: of a task
 Name = Annotated[
     str,
     Meta(
@@ -60,7 +58,7 @@ Reason = Annotated[
         min_length=1,
         max_length=1000,
         pattern=_LINE,
-        description="Why, for the audit trail.",
+        description="Reason, kept in the audit trail.",
     ),
 ]
 Duration = Annotated[
@@ -72,7 +70,7 @@ Duration = Annotated[
         examples=["30s", "1h30m"],
     ),
 ]
-#: a duration, or none
+#: a duration, or off
 Limit = Annotated[
     str,
     Meta(
@@ -85,11 +83,13 @@ Limit = Annotated[
 Millis = Annotated[int, Meta(ge=0, le=32_503_680_000_000, description="Milliseconds since 1970, UTC.")]
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher goes first.")]
 Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$", description="A state, like pending.")]
-PageSize = Annotated[int, Meta(ge=1, description="Jobs on a page, at most; a page may have fewer, and a cursor.")]
+PageSize = Annotated[
+    int, Meta(ge=1, description="The most jobs of a page. A page may have fewer, and still a next page.")
+]
 Seq = Annotated[int, Meta(ge=0, le=MOST)]
 Action = Literal["retry", "cancel", "delete"]
 
-#: pattern -> the same for people
+#: pattern -> description
 RULES: dict[str, str] = {
     meta.pattern: meta.description
     for kind in (JobId, Name, Queue, Text, Duration, Limit, Status)

@@ -1,4 +1,4 @@
-"""What people do to one job. Each is done in the name of whoever asks, and may name the version it is meant for."""
+"""Changes of one job, in the name of the caller. A request may name the version of the job that it is meant for."""
 
 from __future__ import annotations
 
@@ -20,52 +20,54 @@ from .views import etag_of, masked_job
 
 
 class ReasonBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why it is done."""
+    """The reason for a change."""
 
     reason: Reason | None = None
 
 
 class ForceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to, and why."""
+    """The state to move a job to, and the reason."""
 
     to: Status
     reason: Reason
 
 
 class PriorityBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Its place in the queue."""
+    """The priority of a job in its queue."""
 
     priority: Priority
 
 
 class DeleteQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Why it is deleted."""
+    """The reason for a deletion."""
 
     reason: Reason = "deleted on request"
 
 
 async def cancel_job(ask: ApiRequest[NoParameters, ReasonBody]) -> Response:
-    why = ask.body.reason or "cancelled on request"
+    reason = ask.body.reason or "cancelled on request"
     version = await wanted_version(ask)
     return _moved(
-        ask, await ask.control.operations.cancel(ask.path("id"), actor=ask.caller.actor, reason=why, version=version)
+        ask, await ask.control.operations.cancel(ask.path("id"), actor=ask.caller.actor, reason=reason, version=version)
     )
 
 
 async def retry_job(ask: ApiRequest[NoParameters, ReasonBody]) -> Response:
-    why = ask.body.reason or "retried on request"
+    reason = ask.body.reason or "retried on request"
     version = await wanted_version(ask)
     return _moved(
-        ask, await ask.control.operations.retry(ask.path("id"), actor=ask.caller.actor, reason=why, version=version)
+        ask, await ask.control.operations.retry(ask.path("id"), actor=ask.caller.actor, reason=reason, version=version)
     )
 
 
 async def force_job(ask: ApiRequest[NoParameters, ForceBody]) -> Response:
     version = await wanted_version(ask, needed=True)
-    to, why = ask.body.to, ask.body.reason
+    to, reason = ask.body.to, ask.body.reason
     if to not in JOB.states and to not in UNIT.states:
         raise InvalidInput("to", f"{to!r} is not a state; {state_meant(to)}")
-    moved = await ask.control.operations.force(ask.path("id"), to, actor=ask.caller.actor, reason=why, version=version)
+    moved = await ask.control.operations.force(
+        ask.path("id"), to, actor=ask.caller.actor, reason=reason, version=version
+    )
     return _moved(ask, moved)
 
 
@@ -97,7 +99,9 @@ def _change(path: str, handler: Any, summary: str, body: type[msgspec.Struct], *
         summary=summary,
         body=body,
         answers={
-            200: ApiResponse(description="The job as it is now.", type=JobView, headers={"ETag": "its new version"})
+            200: ApiResponse(
+                description="The job as it is now.", type=JobView, headers={"ETag": "the new version of the job"}
+            )
         },
         refusals=(404, 409),
         if_match=more.pop("if_match", "may"),
@@ -106,15 +110,15 @@ def _change(path: str, handler: Any, summary: str, body: type[msgspec.Struct], *
 
 
 OPERATIONS = (
-    _change("cancel", cancel_job, "Cancel a job: at once, or by asking its worker to stop", ReasonBody),
+    _change("cancel", cancel_job, "Cancel a job: at once, or through its worker", ReasonBody),
     _change("retry", retry_job, "Send a job back to its queue", ReasonBody),
-    _change("priority", set_priority, "Change a job's place in its queue", PriorityBody),
+    _change("priority", set_priority, "Change the priority of a job", PriorityBody),
     _change(
         "force",
         force_job,
-        "Move a job against the lifecycle's table",
+        "Move a job to a state that the lifecycle does not allow",
         ForceBody,
-        about="The audit trail says forced, by whom and why. Nothing leaves a final state.",
+        about="The audit trail records the move as forced, with actor and reason. Jobs in a final state cannot move.",
         if_match="must",
         scope="admin",
     ),
@@ -126,7 +130,7 @@ OPERATIONS = (
         tag="jobs",
         summary="Delete a job that no worker runs; its tombstone stays",
         query=DeleteQuery,
-        answers={200: ApiResponse(description="It is gone.", type=JobDeleted)},
+        answers={200: ApiResponse(description="The job was deleted.", type=JobDeleted)},
         refusals=(404, 409),
         if_match="must",
     ),

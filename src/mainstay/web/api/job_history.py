@@ -1,4 +1,4 @@
-"""What happened to a job, and how it ended."""
+"""The history of a job, and its result."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from .text_mask import explained, shown_job, text_mask_of
 from .views import masked_event, masked_job, size_of, value_view
 
 _LONGEST_WAIT_S = 30.0
-#: hides nothing
-_WHOLE = Masker(urls=False)
+#: masks nothing
+_UNMASKED = Masker(urls=False)
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events."""
+    """A page of events."""
 
     after: Seq = 0
-    """only those with a higher number"""
+    """only events with a higher number"""
     limit: PageSize = 500
 
 
 class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which units."""
+    """A page of units."""
 
     status: list[Status] | None = None
     limit: PageSize = 50
@@ -46,23 +46,23 @@ class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait for the end."""
+    """How long to wait for the result."""
 
     wait: Duration | None = None
-    """answer when it is settled, or after this: 30s at most"""
+    """wait until the job is settled, for this time at most; up to 30s"""
 
 
 async def list_events(ask: ApiRequest[EventQuery, None]) -> Response:
     limit = min(ask.query.limit, ask.site.options.page_limit)
     job_id = ask.path("id")
-    found = await ask.place.control.jobs.events(job_id, after=ask.query.after, limit=limit)
-    veil = await text_mask_of(ask.place.store, (await ask.place.store.get([job_id]))[0], ask.site.masker)
-    size = sum(len(event.details or "") for event in found)
+    events = await ask.served.control.jobs.events(job_id, after=ask.query.after, limit=limit)
+    mask = await text_mask_of(ask.served.store, (await ask.served.store.get([job_id]))[0], ask.site.masker)
+    size = sum(len(event.details or "") for event in events)
     return await in_thread(
         lambda: json_response(
             EventPage(
-                events=tuple(masked_event(event, veil) for event in found),
-                next=found[-1].seq if len(found) == limit else None,
+                events=tuple(masked_event(event, mask) for event in events),
+                next=events[-1].seq if len(events) == limit else None,
             )
         ),
         size,
@@ -76,22 +76,22 @@ async def get_result(ask: ApiRequest[WaitQuery, None]) -> Response:
         raise Problem(
             409,
             "not_settled",
-            f"job {job.id} is {job.status}, so there is no result yet; ask again later, or with ?wait=30s",
+            f"job {job.id} is {job.status}, so it has no result yet; ask again later, or with ?wait=30s",
             headers={"Retry-After": "2"},
             job_status=job.status,
         )
     shown: Literal["whole", "masked", "none"]
     shown = "none" if not ask.site.masker.shows else "whole" if ask.caller.may("submit") else "masked"
-    # a program is told its error as it is told its result
-    masker = _WHOLE if shown == "whole" else ask.site.masker
-    seen = job if shown == "whole" else await shown_job(ask.place.store, job, masker)
-    return await ask.shown(
+    # an error is shown like the result
+    masker = _UNMASKED if shown == "whole" else ask.site.masker
+    visible = job if shown == "whole" else await shown_job(ask.served.store, job, masker)
+    return await ask.respond(
         lambda: JobResult(
             id=job.id,
             status=job.status,
-            reason=seen.reason,
+            reason=visible.reason,
             result=None if shown == "none" else value_view(job, "result", masker),
-            error=seen.error,
+            error=visible.error,
             shown=shown,
         ),
         len(job.result or b""),
@@ -99,55 +99,58 @@ async def get_result(ask: ApiRequest[WaitQuery, None]) -> Response:
 
 
 async def get_story(ask: ApiRequest[NoParameters, None]) -> Response:
-    job_id, control = ask.path("id"), ask.place.control
-    veil = await text_mask_of(ask.place.store, (await ask.place.store.get([check_id(job_id)]))[0], ask.site.masker)
-    lines = await read_story(ask.place.store, job_id, shown=veil.event)
+    job_id, control = ask.path("id"), ask.served.control
+    mask = await text_mask_of(ask.served.store, (await ask.served.store.get([check_id(job_id)]))[0], ask.site.masker)
+    lines = await read_story(ask.served.store, job_id, shown=mask.event)
     return json_response(Story(lines=lines, refusals=await control.jobs.refusals(job_id)))
 
 
 async def explain_job(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(await explained(ask.place.store, ask.path("id"), ask.site.masker))
+    return json_response(await explained(ask.served.store, ask.path("id"), ask.site.masker))
 
 
 async def list_awaited(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(AwaitedJobs(ids=await ask.place.control.jobs.awaited(ask.path("id"))))
+    return json_response(AwaitedJobs(ids=await ask.served.control.jobs.awaited(ask.path("id"))))
 
 
 async def list_units(ask: ApiRequest[UnitQuery, None]) -> Response:
-    job_id, wanted = ask.path("id"), ask.query
-    await ask.place.control.jobs.get(job_id)
-    status = None if wanted.status is None else tuple(wanted.status)
-    limit = min(wanted.limit, ask.site.options.page_limit)
-    query = Query(parent=job_id, status=status, oldest_first=True)
+    job_id, query = ask.path("id"), ask.query
+    await ask.served.control.jobs.get(job_id)
+    status = None if query.status is None else tuple(query.status)
+    limit = min(query.limit, ask.site.options.page_limit)
+    units = Query(parent=job_id, status=status, oldest_first=True)
     masker = ask.site.masker
-    page = await shown_page(ask.place.store, query, wanted.cursor, limit, masker)
-    if wanted.payload:
-        page = await with_values(ask.place.store, page)
-    counts = await ask.place.control.jobs.unit_counts(job_id)
-    return await ask.shown(
+    page = await shown_page(ask.served.store, units, query.cursor, limit, masker)
+    if query.payload:
+        page = await with_values(ask.served.store, page)
+    counts = await ask.served.control.jobs.unit_counts(job_id)
+    return await ask.respond(
         lambda: UnitPage(
-            units=tuple(masked_job(unit, masker, payload=wanted.payload) for unit in page.jobs),
+            units=tuple(masked_job(unit, masker, payload=query.payload) for unit in page.jobs),
             counts=counts,
             next=page.cursor,
         ),
-        sum(map(size_of, page.jobs)) if wanted.payload else 0,
+        sum(map(size_of, page.jobs)) if query.payload else 0,
     )
 
 
 async def _settled(ask: ApiRequest[WaitQuery, None]) -> Job:
-    job_id, control = ask.path("id"), ask.place.control
+    job_id, control = ask.path("id"), ask.served.control
     if ask.query.wait is None:
         return await control.jobs.get(job_id)
     wait_s = seconds(ask.query.wait, field="wait")
     if wait_s > _LONGEST_WAIT_S:
-        raise InvalidInput("wait", f"{ask.query.wait} is longer than {_LONGEST_WAIT_S:g}s; ask again after that")
+        raise InvalidInput(
+            "wait",
+            f"{ask.query.wait} is longer than {_LONGEST_WAIT_S:g}s, the limit; repeat the request to wait longer",
+        )
     try:
         return await control.jobs.wait(job_id, ask.query.wait)
     except WaitTimeout:
         return await control.jobs.get(job_id)
 
 
-def _look(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> ApiOperation:
+def _read(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> ApiOperation:
     return ApiOperation(
         method="GET",
         path=f"/jobs/{{id}}/{path}",
@@ -162,21 +165,21 @@ def _look(path: str, handler: Any, summary: str, answer: Any, **more: Any) -> Ap
 
 
 OPERATIONS = (
-    _look("events", list_events, "Read a job's audit trail", EventPage, query=EventQuery),
-    _look(
+    _read("events", list_events, "Read a job's audit trail", EventPage, query=EventQuery),
+    _read(
         "result",
         get_result,
-        "Read how a job ended",
+        "Read the result of a job",
         JobResult,
         query=WaitQuery,
         refusals=(409,),
         about=PACKED,
         packs=True,
     ),
-    _look("story", get_story, "Read a job's audit trail in words", Story),
-    _look("explain", explain_job, "Explain a job: where it is and why, and what to do", ExplanationView),
-    _look("awaited", list_awaited, "List what a job waits for", AwaitedJobs),
-    _look(
+    _read("story", get_story, "Read a job's audit trail in words", Story),
+    _read("explain", explain_job, "Explain a job: its state and the reason, and what to do", ExplanationView),
+    _read("awaited", list_awaited, "List the jobs that a job waits for", AwaitedJobs),
+    _read(
         "units",
         list_units,
         "List the units of a job, oldest first",

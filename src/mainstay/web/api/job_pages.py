@@ -1,8 +1,8 @@
-"""Pages of jobs as they may be shown.
+"""Pages of jobs, masked.
 
-A list does not read large values: rows come without them (`Query.value_bytes`). Where values are asked for, a page
-holds as many jobs as fit into its budget of bytes. A search finds what is shown: a job whose text contains what is
-searched for only in a masked value is not found, or the value could be guessed letter by letter.
+A list does not read large values: rows come without them (`Query.value_bytes`). With values, a page has as many jobs as
+fit into its budget of bytes. A search finds only what is shown: otherwise a masked value could be guessed letter by
+letter.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from ..page_search import FoundPage, full_page
 from .masker import Masker
 from .text_mask import UNSEARCHED, shown_jobs
 
-#: longer values do not come with the rows of a list
+#: longer values are left out of the rows of a list
 VALUE_BYTES = 16 * 1024
-#: bytes of the values of one page
+#: the most bytes of the values of a page
 _PAGE_BYTES = 4 * 1024 * 1024
-#: jobs of a search that are read at a time, and how often that is done for one page that is shown
-_LOOK, _MOST_LOOKS = 100, 20
+#: jobs that a search reads at a time, and the most reads for one page
+_READ, _MOST_READS = 100, 20
 
 
 async def shown_page(store: JobStore, query: Query, cursor: str | None, limit: int, masker: Masker) -> FoundPage:
-    """A page of jobs whose texts may be shown, without large values."""
+    """A page of jobs with masked texts, without large values."""
     query = msgspec.structs.replace(query, value_bytes=VALUE_BYTES)
     if query.text is None:
         page = await full_page(store, query, cursor, limit)
         return msgspec.structs.replace(page, jobs=await shown_jobs(store, page.jobs, masker))
     found: list[Job] = []
     at = cursor
-    for _ in range(_MOST_LOOKS):
-        page = await full_page(store, query, at, max(limit + 1, _LOOK))
+    for _ in range(_MOST_READS):
+        page = await full_page(store, query, at, max(limit + 1, _READ))
         for job in await shown_jobs(store, page.jobs, masker):
             if _is_unsearched(job) and at != cursor:
-                # there was no budget for it any more: the next page begins with it
+                # the budget for the search is spent: the next page begins with this job
                 return FoundPage(jobs=found, cursor=at, finished=False)
             at = job.id
             if not matches(job, query):
                 continue
             if len(found) == limit:
-                # where a page ends says nothing about jobs that match only by what is masked
+                # the end of a page must not reveal jobs that match only in a masked value
                 return FoundPage(jobs=found, cursor=found[-1].id, finished=True)
             found.append(job)
         at = page.cursor
@@ -53,7 +53,7 @@ async def shown_page(store: JobStore, query: Query, cursor: str | None, limit: i
 
 
 async def with_values(store: JobStore, page: FoundPage) -> FoundPage:
-    """The same page with all values: the first of its jobs whose values fit into the budget, and at least one."""
+    """The page with all values: the first jobs whose values fit into the budget, at least one."""
     kept: list[Job] = []
     left = _PAGE_BYTES
     for job in page.jobs:

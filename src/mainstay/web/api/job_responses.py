@@ -1,4 +1,4 @@
-"""What the API answers, as data: the server makes these, its description is made from them, the client reads them."""
+"""Responses of the API about jobs: the server makes them, OpenAPI describes them, the client reads them."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from ...stores import RefusedWrite
 
 
 class ProblemView(msgspec.Struct, kw_only=True):
-    """Why something was refused."""
+    """Why a request was refused."""
 
     type: str
     """a stable code"""
     title: str
     status: int
     detail: str
-    """for people: what happened, to what, and what to do next"""
+    """for people: what happened, and what to do"""
     field: str | None = None
-    """what was wrong with the request"""
+    """the field of the request that was wrong"""
 
 
 class SubmitResponse(msgspec.Struct, kw_only=True):
-    """The job that stands for a submit."""
+    """The submitted job."""
 
     id: str
     created: bool
-    """False: it was there before, by its key or its unique key"""
+    """false: it existed before, with the same key or unique key"""
     durability: str
-    """what this answer survives, in words"""
+    """the failures that the stored job survives, in words"""
 
 
 class SubmitManyResponse(msgspec.Struct, kw_only=True):
-    """One for each job that was sent, in the same order."""
+    """One response for each job, in the order of the request."""
 
     jobs: list[SubmitResponse]
     created: int
 
 
 class SubmitGroupResponse(msgspec.Struct, kw_only=True):
-    """Jobs, and the one that waits for them."""
+    """The jobs of a group, and the job that waits for them."""
 
     then: SubmitResponse
-    """`created` is false if it was there before: then nothing was stored now"""
+    """`created` is false if it existed before: then nothing was stored"""
     members: list[SubmitResponse]
-    """in the order that they were sent; if `then` was there before, those that it waits or waited for"""
+    """in the order of the request; if `then` existed before, the jobs that it waits or waited for"""
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +55,10 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: tuple[JobView, ...]
     next: str | None
-    """the cursor of the next page; null on the last. A page may be short, or empty, and still have a next"""
+    """the cursor of the next page; null on the last page. A page may be short, or empty, and still have a next one"""
     finished: bool = True
-    """false: the search is not finished (a search in texts takes long among many jobs), and these were found so far;
-    there may be more from `next` on"""
+    """false: the search in texts takes longer than one request; these jobs were found so far, and there may be more
+    from `next` on"""
 
 
 class UnitPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class UnitPage(msgspec.Struct, frozen=True, kw_only=True):
 
     units: tuple[JobView, ...]
     counts: dict[str, int]
-    """all of them, by status"""
+    """all units, by status"""
     next: str | None
 
 
@@ -75,49 +75,49 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
     events: tuple[EventView, ...]
     next: int | None
-    """ask on with `after` set to this; null: these were all"""
+    """the `after` of the next page; null on the last page"""
 
 
 class WorkingSession(SessionView, frozen=True, kw_only=True):
-    """A worker's process, and the newest jobs that it holds."""
+    """A process of a worker, and the newest jobs that it holds."""
 
     holds: int
     jobs: tuple[JobView, ...]
 
 
 class WorkerList(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions of the workers, the living first."""
+    """The sessions of the workers, live ones first."""
 
     sessions: list[WorkingSession]
 
 
 class DrainedSessions(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions that were asked to drain: all processes of the worker, or of all workers that have the name."""
+    """The sessions that received the request: all processes of the worker, or of all workers with the name."""
 
     sessions: list[SessionView]
 
 
 class BulkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to many jobs, or would be."""
+    """The result of a bulk operation, or its preview."""
 
     action: str
     dry_run: bool
     matched: int
-    """number of jobs meant; of those found by a filter, as far as one request goes"""
+    """the number of selected jobs, up to the limit of one request"""
     counts: dict[str, int]
-    """the same by status"""
+    """the selected jobs by status"""
     sample: tuple[JobView, ...]
-    """the first of them, as they were before"""
+    """the first of them, as they were before the operation"""
     done: int
     refused: int
     refusals: tuple[BulkAnswer, ...]
-    """the first of the refused, and why"""
+    """the first refused jobs, with reasons"""
     more: bool
-    """more jobs may match: ask again"""
+    """more jobs may match: repeat the request"""
 
 
 class JobResult(msgspec.Struct, kw_only=True):
-    """How a job ended."""
+    """The result of a job."""
 
     id: str
     status: str
@@ -125,11 +125,12 @@ class JobResult(msgspec.Struct, kw_only=True):
     result: Any
     error: Any
     shown: Literal["whole", "masked", "none"]
-    """how much of the result: whoever may submit is told all of it, for a masked one is not what was returned"""
+    """how much of the result is shown: callers with the scope `submit` get all of it, since a masked value is not the
+    result"""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """The audit trail in words, newest events last."""
+    """The audit trail in words, oldest events first."""
 
     lines: list[str]
     refusals: list[RefusedWrite]
@@ -146,18 +147,18 @@ class AdviceView(msgspec.Struct, kw_only=True):
 
 
 class ExplanationView(msgspec.Struct, kw_only=True):
-    """A job's story in sentences."""
+    """A job, explained in sentences."""
 
     id: str
     name: str
     status: str | None
-    """null: it was deleted"""
+    """null: the job was deleted"""
     sections: list[SectionView]
     advice: list[AdviceView]
 
 
 class AwaitedJobs(msgspec.Struct, kw_only=True):
-    """What a job waits for, or waited for."""
+    """The jobs that a job waits for, or waited for."""
 
     ids: list[str]
 

@@ -1,4 +1,4 @@
-"""Finding jobs, and looking at one."""
+"""Lists of jobs, and single jobs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .views import etag_of, masked_job, size_of
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs are meant; what is left out, or null, does not narrow."""
+    """A filter for jobs. A field that is left out, or null, does not filter."""
 
     status: Annotated[list[Status], Meta(min_length=1, max_length=20)] | None = None
-    """in one of these"""
+    """one of these states"""
     kind: Name | None = None
     """task, batch or load"""
     queue: Queue | None = None
@@ -32,9 +32,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tag: Tag | None = None
     key: Text | None = None
     text: Text | None = None
-    """with this in its id, name, reason or last error"""
+    """text in its id, name, reason or last error"""
     group: JobId | None = None
-    """members of the group whose callback this is"""
+    """members of the group that has this job as its callback"""
     parent: JobId | None = None
     """units of this job"""
     session: Text | None = None
@@ -48,11 +48,11 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def narrows(self) -> bool:
-        """Whether anything is said at all."""
+        """Whether at least one field is given."""
         return any(getattr(self, name) is not None for name in JobFilter.__struct_fields__)
 
     async def query(self, store: JobStore) -> Query:
-        """The same for a store. Ages count from now."""
+        """The filter as a query. Ages count from now."""
         await check_states(store, self.status or ())
         query = Query(
             status=None if self.status is None else tuple(self.status),
@@ -72,48 +72,48 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class JobListQuery(JobFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A page of what matches."""
+    """A filter, and the page to return."""
 
     oldest_first: bool = False
     limit: PageSize = 50
     cursor: JobId | None = None
-    """where the page before ended: its `next`"""
+    """`next` of the page before"""
     payload: bool = False
-    """with payloads, results and checkpoints: a page ends before it holds more than 4 MiB of them, or after one job"""
+    """include payloads, results and checkpoints; a page has up to 4 MiB of them, or one job"""
 
 
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How one job is looked at."""
+    """What of a job is returned."""
 
     payload: bool = True
-    """with its payload, result and checkpoint"""
+    """include its payload, result and checkpoint"""
 
 
 async def list_jobs(ask: ApiRequest[JobListQuery, None]) -> Response:
-    wanted, store = ask.query, ask.place.store
-    query = msgspec.structs.replace(await wanted.query(store), oldest_first=wanted.oldest_first)
-    limit = min(wanted.limit, ask.site.options.page_limit)
-    page = await shown_page(store, query, wanted.cursor, limit, ask.site.masker)
-    if wanted.payload:
+    query, store = ask.query, ask.served.store
+    store_query = msgspec.structs.replace(await query.query(store), oldest_first=query.oldest_first)
+    limit = min(query.limit, ask.site.options.page_limit)
+    page = await shown_page(store, store_query, query.cursor, limit, ask.site.masker)
+    if query.payload:
         page = await with_values(store, page)
-    return await ask.shown(
+    return await ask.respond(
         lambda: JobPage(
-            jobs=tuple(masked_job(job, ask.site.masker, payload=wanted.payload) for job in page.jobs),
+            jobs=tuple(masked_job(job, ask.site.masker, payload=query.payload) for job in page.jobs),
             next=page.cursor,
             finished=page.finished,
         ),
-        sum(map(size_of, page.jobs)) if wanted.payload else 0,
+        sum(map(size_of, page.jobs)) if query.payload else 0,
     )
 
 
 async def get_job(ask: ApiRequest[JobQuery, None]) -> Response:
-    job = await ask.place.control.jobs.get(ask.path("id"))
+    job = await ask.served.control.jobs.get(ask.path("id"))
     tag = etag_of(job)
     if is_known(ask, tag):
         return Response(status_code=304, headers={"ETag": tag})
-    shown = await shown_job(ask.place.store, job, ask.site.masker)
+    shown = await shown_job(ask.served.store, job, ask.site.masker)
     size = size_of(job) if ask.query.payload else 0
-    return await ask.shown(lambda: masked_job(shown, ask.site.masker, payload=ask.query.payload), size, ETag=tag)
+    return await ask.respond(lambda: masked_job(shown, ask.site.masker, payload=ask.query.payload), size, ETag=tag)
 
 
 OPERATIONS = (
@@ -123,11 +123,11 @@ OPERATIONS = (
         handler=list_jobs,
         scope="read",
         tag="jobs",
-        summary="Find jobs, newest first, a page at a time",
+        summary="List jobs, newest first, page by page",
         about=PACKED,
         query=JobListQuery,
         packs=True,
-        answers={200: ApiResponse(description="A page.", type=JobPage)},
+        answers={200: ApiResponse(description="A page of jobs.", type=JobPage)},
     ),
     ApiOperation(
         method="GET",
@@ -135,15 +135,15 @@ OPERATIONS = (
         handler=get_job,
         scope="read",
         tag="jobs",
-        summary="Look at one job",
+        summary="Read one job",
         about=PACKED,
         query=JobQuery,
         packs=True,
         answers={
             200: ApiResponse(
-                description="The job.", type=JobView, headers={"ETag": "its version, to be sent as If-Match"}
+                description="The job.", type=JobView, headers={"ETag": "the version of the job, for If-Match"}
             ),
-            304: ApiResponse(description="It is as you know it."),
+            304: ApiResponse(description="The job has not changed."),
         },
         refusals=(404,),
         if_none_match=True,

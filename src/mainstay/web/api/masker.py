@@ -1,4 +1,4 @@
-"""What of people's data is shown, and what is not."""
+"""Masking of secrets in payloads, results and parameters."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ _FOLDED = tuple(
 _WORDS = re.compile(r"[A-Z]{2,}s(?![^\W\d_A-Z])|[A-Z]+(?=[A-Z][^\W\d_A-Z])|[A-Z]*[^\W\d_A-Z]+|[A-Z]+|\d+")
 #: an s at the end of a word, but not of short ones, nor of `pass`
 _PLURAL = re.compile(r"(?<=[^\W_][^\Ws_])s(?![^\W_])")
-#: what is no secret although one is named in it: amounts, and kinds
+#: names that contain the name of a secret and are harmless: amounts and kinds
 _HARMLESS = (
     *("token_count", "token_limit", "token_type", "token_usage", "max_token", "min_token", "num_token", "total_token"),
     *("prompt_token", "completion_token", "input_token", "output_token", "cached_token"),
     *("password_length", "auth_method", "auth_type"),
 )
-#: no other word ends in these, so they are found in `accesstoken`, too
+#: other words do not end in these, so they are also found in `accesstoken`
 _TAILS = frozenset(("password", "passwd", "passphrase", "secret", "token", "apikey", "credential"))
-#: of the name of a unit or of its folder, what holds no parameter: its seed, its address, its file
+#: the part of the name of a unit, or of its folder, without parameters: its seed, its address, its file
 _TAIL = re.compile(r"(?:-s-?\d+)?(?:-[0-9a-f]{20})?(?:/[^/]*)?$")
-#: shorter ones are found in words that have nothing to do with them
+#: shorter values occur in unrelated words
 _SHORTEST = 4
-#: more different values than this are not looked for in texts
+#: the most different values that are searched for in texts
 MOST_SECRETS = 200
-#: names that are remembered, and their letters
+#: how many names are cached, and their longest
 _KNOWN, _LONGEST = 4096, 100
-#: what has values of its own
+#: types that contain further values
 _BRANCHES = frozenset((dict, list, tuple))
 
 
 class Masker:
-    """Shows data without the fields that are to be kept from eyes: with one of these names as words of theirs, at any
-    depth.
+    """Masks the values of secret fields, at any depth: those with one of the given names as words of their own name.
 
     >>> Masker(("password", "api_key")).mask({"user": "ann", "dbPasswords": "x", "keys": [{"API-Key": 1}]})
     {'user': 'ann', 'dbPasswords': '***', 'keys': [{'API-Key': '***'}]}
@@ -54,7 +53,7 @@ class Masker:
     def __init__(self, fields: Iterable[str] = (), *, shows: bool = True, urls: bool = True) -> None:
         """`urls`: passwords in URLs are masked as well."""
         named = {name for name in map(_words, fields) if name}
-        # `apikey` is a word, too
+        # also as one word: `apikey`
         names = named | {name.replace("_", "") for name in named}
         self._secret = _any_of(names, tails=names & _TAILS)
         self._harmless = _any_of(set(map(_words, _HARMLESS)) - names)
@@ -64,12 +63,12 @@ class Masker:
         self.hides = bool(named) or urls
         """False: nothing is masked"""
         self.searched = SecretCache()
-        """the payloads that were searched for these fields"""
+        """results of searches for secrets in payloads"""
         self.shows = shows
-        """False: nothing of a payload is shown, masked or not"""
+        """False: payloads are not shown at all"""
 
     def mask(self, value: Any) -> Any:
-        """The same data with those values masked."""
+        """The data with masked values."""
         if type(value) is dict:
             found = {}
             known = self._known
@@ -86,12 +85,12 @@ class Masker:
             kinds = set(map(type, value))
             if not kinds.isdisjoint(_BRANCHES):
                 return [self.mask(each) for each in value]
-            # nothing but leaves: a long list of numbers is not walked
+            # only leaves: a long list of numbers is not walked
             return [self.text(each) if type(each) is str else each for each in value] if str in kinds else list(value)
         return self.text(value) if type(value) is str else value
 
     def text(self, text: str) -> str:
-        """A text without the passwords in its URLs.
+        """A text with masked passwords in URLs.
 
         >>> Masker().text("no answer from https://bob:pa55word@example.org/x")
         'no answer from https://bob:***@example.org/x'
@@ -99,8 +98,8 @@ class Masker:
         return _URL_PASSWORD.sub(rf"\1{MASK}@", text) if self._urls and "://" in text else text
 
     def may_hide(self, stored: bytes) -> bool:
-        """Whether something may be masked in this MessagePack; False is certain. A search of the bytes, which takes a
-        fraction of the time of reading the values."""
+        """Whether this MessagePack may contain a secret; False is certain. It searches the bytes, which takes a
+        fraction of the time of decoding."""
         if self._urls and b"://" in stored:
             return True
         if self._needles is None:
@@ -111,13 +110,13 @@ class Masker:
         return bool(self._needles) and any(each in stored for each in _FOLDED)
 
     def params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters of a batch: they are its payload, so where none is shown, only their names are."""
+        """Masked parameters of a batch. Where payloads are hidden, only the names are shown."""
         found: dict[str, Any] = self.mask(dict(params)) if self.shows else dict.fromkeys(params, MASK)
         return found
 
     def unit(self, name: str) -> str:
-        """The name of a unit, or the path of its output. Where a value ends cannot be told from the name, so all
-        that follows is masked with it.
+        """The masked name of a unit, or path of its output. The name does not show where a value ends, so the rest of
+        the name is masked as well.
 
         >>> Masker(("api_key",)).unit("alpha=1_api_key=sk-1_beta=0.2-s7"), Masker(("api_key",)).unit("beta=0.2-s7")
         ('alpha=1_api_key=***-s7', 'beta=0.2-s7')
@@ -129,7 +128,7 @@ class Masker:
         return name if begin is None else f"{name[:begin]}{MASK}{name[last:]}"
 
     def secrets(self, value: Any) -> tuple[str, ...]:
-        """The values that `mask` hides, as they may stand in a text; longest first. No more than one above
+        """The values that `mask` hides, as they may occur in a text, longest first. At most one more than
         `MOST_SECRETS`."""
         found: set[str] = set()
         for secret in self._hidden(value):
@@ -139,12 +138,12 @@ class Masker:
         return tuple(sorted(found, key=lambda text: (-len(text), text)))
 
     def _begin(self, name: str, start: int, end: int) -> int | None:
-        """Where the first value begins that is to be masked."""
-        for place in range(start, end):
-            if name[place] in "=-" and self._hides(name[start:place]):
-                return place + 1
-            if name[place] == "=":
-                start = place + 1
+        """Where the first secret value begins."""
+        for position in range(start, end):
+            if name[position] in "=-" and self._hides(name[start:position]):
+                return position + 1
+            if name[position] == "=":
+                start = position + 1
         return None
 
     def _hidden(self, value: Any) -> Iterator[Any]:
@@ -173,14 +172,14 @@ class Masker:
         known = self._known.get(key)
         if known is None:
             known = self._secret.search(self._harmless.sub("_", f"_{_words(key)}_")) is not None
-            # the same few come again and again, in every row of a page
+            # every row of a page has the same few names
             if len(key) <= _LONGEST and len(self._known) < _KNOWN:
                 self._known[key] = known
         return known
 
 
 def _words(name: str) -> str:
-    """The words of a name, in one spelling for all: without case, and not in the plural.
+    """The words of a name in a normal form: lower case, singular.
 
     >>> _words("dbPasswords"), _words("X-API-Key"), _words("access")
     ('db_password', 'x_api_key', 'access')
@@ -189,13 +188,14 @@ def _words(name: str) -> str:
 
 
 def _needles(names: AbstractSet[str]) -> tuple[tuple[bytes, ...], ...]:
-    """Of each name the words that a field must have to be hidden by it; without names that other ones cover."""
+    """For each name, the words that a field must contain to be hidden; without names that others cover."""
     words = {tuple(sorted({word.encode() for word in name.split("_")})) for name in names}
     return tuple(sorted(each for each in words if not any(set(other) < set(each) for other in words)))
 
 
 def _any_of(names: AbstractSet[str], *, tails: AbstractSet[str] = frozenset()) -> re.Pattern[str]:
-    """Finds whole words between underscores, and words that end in a tail. No names: nothing."""
+    """A pattern for whole words between underscores, and for words that end in a tail. Without names it matches
+    nothing."""
     either = [*sorted(map(re.escape, names)), *(f"[^_]*{tail}" for tail in sorted(tails))]
     return re.compile(f"_(?:{'|'.join(either)})(?=_)" if either else "(?!)")
 
@@ -210,7 +210,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _texts(secret: Any) -> Iterator[str]:
-    """How a value is written in messages: as it is, as Python shows it, and by its lines."""
+    """The forms of a value in messages: as it is, as Python prints it, and its lines."""
     if secret is None or isinstance(secret, bool):
         return
     if isinstance(secret, bytes):

@@ -1,4 +1,4 @@
-"""The description of the API: OpenAPI 3.1, made of the same records that route and check."""
+"""The OpenAPI 3.1 description of the API, made from the declarations that route and check requests."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _REFS = "#/components/schemas/{name}"
 _PATH = {"id": JobId, "name": Name, "worker": Worker}
 _PROBLEM = "application/problem+json"
 _REFUSED = {
-    400: "It could not be read.",
-    401: "Who are you?",
-    403: "You may not.",
-    404: "There is no such thing.",
-    408: "The body came too slowly.",
-    409: "It does not fit how things stand.",
-    412: "The job has changed meanwhile.",
-    413: "It is too large.",
-    415: "It is not JSON.",
-    422: "A value is not accepted; `field` names it.",
-    428: "If-Match is needed.",
-    429: "Not so fast: Retry-After says when.",
-    500: "A bug of the server; `id` finds it in its log.",
-    503: "The store does not answer, or too many are connected: Retry-After says when to try again.",
+    400: "The request could not be read.",
+    401: "Not authenticated.",
+    403: "Not allowed.",
+    404: "Not found.",
+    408: "The body did not arrive in time.",
+    409: "The current state does not allow it.",
+    412: "The job has changed since that version.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    422: "A value is not valid; `field` names it.",
+    428: "If-Match is required.",
+    429: "Too many requests: Retry-After says when to try again.",
+    500: "A bug of the server; its log has the error under `id`.",
+    503: "The store does not answer, or there are too many connections: Retry-After says when to try again.",
 }
 _KEY = (
-    "For a task and its payload: submitted twice with this key they are submitted once, whatever the options say. "
-    "Another payload is refused (409); for another task it is another key."
+    "A job that is submitted twice with the same key, task and payload is stored once, whatever its options. "
+    "Another payload with the same key is refused (409). Keys of different tasks are independent."
 )
 _ANY = (400, 401, 403, 422, 429, 500, 503)
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
 def described(operations: Sequence[ApiOperation], *, stores: Sequence[str]) -> dict[str, Any]:
-    """The whole description, for a server of these stores; the first is meant when none is named."""
+    """The description for a server of these stores; the first is the default."""
     types = list(_types(operations))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFS)
     made = dict(zip(map(id, types), schemas, strict=True))
@@ -74,12 +74,12 @@ def described(operations: Sequence[ApiOperation], *, stores: Sequence[str]) -> d
 
 
 def _named(name: str) -> str:
-    """The name of a schema: a job is a `Job` to those who read the description."""
+    """The name of a schema: `JobView` is described as `Job`."""
     return name.removesuffix("View")
 
 
 def _published(schema: Any) -> Any:
-    """A schema with references to these names."""
+    """A schema with these names in its references."""
     if isinstance(schema, list):
         return [_published(each) for each in schema]
     if not isinstance(schema, dict):
@@ -122,7 +122,7 @@ def _operation(operation: ApiOperation, made: dict[int, Any], stores: Sequence[s
 
 
 def _more(operation: ApiOperation) -> Iterable[int]:
-    """What may be refused because of how the operation is declared."""
+    """Refusals that follow from the declaration of the operation."""
     if operation.body is not None:
         yield from (408, 413, 415)
     if operation.if_match:
@@ -147,15 +147,15 @@ def _parameters(operation: ApiOperation, made: dict[int, Any], stores: Sequence[
         yield {"name": name, "in": "path", "required": True, "schema": made[id(_PATH[name])]}
     if operation.in_store:
         named = {"type": "string", "enum": list(stores), "default": stores[0]}
-        yield {"name": "store", "in": "query", "description": "Which store, by name.", "schema": named}
+        yield {"name": "store", "in": "query", "description": "Name of the store.", "schema": named}
     yield from _query(operation.query)
     if operation.idempotency_key:
         yield _header("Idempotency-Key", _KEY, made[id(Text)])
     if operation.if_none_match:
-        yield _header("If-None-Match", "The ETag that you have.", {"type": "string"})
+        yield _header("If-None-Match", "The ETag of your copy.", {"type": "string"})
     if operation.if_match:
         tag = {"type": "string", "pattern": versions.PATTERN, "examples": ['"7"']}
-        about = "The ETag of the job as you saw it, or several, or *."
+        about = "The ETag of the job version that the change is meant for, several of them, or *."
         yield _header("If-Match", about, tag) | {"required": operation.if_match == "must"}
 
 
@@ -172,7 +172,7 @@ def _query(declared: type[msgspec.Struct]) -> Iterable[dict[str, Any]]:
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is there or not; it is never null."""
+    """The schema of a parameter, which can be left out but cannot be null."""
     schema = {name: value for name, value in schema.items() if name != "default" or value is not None}
     kinds = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     return kinds[0] if len(kinds) == 1 else schema
@@ -183,7 +183,7 @@ def _header(name: str, about: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structs(types: Iterable[Any]) -> Iterable[type[msgspec.Struct]]:
-    """All structs that these are made of."""
+    """All structs in these types."""
     seen: set[Any] = set()
     todo = list(types)
     while todo:
@@ -197,16 +197,16 @@ def _structs(types: Iterable[Any]) -> Iterable[type[msgspec.Struct]]:
 
 
 def _explain(kind: type[msgspec.Struct], components: dict[str, Any]) -> None:
-    """Put the docstrings of its fields into its schema."""
+    """Add the docstrings of its fields to its schema."""
     properties = components.get(kind.__name__, {}).get("properties", {})
     for name, doc in _docs(kind).items():
         if name in properties:
-            # what is beside a reference is read as well, in 3.1
+            # OpenAPI 3.1 allows a description beside a reference
             properties[name] = {**properties[name], "description": doc}
 
 
 def _docs(kind: type) -> dict[str, str]:
-    """Field -> the string below it, of a struct and what it is made from."""
+    """Field -> its docstring, of a struct and its bases."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         found |= _docs_in(base.__module__).get(base.__name__, {})
@@ -215,7 +215,7 @@ def _docs(kind: type) -> dict[str, str]:
 
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
-    """The same for each class of a module, which is read once."""
+    """The same for each class of a module."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
@@ -227,6 +227,6 @@ def _below(body: Sequence[ast.stmt]) -> Iterable[tuple[str, str]]:
     for field, doc in pairwise(body):
         if not isinstance(field, ast.AnnAssign) or not isinstance(doc, ast.Expr):
             continue
-        said = doc.value.value if isinstance(doc.value, ast.Constant) else None
-        if isinstance(field.target, ast.Name) and isinstance(said, str):
-            yield field.target.id, " ".join(said.split())
+        text = doc.value.value if isinstance(doc.value, ast.Constant) else None
+        if isinstance(field.target, ast.Name) and isinstance(text, str):
+            yield field.target.id, " ".join(text.split())

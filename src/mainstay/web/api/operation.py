@@ -1,4 +1,4 @@
-"""Operation: one thing that can be asked of the API. What routes, checks and describes it is this one record."""
+"""Operations of the API: one declaration routes, checks and describes an operation."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ..threads import in_thread
 Q = TypeVar("Q")
 B = TypeVar("B")
 
-#: what JSON cannot say is said in this: bytes, times, keys that are no text
+#: keeps types that JSON lacks: bytes, times, keys that are not text
 MSGPACK = "application/msgpack"
-PACKED = "With `Accept: application/msgpack` values keep their types; JSON has bytes as base64, and times as text."
+PACKED = "With `Accept: application/msgpack` values keep their types; in JSON, bytes are base64 and times are text."
 
 
-def _kept(value: object) -> object:
-    """What MessagePack can say as it was, and else as text."""
+def _to_packable(value: object) -> object:
+    """A value that MessagePack supports as it is, any other as text."""
     return value.value if isinstance(value, ExtensionValue) else str(value)
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
-_pack = msgspec.msgpack.Encoder(enc_hook=_kept).encode
+_pack = msgspec.msgpack.Encoder(enc_hook=_to_packable).encode
 
 
 class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,55 +39,55 @@ class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApiRequest(Generic[Q, B]):
-    """A request that was let in and read."""
+    """A request of an admitted caller, decoded."""
 
     def __init__(
         self,
         site: WebServices,
         request: Request,
         caller: Caller,
-        place: ServedStore,
+        served: ServedStore,
         query: Q,
         body: B,
-        deed: AuditEntry,
+        audit_entry: AuditEntry,
     ) -> None:
         self.site = site
         self.request = request
         self.caller = caller
-        self.place = place
+        self.served = served
         self.query = query
         self.body = body
-        self.deed = deed
-        """what is written of it in the audit log, if it is an operator's"""
+        self.audit_entry = audit_entry
+        """its line in the audit log, if its scope is audited"""
 
     @property
     def control(self) -> Control:
-        """The rules of the store that is meant; what is submitted is submitted in the caller's name."""
-        return self.place.control_as(self.caller.actor)
+        """The rules of the store, with the caller as the actor."""
+        return self.served.control_as(self.caller.actor)
 
     def path(self, name: str) -> str:
         """A part of the path."""
         return str(self.request.path_params[name])
 
-    def told(self, data: Any, status: int = 200, **headers: str) -> Response:
-        """An answer with values of the user in it: as MessagePack to whoever asks for it, which keeps their types."""
+    def _response(self, data: Any, status: int = 200, **headers: str) -> Response:
+        """A response with values of the user: as MessagePack, which keeps their types, if the client accepts it."""
         if not _wants_msgpack(self.request):
             return json_response(data, status, Vary="Accept", **headers)
         return Response(_pack(data), status, {"Vary": "Accept", **_named(headers)}, MSGPACK)
 
-    async def shown(self, make: Callable[[], Any], size: int, **headers: str) -> Response:
-        """The same for values of any size: a large answer is made and encoded beside the event loop."""
-        return await in_thread(lambda: self.told(make(), 200, **headers), size)
+    async def respond(self, make: Callable[[], Any], size: int, **headers: str) -> Response:
+        """A response with values of the user. A large one is made and encoded beside the event loop."""
+        return await in_thread(lambda: self._response(make(), 200, **headers), size)
 
 
 class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One way an operation is answered."""
+    """One response of an operation."""
 
     description: str
     type: Any = None
-    """what the body is made of; None: it has none"""
+    """type of the body; None: no body"""
     headers: Mapping[str, str] = {}
-    """name -> what it says"""
+    """name -> description"""
     media: str = "application/json"
 
 
@@ -103,27 +103,27 @@ class ApiOperation(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
     query: type[msgspec.Struct] = NoParameters
     body: type[msgspec.Struct] | None = None
-    """None: it takes none. One whose fields all have defaults may be left out"""
+    """None: no body. If all its fields have defaults, a request may omit it"""
     answers: Mapping[int, ApiResponse]
     refusals: tuple[int, ...] = ()
-    """beside those that any operation has"""
+    """statuses of errors, beside those of every operation"""
     if_match: Literal["", "may", "must"] = ""
-    """whether a change may, or must, name the version of the job that it is meant for"""
+    """whether a request may, or must, name the version of the job that it is meant for"""
     if_none_match: bool = False
     idempotency_key: bool = False
     packs: bool = False
-    """its body is taken, or its answer given, as MessagePack as well"""
+    """it also accepts its body, or sends its response, as MessagePack"""
     in_store: bool = True
-    """it is about one store, which `?store=` names"""
+    """it works on one store, which `?store=` names"""
 
     @property
     def id(self) -> str:
-        """A name for it, as clients that are generated call it."""
+        """Its name for generated clients."""
         return self.handler.__name__
 
 
 def json_response(data: Any, status: int = 200, **headers: str) -> Response:
-    """An answer in JSON. Headers are written with `_` for `-`."""
+    """A response in JSON. Headers are written with `_` for `-`."""
     return Response(_encode(data), status, _named(headers), "application/json")
 
 
@@ -132,6 +132,6 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _wants_msgpack(request: Request) -> bool:
-    """Whether it is named; a wildcard means JSON."""
+    """Whether the client accepts it by name; a wildcard means JSON."""
     given = ",".join(request.headers.getlist("accept")).split(",")
     return any(media.partition(";")[0].strip().lower() == MSGPACK for media in given)

@@ -1,4 +1,4 @@
-"""Queues: what waits where; pausing, resuming and purging them. And the limits of concurrency keys."""
+"""Queues and the limits of concurrency keys."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from .store_responses import LimitList
 
 
 class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why, for whoever overview."""
+    """The reason for a pause."""
 
     reason: Reason | None = None
 
 
 class PurgeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of the jobs that wait."""
+    """What to do with the waiting jobs."""
 
     delete: bool = False
     """delete them, instead of cancelling them"""
     dry_run: bool = False
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    """at most so many, the oldest first"""
+    """the most jobs to act on, the oldest first"""
     reason: Reason | None = None
 
 
 class LimitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many jobs of a concurrency key may be held at a time."""
+    """How many jobs of a concurrency key may run at a time."""
 
     key: Text
     limit: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
-    """null lifts it"""
+    """null removes the limit"""
 
 
 async def list_queues(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(msgspec.to_builtins(await overview.queues(ask.place.store)))
+    return json_response(await overview.queues(ask.served.store))
 
 
 async def get_queue(ask: ApiRequest[NoParameters, None]) -> Response:
-    seen = await overview.queues(ask.place.store)
-    found = next((queue for queue in seen.queues if queue.name == ask.path("name")), None)
-    if found is None:
-        raise _no_queue(ask.path("name"), {queue.name for queue in seen.queues})
-    return json_response(msgspec.to_builtins(found))
+    queues = {queue.name: queue for queue in (await overview.queues(ask.served.store)).queues}
+    queue = queues.get(ask.path("name"))
+    if queue is None:
+        raise _no_queue(ask.path("name"), set(queues))
+    return json_response(queue)
 
 
 async def pause_queue(ask: ApiRequest[NoParameters, PauseBody]) -> Response:
@@ -71,16 +71,16 @@ async def resume_queue(ask: ApiRequest[NoParameters, None]) -> Response:
 
 async def purge_queue(ask: ApiRequest[NoParameters, PurgeBody]) -> Response:
     await _check(ask)
-    name, wanted = ask.path("name"), ask.body
-    why = wanted.reason or f"queue {name} was purged"
-    action = (deleting if wanted.delete else withdrawing)(actor=ask.caller.actor, reason=why)
-    limit = min(wanted.limit or ask.site.options.bulk_limit, ask.site.options.bulk_limit)
-    found = await bulk.matching(ask.place.store, Query(queue=name, status=WAITING), limit=limit)
-    return await carried_out(ask, action, found, dry_run=wanted.dry_run)
+    name, body = ask.path("name"), ask.body
+    reason = body.reason or f"queue {name} was purged"
+    action = (deleting if body.delete else withdrawing)(actor=ask.caller.actor, reason=reason)
+    limit = min(body.limit or ask.site.options.bulk_limit, ask.site.options.bulk_limit)
+    selection = await bulk.matching(ask.served.store, Query(queue=name, status=WAITING), limit=limit)
+    return await carried_out(ask, action, selection, dry_run=body.dry_run)
 
 
 async def list_limits(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response({"limits": msgspec.to_builtins(await overview.limits(ask.place.store))})
+    return json_response({"limits": await overview.limits(ask.served.store)})
 
 
 async def set_limit(ask: ApiRequest[NoParameters, LimitBody]) -> Response:
@@ -90,22 +90,22 @@ async def set_limit(ask: ApiRequest[NoParameters, LimitBody]) -> Response:
 
 async def _settings(ask: ApiRequest[Any, Any]) -> Response:
     name = ask.path("name")
-    found = {queue.name: queue for queue in await ask.place.store.queues()}
-    return json_response(msgspec.to_builtins(found.get(name, QueueSettings(name=name))))
+    stored = {queue.name: queue for queue in await ask.served.store.queues()}
+    return json_response(stored.get(name, QueueSettings(name=name)))
 
 
 async def _check(ask: ApiRequest[Any, Any]) -> None:
-    known = await overview.known_queues(ask.place.store)
+    known = await overview.known_queues(ask.served.store)
     if ask.path("name") not in known:
         raise _no_queue(ask.path("name"), known)
 
 
 def _no_queue(name: str, known: set[str]) -> Problem:
-    there = ", ".join(sorted(known)[:20]) or "none"
-    return Problem(404, "queue_not_found", f"there is no queue {name[:100]!r}; there are {there}", field="name")
+    names = ", ".join(sorted(known)[:20]) or "none"
+    return Problem(404, "queue_not_found", f"there is no queue {name[:100]!r}; known: {names}", field="name")
 
 
-def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOperation:
+def _operation(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOperation:
     return ApiOperation(
         method=more.pop("method", "POST"),
         path=path,
@@ -119,45 +119,45 @@ def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOp
 
 
 OPERATIONS = (
-    _of(
+    _operation(
         "/queues", list_queues, "List the queues", QueuesOverview, method="GET", scope="read", description="The queues."
     ),
-    _of(
+    _operation(
         "/queues/{name}",
         get_queue,
-        "Look at one queue",
+        "Read one queue",
         QueueOverview,
         method="GET",
         scope="read",
         description="The queue.",
         refusals=(404,),
     ),
-    _of(
+    _operation(
         "/queues/{name}/pause",
         pause_queue,
-        "Hand out no more jobs of a queue; what runs goes on",
+        "Pause a queue: workers take no more of its jobs, and running jobs continue",
         QueueSettings,
         body=PauseBody,
     ),
-    _of(
+    _operation(
         "/queues/{name}/resume",
         resume_queue,
-        "Hand out jobs of a queue again",
+        "Resume a queue: workers take its jobs again",
         QueueSettings,
         body=NoParameters,
         refusals=(404,),
     ),
-    _of(
+    _operation(
         "/queues/{name}/purge",
         purge_queue,
-        "Cancel or delete every job of a queue that waits",
+        "Cancel or delete every waiting job of a queue",
         BulkResult,
-        about="Running and settled jobs are not changed. With dry_run nothing is done.",
+        about="Running and settled jobs are not changed. With `dry_run` nothing is done.",
         body=PurgeBody,
         scope="admin",
         refusals=(404,),
     ),
-    _of(
+    _operation(
         "/limits",
         list_limits,
         "List the limits of concurrency keys",
@@ -166,5 +166,5 @@ OPERATIONS = (
         scope="read",
         description="The limits.",
     ),
-    _of("/limits", set_limit, "Set or lift the limit of a concurrency key", LimitBody, body=LimitBody),
+    _operation("/limits", set_limit, "Set or remove the limit of a concurrency key", LimitBody, body=LimitBody),
 )

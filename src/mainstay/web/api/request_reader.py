@@ -1,4 +1,4 @@
-"""From what was sent to what was declared. Whatever it is, it is read or refused, and the refusal names the field."""
+"""Decoding of queries and bodies into their declared types. A refusal names the field."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
 _PATTERN = re.compile(r"Expected `str(?: \| null)?` matching regex '(.*)'", re.DOTALL)
 _INDEX = re.compile(r"\[[^\]]*\]")
 _SHOWN = 100
-#: by the pattern as msgspec says it
+#: by the pattern as it is in the messages of msgspec
 _RULES = {repr(pattern)[1:-1]: rule for pattern, rule in RULES.items()}
 
 
 def read_query(request: Request, operation: ApiOperation) -> tuple[str | None, Any]:
-    """The store that is named, and the rest as it was declared."""
+    """The name of the store, and the query as it is declared."""
     lists = _lists(operation.query)
     known = lists.keys() | {"store"} if operation.in_store else lists.keys()
     given: dict[str, Any] = {}
@@ -44,53 +44,55 @@ def read_query(request: Request, operation: ApiOperation) -> tuple[str | None, A
             given[name] = value
     store = given.pop("store", None)
     try:
-        read = msgspec.convert(given, operation.query, strict=False)
+        query = msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:
         raise refusal(str(error), operation.query) from None
     for name, value in given.items():
-        if getattr(read, name) is None:
+        if getattr(query, name) is None:
             raise InvalidInput(name, f"{value!r} is not a value; leave it out")
-    return store, read
+    return store, query
 
 
 async def read_body(request: Request, operation: ApiOperation) -> Any:
-    """The body as it was declared; None where none is taken."""
+    """The body as it is declared; None if the operation has none."""
     data = await request.body()
     declared = operation.body
     if declared is None:
         if data:
-            raise Problem(400, "invalid_input", f"{operation.method} {operation.path} takes no body; send none")
+            raise Problem(400, "invalid_input", f"{operation.method} {operation.path} takes no body")
         return None
-    said = request.headers.get("content-type", "")
-    if operation.packs and said.strip().lower() == MSGPACK:
+    media = request.headers.get("content-type", "")
+    if operation.packs and media.strip().lower() == MSGPACK:
         return _read_msgpack(data, declared)
-    return read_json(data, said, declared)
+    return read_json(data, media, declared)
 
 
-def read_json(data: bytes, said: str, declared: type[S]) -> S:
-    """A body of that media type as it was declared; none at all is an empty object."""
-    if data or said:
-        _check_media(said)
+def read_json(data: bytes, media: str, declared: type[S]) -> S:
+    """A body of that media type as it is declared; an empty body is an empty object."""
+    if data or media:
+        _check_media(media)
     try:
-        found: S = _decoder(declared).decode(data or b"{}")
+        body: S = _decoder(declared).decode(data or b"{}")
     except msgspec.ValidationError as error:
         raise refusal(str(error), declared) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        said = _half_character(data) or f"the body is not JSON: {error}"
-        raise Problem(400, "malformed_json", said) from None
+        detail = _half_character(data) or f"the body is not JSON: {error}"
+        raise Problem(400, "malformed_json", detail) from None
     except RecursionError:
         raise Problem(400, "malformed_json", "the body is nested too deeply") from None
-    return found
+    return body
 
 
 def _half_character(data: bytes) -> str:
-    """What is wrong with a body whose text is no Unicode; empty if that is not what is wrong. The decoder takes such a
-    text for one that was cut off, or for no JSON at all."""
+    """The error of a body whose text is not Unicode; empty if it is. The decoder would report such a body as cut off,
+    or as malformed."""
     try:
         json.dumps(json.loads(data), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
-        return f"the body holds text that is not Unicode: \\u{half:04x} is half of a character, without the other half"
+        return (
+            f"the body contains text that is not Unicode: \\u{half:04x} is half of a character, without the other half"
+        )
     except (ValueError, RecursionError):
         pass
     return ""
@@ -98,41 +100,41 @@ def _half_character(data: bytes) -> str:
 
 def _read_msgpack(data: bytes, declared: type[S]) -> S:
     try:
-        found: S = _unpacker(declared).decode(data)
+        body: S = _unpacker(declared).decode(data)
     except msgspec.ValidationError as error:
         raise refusal(str(error), declared) from None
     except (ValueError, OverflowError, RecursionError) as error:
-        said = str(error) or "it is nested too deeply"
-        raise Problem(400, "malformed_msgpack", f"the body is not MessagePack: {said}") from None
-    return found
+        detail = str(error) or "it is nested too deeply"
+        raise Problem(400, "malformed_msgpack", f"the body is not MessagePack: {detail}") from None
+    return body
 
 
 def refusal(message: str, to: Any) -> InvalidInput:
-    """What was refused in our words: the field, and what would be accepted.
+    """A message of msgspec as an error of ours: the field, and the rule.
 
     >>> str(refusal("Expected `int`, got `str` - at `$.limit`", None))
     'limit: expected int, got str'
     """
-    found = _AT.search(message)
-    said, path = (message[: found.start()], found[1].lstrip(".")) if found else (message, "")
-    if unknown := _UNKNOWN.fullmatch(said):
+    match = _AT.search(message)
+    rule, path = (message[: match.start()], match[1].lstrip(".")) if match else (message, "")
+    if unknown := _UNKNOWN.fullmatch(rule):
         return _under(path, _unknown(unknown[1], _fields_at(to, path)))
-    if missing := _MISSING.fullmatch(said):
-        return _under(path, InvalidInput(missing[1], "is missing, and is needed"))
-    if pattern := _PATTERN.fullmatch(said):
-        said = _RULES.get(pattern[1], said)
-    said = said.replace("`", "").replace(" | null", "")
-    return InvalidInput(path or "body", said[:1].lower() + said[1:].removesuffix("."))
+    if missing := _MISSING.fullmatch(rule):
+        return _under(path, InvalidInput(missing[1], "is required, and missing"))
+    if pattern := _PATTERN.fullmatch(rule):
+        rule = _RULES.get(pattern[1], rule)
+    rule = rule.replace("`", "").replace(" | null", "")
+    return InvalidInput(path or "body", rule[:1].lower() + rule[1:].removesuffix("."))
 
 
-def _check_media(said: str) -> None:
-    media, _, parameters = said.partition(";")
-    if media.strip().lower() == "application/json" and parameters.strip().lower() in ("", "charset=utf-8"):
+def _check_media(media: str) -> None:
+    name, _, parameters = media.partition(";")
+    if name.strip().lower() == "application/json" and parameters.strip().lower() in ("", "charset=utf-8"):
         return
     raise Problem(
         415,
         "unsupported_media_type",
-        f"the body is to be JSON in UTF-8, sent with Content-Type: application/json, not {said[:_SHOWN]!r}",
+        f"the body must be JSON in UTF-8, sent with Content-Type: application/json, not {media[:_SHOWN]!r}",
         headers={"Accept": "application/json"},
     )
 
@@ -145,7 +147,7 @@ def _under(path: str, error: InvalidInput) -> InvalidInput:
 
 def _unknown(name: str, known: Collection[str]) -> InvalidInput:
     if not known:
-        return InvalidInput(name[:_SHOWN], "unknown; there are none here")
+        return InvalidInput(name[:_SHOWN], "unknown; no parameters are allowed")
     return UnknownOption(name[:_SHOWN], known)
 
 
@@ -161,18 +163,18 @@ def _unpacker(declared: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[Any]:
 
 @cache
 def _lists(declared: type[msgspec.Struct]) -> dict[str, bool]:
-    """The parameters, and whether each takes several values: given again, or with commas."""
+    """The parameters, and whether each takes several values: repeated, or separated by commas."""
     return {field.name: _is_list(field.type) for field in msgspec.structs.fields(declared)}
 
 
-def _is_list(found: Any) -> bool:
-    if getattr(found, "__origin__", None) is list:
+def _is_list(annotation: Any) -> bool:
+    if getattr(annotation, "__origin__", None) is list:
         return True
-    return any(_is_list(each) for each in getattr(found, "__args__", ()))
+    return any(_is_list(each) for each in getattr(annotation, "__args__", ()))
 
 
 def _fields_at(to: Any, path: str) -> list[str]:
-    """The fields of the struct that a path leads to."""
+    """The fields of the struct at a path."""
     for step in filter(None, _INDEX.sub("", path).split(".")):
         inner = next((field.type for field in msgspec.structs.fields(to) if field.encode_name == step), None)
         to = _struct_in(inner)
@@ -181,9 +183,9 @@ def _fields_at(to: Any, path: str) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(to)]
 
 
-def _struct_in(found: Any) -> Any:
+def _struct_in(annotation: Any) -> Any:
     """The struct in `list[Struct]`, `Struct | None`, `Annotated[Struct, ...]`."""
-    if isinstance(found, type) and issubclass(found, msgspec.Struct):
-        return found
-    inner = (_struct_in(each) for each in getattr(found, "__args__", ()))
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return annotation
+    inner = (_struct_in(each) for each in getattr(annotation, "__args__", ()))
     return next((each for each in inner if each is not None), None)

@@ -1,4 +1,4 @@
-"""All operations, and how a request comes to one: find it, let the caller in, read, do, answer."""
+"""All operations, and their dispatch: find the operation, admit the caller, decode, run, respond."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ log = logging.getLogger("mainstay.web")
 
 @cache
 def operations() -> tuple[ApiOperation, ...]:
-    """Every operation: those of every job, and those of the installed kinds. A kind cannot replace one of ours."""
+    """Every operation: our own, and those of the installed kinds. A kind cannot replace one of ours."""
     found = {(each.method, each.path): each for each in OPERATIONS}
     for kind in kinds():
         for each in part(kind.operations) if kind.operations else ():
@@ -52,8 +52,8 @@ def operations() -> tuple[ApiOperation, ...]:
 
 
 def routes(site: WebServices, *, also: Sequence[ApiOperation] = ()) -> list[BaseRoute]:
-    """One route for each path; whoever asks for something else there is told what there is. The description is `also`
-    of operations that others route."""
+    """One route for each path, for all its methods. The description covers `also` operations that are routed
+    elsewhere."""
     by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in operations():
         by_path.setdefault(operation.path, {})[operation.method] = operation
@@ -64,25 +64,26 @@ def routes(site: WebServices, *, also: Sequence[ApiOperation] = ()) -> list[Base
 
 
 def _description(site: WebServices, operations: Sequence[ApiOperation]) -> Callable[[Request], Awaitable[Response]]:
-    """What there is, for programs. Nothing of it is secret, so nobody is asked who they are."""
+    """The OpenAPI description. It contains no secret, so it needs no token."""
 
     @cache
-    def made() -> bytes:
-        return msgspec.json.encode(described(operations, stores=list(site.shelf.places)))
+    def document() -> bytes:
+        return msgspec.json.encode(described(operations, stores=list(site.stores.by_name)))
 
     async def description(_: Request) -> Response:
-        return Response(await asyncio.to_thread(made), media_type="application/json")
+        return Response(await asyncio.to_thread(document), media_type="application/json")
 
     return description
 
 
 def _routed(path: str) -> str:
-    """Names may have slashes in them."""
+    """The path for the router: names may contain slashes."""
     return path.replace("{name}", "{name:path}")
 
 
 def _order(path: str) -> tuple[bool, int, str]:
-    """The plain paths first: `jobs/bulk` is no job. Of those with a name the longer ones: `.../pause` is no name."""
+    """Plain paths first: `jobs/bulk` is not the id of a job. Of paths with a name, longer ones first: `/pause` is not
+    part of a name."""
     return "{name}" in path, path.count("{") * 100 - path.count("/"), path
 
 
@@ -98,55 +99,55 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            response = await self._answered(request)
+            response = await self._response(request)
         except ClientDisconnect:
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets an answer, and no stack trace
+        except Exception as error:  # noqa: BLE001 - the caller gets a response to any error, and no traceback
             response = answer(as_problem(error, request))
         await response(scope, receive, send)
 
-    async def _answered(self, request: Request) -> Response:
+    async def _response(self, request: Request) -> Response:
         operation = self._operations.get("GET" if request.method == "HEAD" else request.method)
         if operation is None:
-            detail = f"{request.method[:20]} is not done here; there is {self._allowed}"
+            detail = f"{request.method[:20]} is not allowed here; allowed: {self._allowed}"
             raise Problem(405, "method_not_allowed", detail, headers={"Allow": self._allowed})
-        deed = AuditEntry(operation.id, request)
+        entry = AuditEntry(operation.id, request)
         if operation.scope not in AUDITED:
-            return await self._done(operation, request, deed)
+            return await self._run(operation, request, entry)
         try:
-            response = await self._done(operation, request, deed)
+            response = await self._run(operation, request, entry)
         except ClientDisconnect:
             raise
         except Exception as error:
             problem = as_problem(error, request)
-            deed.refused(problem)
+            entry.refused(problem)
             raise problem from error
-        deed.done()
+        entry.done()
         return response
 
-    async def _done(self, operation: ApiOperation, request: Request, deed: AuditEntry) -> Response:
+    async def _run(self, operation: ApiOperation, request: Request, entry: AuditEntry) -> Response:
         site = self._site
         caller = await site.guard.admit(request, operation.scope)
         if "id" in request.path_params:
             check_id(request.path_params["id"], field="id")
         store, query = read_query(request, operation)
         body = await read_body(request, operation)
-        place = site.shelf.find(store)
-        deed.store = place.name
-        deed.wants(query, body)
-        return await operation.handler(ApiRequest(site, request, caller, place, query, body, deed))
+        served = site.stores.find(store)
+        entry.store = served.name
+        entry.takes(query, body)
+        return await operation.handler(ApiRequest(site, request, caller, served, query, body, entry))
 
 
 def as_problem(error: Exception, request: Request) -> Problem:
-    """What is said of an error. Of one that nobody foresaw only an id, by which the log tells more."""
+    """The response to an error. An unexpected error is only given an id, under which the log has the details."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, MainstayError):
         return problem_of(error)
     mark = secrets.token_hex(8)
-    # not by way of `request.url`, which a hostile Host makes fail
+    # `request.url` fails for a malformed Host
     log.error("bug id=%s %r %r", mark, request.method, request.scope["path"], exc_info=error)
-    detail = f"this is a bug of the server; its log tells more under {mark}"
+    detail = f"this is a bug of the server; its log has the details under {mark}"
     return Problem(500, "internal_error", detail, id=mark)
 
 

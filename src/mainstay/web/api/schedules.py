@@ -1,4 +1,4 @@
-"""Schedules: when they tick; running, pausing, resuming and dropping them."""
+"""Schedules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .store_responses import ScheduleDropped, ScheduleInfo, ScheduleList, Schedu
 
 
 async def list_schedules(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response({"schedules": [schedule_data(view) for view in await describe(ask.place.control)]})
+    return json_response({"schedules": [schedule_data(view) for view in await describe(ask.served.control)]})
 
 
 async def get_schedule(ask: ApiRequest[NoParameters, None]) -> Response:
@@ -50,11 +50,11 @@ async def drop_schedule(ask: ApiRequest[NoParameters, None]) -> Response:
 
 async def _found(ask: ApiRequest[Any, Any]) -> ScheduleView:
     name = ask.path("name")
-    views = {view.name: view for view in await describe(ask.place.control)}
+    views = {view.name: view for view in await describe(ask.served.control)}
     if name in views:
         return views[name]
     close = difflib.get_close_matches(name, views, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(views)[:20]) or 'none'}"
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(views)[:20]) or 'none'}"
     raise Problem(404, "schedule_not_found", f"there is no schedule {name[:100]!r}; {hint}", field="name")
 
 
@@ -89,20 +89,22 @@ OPERATIONS = (
         handler=get_schedule,
         scope="read",
         tag="schedules",
-        summary="Look at one schedule",
+        summary="Read one schedule",
         answers={200: ApiResponse(description="The schedule.", type=ScheduleInfo)},
         refusals=(404,),
     ),
-    _change("pause", pause_schedule, "Make no more ticks of a schedule"),
-    _change("resume", resume_schedule, "Tick again, from now on"),
+    _change("pause", pause_schedule, "Pause a schedule: it does not tick"),
+    _change("resume", resume_schedule, "Resume a schedule: it ticks again, from now on"),
     _change(
         "run",
         run_schedule,
-        "Submit the job of a schedule now, beside its ticks",
-        about="Also when it is paused. The hooks of the program that declares it are not asked: they are not here.",
+        "Submit the job of a schedule now, in addition to its ticks",
+        about="Also when it is paused. Hooks of the app do not run: the server does not have them.",
         answers={
-            201: ApiResponse(description="It was submitted.", type=ScheduleRun),
-            200: ApiResponse(description="One is not settled yet, and it makes no other beside it.", type=ScheduleRun),
+            201: ApiResponse(description="The job was submitted.", type=ScheduleRun),
+            200: ApiResponse(
+                description="An earlier job is not settled, so no second one was submitted.", type=ScheduleRun
+            ),
         },
     ),
     ApiOperation(
@@ -111,9 +113,9 @@ OPERATIONS = (
         handler=drop_schedule,
         scope="admin",
         tag="schedules",
-        summary="Forget a schedule; its jobs stay",
-        about="A program that still declares it registers it again when its next worker leads.",
-        answers={200: ApiResponse(description="It is forgotten.", type=ScheduleDropped)},
+        summary="Remove a schedule; its jobs stay",
+        about="An app that still declares it registers it again when its next worker leads.",
+        answers={200: ApiResponse(description="The schedule was removed.", type=ScheduleDropped)},
         refusals=(404,),
     ),
 )

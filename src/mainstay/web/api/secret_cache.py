@@ -1,4 +1,4 @@
-"""The secrets of the payloads that were searched, kept so that each is searched once."""
+"""A cache of the secrets in payloads, so that each payload is searched once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import OrderedDict
 
 from ...model import Job
 
-#: the secrets of one payload; None: it was not searched, or has too many
+#: the secrets of one payload; None: it was not searched, or has too many secrets
 Secrets = tuple[str, ...] | None
 
-#: answers that are kept, and their characters
+#: the most entries, and the most characters of all
 _KEPT, _KEPT_CHARACTERS = 20_000, 16 * 1024 * 1024
 
 
 class SecretCache:
-    """By job. A payload never changes, so an answer is right for as long as it is kept."""
+    """Secrets by job. A payload never changes, so an entry stays valid."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[str, int], Secrets] = OrderedDict()

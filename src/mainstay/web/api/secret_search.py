@@ -1,8 +1,8 @@
-"""Which values of jobs' payloads must not be shown in the texts about them.
+"""Search for secrets in payloads: values that must not be shown in texts about a job.
 
-A payload may be as large as the store allows, and a page shows many jobs. So a payload is searched once and the answer
-is kept; one page searches a limited number of bytes, beside the event loop; and a payload is decoded only if its bytes
-contain the name of a secret. The texts about a job whose payload was not searched are not shown.
+A payload may be as large as the store allows, and a page shows many jobs. So a payload is searched once and the result
+is cached; one page searches a limited number of bytes, beside the event loop; and a payload is decoded only if its
+bytes contain the name of a secret. Texts about a job whose payload was not searched are not shown.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from .secret_cache import Secrets
 
 #: bytes of payloads that one page reads and searches
 PAGE_BYTES = 8 * 1024 * 1024
-#: of these, bytes that it decodes
+#: bytes that one page decodes
 _DECODED_BYTES = 2 * 1024 * 1024
-#: payloads that are read at a time
+#: bytes of payloads that are read at a time
 _AT_A_TIME_BYTES = 2 * 1024 * 1024
-#: values inside of one payload; more take too long in one call of the decoder. See `parts_at_most`
+#: the most lists and maps in one payload; more take too long in one call of the decoder. See `parts_at_most`
 MOST_PARTS = 200_000
-#: all bytes that begin a list or a table in MessagePack
+#: all bytes that begin a list or a map in MessagePack
 _BEGINNINGS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
 
 def parts_at_most(stored: bytes) -> int:
-    """At most this many lists and tables are in this MessagePack, judged by its bytes alone. A megabyte of empty tables
-    takes the decoder 200 ms, in which nothing else runs; a megabyte of numbers takes a few."""
+    """The most lists and maps that this MessagePack can contain, judged by its bytes. Decoding a megabyte of empty maps
+    takes 200 ms, in which nothing else runs; a megabyte of numbers takes a few."""
     return len(stored) - len(stored.translate(None, _BEGINNINGS))
 
 
 def secrets_of(masker: Masker, job: Job) -> Secrets:
-    """Search one job whose payload is at hand."""
+    """The secrets of one job whose row has its payload."""
     return _search_one(masker, job)[0]
 
 
 def _search_one(masker: Masker, job: Job) -> tuple[Secrets, int]:
-    """Its secrets, and how many bytes were decoded to find them."""
+    """Its secrets, and the number of decoded bytes."""
     payload, decoded = None, 0
     if size_left_out(job.payload) is not None:
         return None, 0
@@ -52,14 +52,14 @@ def _search_one(masker: Masker, job: Job) -> tuple[Secrets, int]:
         try:
             payload = readable_value(job.payload)
         except ValueError:
-            # a sealed or damaged payload cannot be searched, and cannot be shown either
+            # an encrypted or damaged payload cannot be searched, and cannot be shown either
             payload = None
     found = masker.secrets([payload, job.options.metadata])
     return (None if len(found) > MOST_SECRETS else found), decoded
 
 
 async def search(store: JobStore, jobs: Sequence[Job], masker: Masker) -> list[Secrets]:
-    """The secrets of each of these jobs. Payloads that the rows do not have are read, within the page's budget."""
+    """The secrets of each job. Payloads that the rows lack are read, within the budget of a page."""
     known = masker.searched
     fresh = [job for job in jobs if job not in known]
     at_hand = [job for job in fresh if size_left_out(job.payload) is None]
@@ -78,8 +78,7 @@ async def search(store: JobStore, jobs: Sequence[Job], masker: Masker) -> list[S
 
 
 async def _searched(jobs: Sequence[Job], masker: Masker) -> int:
-    """Search these and keep the answers; returns the bytes that were decoded."""
-
+    """Search these jobs and cache the results; the number of decoded bytes."""
     if not jobs:
         return 0
     size = sum(len(job.payload) for job in jobs)

@@ -1,4 +1,4 @@
-"""What answers look like that are not about single jobs. Needs no server: the client reads them by the same types."""
+"""Responses of the API about stores, limits and schedules. The client uses the same types."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from ...stores import Violation
 
 class StoreInfo(msgspec.Struct, kw_only=True):
     name: str
-    """what `?store=` calls it"""
+    """its name, for `?store=`"""
     url: str
     """without its secrets"""
     durability: str
-    """what an answer survives, in words"""
+    """the failures that an acknowledged write survives, in words"""
     default: bool
-    """meant when none is named"""
+    """used when a request names no store"""
     silent_s: float
-    """how long ago it last answered"""
+    """time since its last answer"""
     error: str
-    """why it did not, since"""
+    """why the last call failed; empty: it did not"""
 
 
 class StoreList(msgspec.Struct, kw_only=True):
-    """The stores that this server looks after."""
+    """The stores of this server."""
 
     stores: list[StoreInfo]
 
 
 class QuickCheckResult(msgspec.Struct, kw_only=True):
-    """What a quick check found."""
+    """The result of a quick check."""
 
     store: str
     clean: bool
     checked: int
-    """rows that were looked at; the next check looks at the next ones"""
+    """the number of checked rows; the next check continues after them"""
     seconds: float
     violations: list[Violation]
     notices: list[Violation]
 
 
 class LimitList(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits that are set."""
+    """The limits of concurrency keys."""
 
     limits: list[LimitOverview]
 
@@ -66,7 +66,7 @@ class ScheduleInfo(msgspec.Struct, kw_only=True):
     catch_up: str
     overlap: str
     next_ticks_ms: list[int]
-    """empty when paused, and when its times are known only to the program that declares it"""
+    """empty if it is paused, or if only the app knows its times"""
     last_tick_ms: int | None
     counted_from_ms: int | None
     last_job: LastJob | None
@@ -82,12 +82,12 @@ class ScheduleList(msgspec.Struct, kw_only=True):
 
 
 class ScheduleRun(msgspec.Struct, kw_only=True):
-    """The job of a schedule that was run now."""
+    """The job of a schedule that was run."""
 
     schedule: str
     id: str
     created: bool
-    """False: with overlap "skip", the one that is not settled yet"""
+    """false: with overlap "skip", this is an earlier job that is not settled"""
 
 
 class ScheduleDropped(msgspec.Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""The stores of the server, and one store as a whole: who is at work, its numbers, its health."""
+"""The stores of the server; workers, statistics and checks of one store."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json
 from .store_responses import QuickCheckResult, StoreList
 from .views import masked_job
 
-#: rows that one look at the health of a store takes; the next looks at the next ones
+#: rows of one quick check; the next one continues after them
 _CHECKED = 1000
-#: held jobs that are shown per session
+#: held jobs that are listed for a session
 _SHOWN = 50
 
 
 async def list_stores(ask: ApiRequest[NoParameters, None]) -> Response:
-    shelf, now_s = ask.site.shelf, time.monotonic()
+    stores, now_s = ask.site.stores, time.monotonic()
     return json_response(
         {
             "stores": [
                 {
-                    "name": place.name,
-                    "url": place.url,
-                    "durability": place.store.durability,
-                    "default": place is shelf.first,
-                    "silent_s": round(now_s - place.answered_s, 3),
-                    "error": place.error,
+                    "name": served.name,
+                    "url": served.url,
+                    "durability": served.store.durability,
+                    "default": served is stores.first,
+                    "silent_s": round(now_s - served.answered_s, 3),
+                    "error": served.error,
                 }
-                for place in shelf.places.values()
+                for served in stores.by_name.values()
             ]
         }
     )
 
 
 async def list_workers(ask: ApiRequest[NoParameters, None]) -> Response:
-    store, masker = ask.place.store, ask.site.masker
-    found = []
-    for seen in await overview.sessions(store):
-        jobs = tuple(masked_job(job, masker, payload=False) for job in seen.held[:_SHOWN])
-        found.append(WorkingSession(**msgspec.structs.asdict(seen.view), holds=seen.holds, jobs=jobs))
-    return json_response(WorkerList(sessions=found))
+    store, masker = ask.served.store, ask.site.masker
+    sessions = []
+    for each in await overview.sessions(store):
+        jobs = tuple(masked_job(job, masker, payload=False) for job in each.held[:_SHOWN])
+        sessions.append(WorkingSession(**msgspec.structs.asdict(each.view), holds=each.holds, jobs=jobs))
+    return json_response(WorkerList(sessions=sessions))
 
 
 async def drain_worker(ask: ApiRequest[NoParameters, None]) -> Response:
-    asked = await ask.control.operations.drain(ask.path("worker"), actor=ask.caller.actor)
-    clock = ask.place.store.clock
+    drained = await ask.control.operations.drain(ask.path("worker"), actor=ask.caller.actor)
+    clock = ask.served.store.clock
     lease_ms, now_ms = clock.lease_ms(), clock.now_ms()
     return json_response(
-        DrainedSessions(sessions=[session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in asked])
+        DrainedSessions(sessions=[session_view(each, lease_ms=lease_ms, now_ms=now_ms) for each in drained])
     )
 
 
 async def get_stats(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(await read_stats(ask.place.store))
+    return json_response(await read_stats(ask.served.store))
 
 
 async def check_store(ask: ApiRequest[NoParameters, NoParameters]) -> Response:
-    place = ask.place
-    watch = ask.site.checks.setdefault(place.name, watching(place.store, rows=_CHECKED))
+    served = ask.served
+    watch = ask.site.checks.setdefault(served.name, watching(served.store, rows=_CHECKED))
     report = await watch(None)
-    return json_response({**msgspec.to_builtins(report), "store": place.url, "clean": report.clean})
+    return json_response({**msgspec.to_builtins(report), "store": served.url, "clean": report.clean})
 
 
 OPERATIONS = (
@@ -86,8 +86,8 @@ OPERATIONS = (
         handler=list_workers,
         scope="read",
         tag="store",
-        summary="List who is at work, and what they run",
-        answers={200: ApiResponse(description="The workers' processes.", type=WorkerList)},
+        summary="List the sessions of workers, and their jobs",
+        answers={200: ApiResponse(description="The sessions.", type=WorkerList)},
     ),
     ApiOperation(
         method="POST",
@@ -95,11 +95,11 @@ OPERATIONS = (
         handler=drain_worker,
         scope="operate",
         tag="store",
-        summary="Ask a worker to end in good order, by its name or the id of one of its sessions",
-        about="It takes no more jobs, has its grace to finish what it runs, and exits. It hears of it with its next "
-        "heartbeat. All its processes are asked; the first who asked stays on record.",
+        summary="Drain a worker, given by its name or the id of one of its sessions",
+        about="It takes no more jobs, has its grace period to finish running jobs, and exits. It receives the request "
+        "with its next heartbeat. All its processes drain; the record names the first caller.",
         body=NoParameters,
-        answers={200: ApiResponse(description="Who was asked.", type=DrainedSessions)},
+        answers={200: ApiResponse(description="The sessions that received the request.", type=DrainedSessions)},
         refusals=(404,),
     ),
     ApiOperation(
@@ -108,7 +108,7 @@ OPERATIONS = (
         handler=get_stats,
         scope="read",
         tag="store",
-        summary="See the state of a store at a glance",
+        summary="Read the statistics of a store",
         answers={200: ApiResponse(description="Counts, rates and ages.", type=StatsView)},
     ),
     ApiOperation(
@@ -117,9 +117,9 @@ OPERATIONS = (
         handler=check_store,
         scope="operate",
         tag="store",
-        summary="Check some jobs against every invariant; the next call goes on from there",
-        about="Changes nothing. For all of them at once, and to repair: mainstay check.",
+        summary="Check some jobs against every invariant; the next call continues from there",
+        about="Changes nothing. To check all jobs, or to repair, run `mainstay check`.",
         body=NoParameters,
-        answers={200: ApiResponse(description="What was found.", type=QuickCheckResult)},
+        answers={200: ApiResponse(description="The result.", type=QuickCheckResult)},
     ),
 )

@@ -1,4 +1,4 @@
-"""Submitting: one job, many that are stored together or not at all, or many and one that waits for them."""
+"""Submission of one job, of many jobs, and of groups."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from .job_responses import SubmitGroupResponse, SubmitManyResponse, SubmitRespon
 from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from .views import etag_of
 
-#: characters that control takes
+#: the most characters of a key
 _LONGEST_KEY = 255
 _INDEXED = re.compile(r"requests\[(\d+)\]")
 _OF_GROUP = re.compile(r"members\[\d+\]|then\b")
 
 
 class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to submit. What is left out, or null, is as its task says, if a worker has offered the task to this store;
-    else as the server's settings say."""
+    """A job to submit. An option that is left out, or null, has the value of its task, if a worker has offered the task
+    to this store; otherwise that of the server's settings."""
 
     name: Name
-    """the task it is for"""
+    """name of its task"""
     payload: Any = None
-    """its arguments: an object by name; left out, or null: none"""
+    """its arguments, an object by name; left out, or null: none"""
     queue: Queue | None = None
     priority: Priority | None = None
     delay: Duration | None = None
@@ -60,13 +60,13 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     on_stall: Literal["retry", "hold"] | None = None
     grace: Duration | None = None
     key: Text | None = None
-    """submitted twice with this key is submitted once; also as the header Idempotency-Key"""
+    """a job that is submitted twice with the same key is stored once; also as the header Idempotency-Key"""
     key_ttl: Duration | None = None
     unique: bool | Text | None = None
-    """one unsettled job with this key; true: with these arguments"""
+    """at most one unsettled job with this key; true: with these arguments"""
     on_clash: Literal["return", "refuse", "replace"] | None = None
-    """what becomes of it when such a job exists; replace cancels that one: it needs the scope operate, or to have
-    submitted it"""
+    """what to do if such a job exists. `replace` cancels that job: it needs the scope `operate`, unless the caller has
+    submitted that job"""
     concurrency_key: Text | None = None
     tags: Annotated[list[Tag], Meta(max_length=50)] | None = None
     metadata: dict[Tag, Annotated[str, Meta(max_length=1000)]] | None = None
@@ -77,14 +77,14 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     durability: Durability | None = None
 
     def filled(self, defaults: Mapping[str, Any]) -> JobSubmission:
-        """With the options of its task where it has none of its own."""
+        """The submission, completed with the options of its task."""
         usable = {name: value for name, value in defaults.items() if name in _TAKEN}
         own = {name: getattr(self, name) for name in (*usable, "unique", "stall_timeout")}
         payload = {} if self.payload is None else self.payload
         return msgspec.structs.replace(self, payload=payload, **filled(own, usable))
 
     def request(self, key: str | None = None) -> JobRequest:
-        """As control takes it."""
+        """The request for control."""
         options = {
             name: value
             for name in self.__struct_fields__
@@ -96,27 +96,27 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             options["queue_deadline"] = read_deadline(self.queue_deadline)
         if key is not None:
             if self.key not in (None, key):
-                raise InvalidInput("key", "is not the same as the header Idempotency-Key; send one of them")
+                raise InvalidInput("key", "differs from the header Idempotency-Key; send one of them")
             options["key"] = key
         return JobRequest(self.name, self.payload, options)
 
 
 class JobSubmissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Jobs to submit, all or none."""
+    """Jobs to submit; all or none are stored."""
 
     jobs: list[JobSubmission]
 
 
 class GroupSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Jobs to submit, and one that runs once when all of them are done; all or none."""
+    """Jobs to submit, and one that runs when all of them are done; all or none are stored."""
 
     members: list[JobSubmission]
     then: JobSubmission
-    """it waits for the members; their ids are what `awaited` tells of it"""
+    """it waits for the members; `awaited` lists their ids"""
     when: Literal["succeeded", "settled"] = "succeeded"
-    """what the members are to be before it runs"""
+    """what the members must be before it runs"""
     failed: Literal["skip", "fail"] = "skip"
-    """what becomes of it when one of them does not succeed"""
+    """what happens to it if a member does not succeed"""
 
 
 #: options that a job takes from its task
@@ -126,22 +126,22 @@ _TAKEN = frozenset(JobSubmission.__struct_fields__) - {"name", "payload", "key"}
 async def submit_job(ask: ApiRequest[NoParameters, JobSubmission]) -> Response:
     [body] = await _filled(ask, [ask.body])
     request = body.request(_key(ask))
-    replacing = Replacing(ask)
+    replacement = Replacement(ask)
     try:
-        made = await ask.control.jobs.submit_request(request, may_replace=replacing.check)
+        made = await ask.control.jobs.submit_request(request, may_replace=replacement.check)
     except Problem as problem:
-        replacing.refused(problem)
+        replacement.refused(problem)
         raise
-    replacing.done(made.id)
-    where = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
+    replacement.done(made.id)
+    location = f"{ask.request.scope.get('root_path', '')}/jobs/{made.id}"
     if "store" in ask.request.query_params:
-        where += f"?store={quote(ask.place.name)}"
-    headers = {"Location": where}
+        location += f"?store={quote(ask.served.name)}"
+    headers = {"Location": location}
     if made.created and not ask.body.after:
-        # a fresh row; whoever claims it at once makes it another version
+        # a new row has version 1, even if a worker has claimed it by now
         headers["ETag"] = '"1"'
-    elif (found := (await ask.place.store.get([made.id]))[0]) is not None:
-        headers["ETag"] = etag_of(found)
+    elif (existing := (await ask.served.store.get([made.id]))[0]) is not None:
+        headers["ETag"] = etag_of(existing)
     return json_response(msgspec.to_builtins(made), 201 if made.created else 200, **headers)
 
 
@@ -156,7 +156,7 @@ async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response
             if key is None or job.key is not None:
                 requests.append(job.request())
             else:
-                # one of its own for each: sent again, all of them are there
+                # each job has its own key: when the list is sent again, all of them exist
                 requests.append(_keyed(job, f"{key}#{index}", within=tasks))
         except InvalidInput as error:
             raise _in_bulk(error, index) from None
@@ -168,8 +168,8 @@ async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response
         problem = _in_bulk(error, which)
         if isinstance(error, KeyConflict) and key is not None and which is not None and jobs[which].key is None:
             problem.detail = (
-                f"jobs[{which}]: the Idempotency-Key {key!r} was used before for another list of jobs: more or fewer, "
-                "of other tasks, or with other payloads; send the same list, or use another key"
+                f"jobs[{which}]: the Idempotency-Key {key!r} was used for another list of jobs: with more or fewer "
+                "jobs, other tasks or other payloads; send the same list, or use another key"
             )
         raise problem from None
     answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
@@ -179,7 +179,7 @@ async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response
 async def submit_group(ask: ApiRequest[NoParameters, GroupSubmission]) -> Response:
     body = ask.body
     _check_number(ask, "members", body.members)
-    # sent again, the one that waits is there, and with it all that was stored
+    # when the group is sent again, the job that waits exists, and with it all others
     key = _key(ask)
     last, *others = await _filled(ask, [body.then, *body.members])
     then = _named(lambda: last.request(key), "then")
@@ -194,22 +194,23 @@ async def submit_group(ask: ApiRequest[NoParameters, GroupSubmission]) -> Respon
     return json_response(msgspec.to_builtins(made), 201 if made.then.created else 200)
 
 
-class Replacing:
-    """A submit that cancels the job in whose place it comes: what that needs, and its line in the audit log."""
+class Replacement:
+    """A submit that replaces another job: the permission for that, and its line in the audit log."""
 
     def __init__(self, ask: ApiRequest[Any, Any]) -> None:
         self._ask = ask
-        self._deed = AuditEntry("replace_job", ask.request)
-        self._deed.store = ask.place.name
+        self._entry = AuditEntry("replace_job", ask.request)
+        self._entry.store = ask.served.name
         self._holder: Job | None = None
 
     async def check(self, holder: Job) -> None:
-        """Raises `Problem` unless the caller may cancel it: as an operator, or because the caller submitted it."""
+        """Raise `Problem` unless the caller may cancel the job: with the scope `operate`, or because it submitted the
+        job."""
         self._holder = holder
         caller = self._ask.caller
         if caller.may("operate"):
             return
-        first = await self._ask.place.store.events(holder.id, limit=1)
+        first = await self._ask.served.store.events(holder.id, limit=1)
         if first and first[0].seq == 1 and first[0].actor == caller.actor:
             return
         raise Problem(
@@ -221,26 +222,26 @@ class Replacing:
         )
 
     def done(self, made: str) -> None:
-        """It was submitted; write down what it replaced, if anything."""
+        """Log the job that was replaced, if any."""
         if self._holder is not None and self._holder.id != made:
-            self._deed.said |= {"id": self._holder.id, "by": made}
-            self._deed.done()
+            self._entry.result |= {"id": self._holder.id, "by": made}
+            self._entry.done()
 
     def refused(self, problem: Problem) -> None:
         if self._holder is not None:
-            self._deed.said |= {"id": self._holder.id}
-            self._deed.refused(problem)
+            self._entry.result |= {"id": self._holder.id}
+            self._entry.refused(problem)
 
 
 async def _filled(ask: ApiRequest[Any, Any], jobs: Sequence[JobSubmission]) -> list[JobSubmission]:
-    known = await ask.place.defaults.of({job.name for job in jobs})
+    known = await ask.served.defaults.of({job.name for job in jobs})
     return [job.filled(known.get(job.name, {})) for job in jobs]
 
 
 def _check_number(ask: ApiRequest[Any, Any], field: str, jobs: Sequence[JobSubmission]) -> int:
     most = ask.site.options.bulk_limit
     if len(jobs) > most:
-        raise InvalidInput(field, f"{len(jobs):,} are more than the limit of {most:,} of one request")
+        raise InvalidInput(field, f"{len(jobs):,} jobs are more than the limit of {most:,} for one request")
     return most
 
 
@@ -252,16 +253,16 @@ def _named(request: Callable[[], JobRequest], where: str) -> JobRequest:
 
 
 def _keyed(job: JobSubmission, key: str, *, within: bytes) -> JobRequest:
-    """A job whose key stands for its payload within a whole list: the same key in another list is refused."""
+    """A job whose key belongs to a whole list: the same key in another list is refused."""
     payload = encoded(job.payload, field="payload", limit=sys.maxsize)
     if job.unique is True:
-        # that goes by the payload alone, in whichever list it is
+        # uniqueness depends on the payload alone, in any list
         job = msgspec.structs.replace(job, unique=unique_of(job.name, payload))
     return msgspec.structs.replace(job.request(key), payload=msgspec.Raw(payload), content=within + payload)
 
 
 def _key(ask: ApiRequest[Any, Any], *, room: int = 0) -> str | None:
-    """What the header says, once; with `room` for so many characters more."""
+    """The key in the header, with room for `room` more characters."""
     given = ask.request.headers.getlist("idempotency-key")
     if len(given) > 1:
         raise InvalidInput("Idempotency-Key", "is given twice; give it once")
@@ -269,7 +270,7 @@ def _key(ask: ApiRequest[Any, Any], *, room: int = 0) -> str | None:
 
 
 def _in_bulk(error: InvalidInput | Conflict, index: int | None) -> Problem:
-    """Say which of the jobs it was."""
+    """The problem with the index of its job."""
     problem = problem_of(error)
     if index is None:
         return problem
@@ -280,7 +281,7 @@ def _in_bulk(error: InvalidInput | Conflict, index: int | None) -> Problem:
     return problem
 
 
-_LOCATED = {"Location": "where it is", "ETag": "its version"}
+_LOCATED = {"Location": "URL of the job", "ETag": "version of the job"}
 
 OPERATIONS = (
     ApiOperation(
@@ -290,13 +291,13 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit one job",
-        about="With a key, what is sent again is submitted once. An answer means that it is stored. "
-        "A body as application/msgpack keeps the types of a payload that JSON has not.",
+        about="With a key, a repeated request stores the job once. The response is sent when the job is stored. "
+        "A body as application/msgpack keeps types that JSON lacks.",
         body=JobSubmission,
         packs=True,
         answers={
-            201: ApiResponse(description="It was submitted.", type=SubmitResponse, headers=_LOCATED),
-            200: ApiResponse(description="It was there before.", type=SubmitResponse, headers=_LOCATED),
+            201: ApiResponse(description="The job was submitted.", type=SubmitResponse, headers=_LOCATED),
+            200: ApiResponse(description="The job existed before.", type=SubmitResponse, headers=_LOCATED),
         },
         refusals=(409, 413),
         idempotency_key=True,
@@ -308,14 +309,14 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit many jobs, all or none",
-        about="With an Idempotency-Key the list is one thing: sent again it is submitted once, and with more or fewer "
-        "jobs, other tasks or other payloads it is refused (409), and nothing is stored. "
-        "A body as application/msgpack keeps the types of payloads that JSON has not.",
+        about="With an Idempotency-Key, a repeated list is stored once; a list with more or fewer jobs, other tasks or "
+        "other payloads is refused (409), and nothing is stored. "
+        "A body as application/msgpack keeps types that JSON lacks.",
         body=JobSubmissions,
         packs=True,
         answers={
-            201: ApiResponse(description="They were submitted.", type=SubmitManyResponse),
-            200: ApiResponse(description="All of them were there before, or none was sent.", type=SubmitManyResponse),
+            201: ApiResponse(description="The jobs were submitted.", type=SubmitManyResponse),
+            200: ApiResponse(description="All jobs existed before, or the list was empty.", type=SubmitManyResponse),
         },
         refusals=(409, 413),
         idempotency_key=True,
@@ -327,15 +328,14 @@ OPERATIONS = (
         scope="submit",
         tag="jobs",
         summary="Submit many jobs, and one that runs when all of them are done; all or none",
-        about="With an Idempotency-Key, or a key of `then`, what is sent again is submitted once, and the members are "
-        "those that `then` waits or waited for. A body as application/msgpack keeps the types of payloads that JSON "
-        "has not.",
+        about="With an Idempotency-Key, or a key of `then`, a repeated request stores the group once, and the members "
+        "are those that `then` waits or waited for. A body as application/msgpack keeps types that JSON lacks.",
         body=GroupSubmission,
         packs=True,
         answers={
-            201: ApiResponse(description="They were submitted.", type=SubmitGroupResponse),
+            201: ApiResponse(description="The group was submitted.", type=SubmitGroupResponse),
             200: ApiResponse(
-                description="The one that waits was there before; nothing was submitted.", type=SubmitGroupResponse
+                description="The job that waits existed before; nothing was stored.", type=SubmitGroupResponse
             ),
         },
         refusals=(409, 413),

@@ -1,4 +1,4 @@
-"""What the server shows of a job: the views of `control.json_view`, masked. API, streams and dashboard use the same."""
+"""Masked views of jobs and events, for the API, the streams and the dashboard."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .text_mask import TextMask
 
 
 def masked_job(job: Job, masker: Masker, *, payload: bool) -> JobView:
-    """A job whose texts may be shown (`veil.shown_jobs`). Its payload, result and checkpoint are in it if they are
-    wanted and may be shown at all."""
+    """The view of a job with masked texts (`text_mask.shown_jobs`). With `payload`, it includes payload, result and
+    checkpoint, unless payloads are hidden."""
     options = job.options
     if options.metadata:
         masked = msgspec.structs.replace(options, metadata=masker.mask(options.metadata))
@@ -30,7 +30,7 @@ def masked_job(job: Job, masker: Masker, *, payload: bool) -> JobView:
 
 
 def value_view(job: Job, name: str, masker: Masker) -> Any:
-    """A payload, result or checkpoint. A value that cannot be read cannot be masked, so it is not shown at all."""
+    """A masked payload, result or checkpoint. A value that cannot be decoded cannot be masked, so it is not shown."""
     stored: bytes | None = getattr(job, name)
     if stored is None:
         return None
@@ -38,7 +38,7 @@ def value_view(job: Job, name: str, masker: Masker) -> Any:
     if left_out is not None:
         return {"left_out": f"{left_out} bytes"}
     if masker.hides and parts_at_most(stored) > MOST_PARTS:
-        return {"left_out": f"{len(stored)} bytes, in too many lists and tables to show"}
+        return {"left_out": f"{len(stored)} bytes, in too many lists and maps to show"}
     try:
         value = readable_value(stored)
         if masker.may_hide(stored):
@@ -50,17 +50,18 @@ def value_view(job: Job, name: str, masker: Masker) -> Any:
 
 
 def size_of(job: Job) -> int:
-    """The bytes of its values."""
+    """The size of its values in bytes."""
     return len(job.payload) + len(job.result or b"") + len(job.checkpoint or b"")
 
 
-def masked_event(event: Event, veil: TextMask) -> EventView:
-    """One line of an audit trail."""
-    return event_view(veil.event(event))
+def masked_event(event: Event, mask: TextMask) -> EventView:
+    """The view of a masked event."""
+    return event_view(mask.event(event))
 
 
 def etag_of(job: Job) -> str:
-    """Changes whenever the job looks different: its version, and what its holder has reported, which moves nothing."""
+    """Changes with the job: its version, and a checksum of the reports of its worker, which do not change the
+    version."""
     reported = (job.starts, job.started_ms, job.progress_ms, job.progress, job.checkpoint)
     if not any(reported):
         return f'"{job.version}"'

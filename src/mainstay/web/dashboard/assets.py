@@ -1,4 +1,4 @@
-"""Style, script and pictures of the dashboard: read once, sent compressed, kept by browsers until they change."""
+"""Static files of the dashboard: read once, sent compressed, cached by browsers until they change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ...kinds import kinds
 from ..problems import Problem, answer
 
 _SENT = (".css", ".js", ".svg")
-_FOR_EVER = "public, max-age=31536000, immutable"
-_ASK_AGAIN = "public, max-age=60"
+_IMMUTABLE = "public, max-age=31536000, immutable"
+_SHORT = "public, max-age=60"
 
 
 class Asset(NamedTuple):
-    """One file."""
+    """One static file."""
 
     body: bytes
     packed: bytes
@@ -34,28 +34,28 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """By path below `/static/`.
+    """The files by path below `/static/`.
 
     >>> sorted(name for name in assets() if "/" not in name)
     ['dashboard.css', 'dashboard.js', 'icon.svg', 'login.css']
     """
     found = {path: _asset(path, file.read_bytes()) for path, file in _walk(files(__package__) / "static", "")}
     for kind in kinds():
-        for path, place in kind.assets.items():
-            package, _, name = place.partition(":")
+        for path, resource in kind.assets.items():
+            package, _, name = resource.partition(":")
             found.setdefault(path, _asset(name, (files(package) / name).read_bytes()))
-    # the sign-in page is looked at without being let in, and so are these; it has no style of its own
+    # the sign-in page uses the same style
     found["login.css"] = found["dashboard.css"]
     return found
 
 
 def asset_url(path: str) -> str:
-    """Where a file is, under a name that changes with its content."""
+    """The URL of a file, which changes with its content."""
     return f"/static/{path}?v={assets()[path].mark}"
 
 
 def routes() -> list[BaseRoute]:
-    """Everything below `/static/`. Nobody has to be let in for it."""
+    """Everything below `/static/`; it needs no token."""
     return [Route("/static/{path:path}", _send, methods=["GET"], include_in_schema=False)]
 
 
@@ -66,7 +66,7 @@ async def _send(request: Request) -> Response:
     headers = {
         "ETag": f'"{asset.mark}"',
         "Vary": "Accept-Encoding",
-        "Cache-Control": _FOR_EVER if request.query_params.get("v") == asset.mark else _ASK_AGAIN,
+        "Cache-Control": _IMMUTABLE if request.query_params.get("v") == asset.mark else _SHORT,
     }
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)

@@ -1,4 +1,4 @@
-"""One job's story: where it is and why, what happened to it, what it made, and what can be done about it."""
+"""The page of one job: its state and the reason, its history, its data, and its actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .page import PageView
 from .state_diagram import drawn
 from .tree import Node, tree_of
 
-#: events that are shown: the newest
+#: how many of the newest events are shown
 _EVENTS = 200
 
 
@@ -33,7 +33,7 @@ class OwnAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the page of a job that its kind adds: a template, which finds this as `panel`."""
+    """A part of the page that the kind of the job adds: a template, which gets this as `panel`."""
 
     template: str
     data: Any = None
@@ -44,18 +44,18 @@ PanelMaker = Callable[[PageView, Job], Awaitable[Panel | None]]
 
 
 class AllowedActions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator may do to a job as it stands."""
+    """The actions that the state of a job allows."""
 
     retry: bool = False
     cancel: bool = False
     priority: bool = False
     force: bool = False
     own: tuple[OwnAction, ...] = ()
-    """actions that only jobs of its kind have"""
+    """actions of its kind"""
 
 
 class HolderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who works on it."""
+    """The session that holds a job."""
 
     session: str
     known: Session | None
@@ -64,19 +64,19 @@ class HolderInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 async def job(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
-    control, store = view.place.control, view.place.store
-    told = await explained(store, job_id, view.masker)
+    control, store = view.served.control, view.served.store
+    explanation = await explained(store, job_id, view.masker)
     try:
         found = await control.jobs.get(job_id)
     except JobNotFound:
-        return view.page("gone.html", title="Deleted job", told=told, status=410)
+        return view.page("gone.html", title="Deleted job", explanation=explanation, status=410)
     kind = None if found.is_unit else kind_named(found.kind)
     if kind is not None and kind.job_page and "raw" not in view.request.query_params:
         return RedirectResponse(view.url(kind.job_page.replace("{id}", job_id)), 303)
     table = table_of(found.parent)
-    raw = await control.jobs.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
-    veil = await text_mask_of(store, found, view.masker)
-    events = veil.events(raw)
+    stored_events = await control.jobs.events(job_id, after=max(found.trimmed_seq, found.version - _EVENTS))
+    mask = await text_mask_of(store, found, view.masker)
+    events = mask.events(stored_events)
     shown = await shown_job(store, found, view.masker)
     data = await in_thread(lambda: _data(view, found), size_of(found))
     counts = {} if found.is_unit else await control.jobs.unit_counts(job_id)
@@ -87,7 +87,7 @@ async def job(view: PageView) -> Response:
         etag=etag_of(found),
         state=table.get(found.status),
         can=can_of(found, table.get(found.status)),
-        told=told,
+        explanation=explanation,
         events=list(reversed(events)),
         trimmed=events[0].seq - 1 if events else 0,
         attempts=list(reversed(read(events, table)[0])),
@@ -105,7 +105,7 @@ async def job(view: PageView) -> Response:
 
 
 def can_of(job: Job, state: State | None) -> AllowedActions:
-    """By the flags of its state: what the API would refuse is not offered."""
+    """The actions that the API would not refuse, by the flags of the state."""
     can = AllowedActions()
     if state is not None and not state.final:
         can = AllowedActions(
@@ -122,14 +122,14 @@ def can_of(job: Job, state: State | None) -> AllowedActions:
 
 
 def others(job: Job) -> list[str]:
-    """The states that it could be forced to: not where it is, and none that needs an owner, which force cannot give."""
+    """The states that it can be forced to: not its own, and none that needs a worker."""
     return [name for name, state in table_of(job.parent).states.items() if name != job.status and not state.holds]
 
 
 async def _holder(view: PageView, job: Job) -> HolderInfo | None:
     if job.session is None:
         return None
-    store = view.place.store
+    store = view.served.store
     lease_ms = store.clock.lease_ms()
     found = next((each for each in await store.sessions() if each.id == job.session), None)
     silent_ms = 0 if found is None else max(0, lease_ms - found.beat_ms)
@@ -142,7 +142,7 @@ async def _panels(view: PageView, job: Job, kind: Kind | None) -> list[Panel]:
 
 
 def _data(view: PageView, job: Job) -> list[tuple[str, Node]]:
-    """Payload, result and checkpoint, as far as they may be shown."""
+    """Masked payload, result and checkpoint; nothing if payloads are hidden."""
     if not view.masker.shows:
         return []
     found = [name for name in PRIVATE if getattr(job, name)]

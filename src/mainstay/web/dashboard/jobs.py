@@ -1,4 +1,4 @@
-"""Jobs: search and filters that live in the URL, pages by keyset, and what is done to many after a look at them."""
+"""The list of jobs: search and filters in the URL, pages by keyset, and bulk operations with a preview."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .page import PageView
 
 PAGE = 50
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
-#: filters as a page calls them
+#: filter -> its label on pages
 _LABELS = {
     "status": "Status",
     "kind": "Kind",
@@ -43,13 +43,13 @@ _ACTIONS = {"retry": retrying, "cancel": cancelling}
 async def jobs(view: PageView) -> Response:
     given = view.given()
     text = "".join(given.get("text", [])[:1])
-    if ID.fullmatch(text) and (await view.place.store.get([text.lower()]))[0] is not None:
+    if ID.fullmatch(text) and (await view.served.store.get([text.lower()]))[0] is not None:
         return RedirectResponse(view.url(f"/jobs/{text.lower()}"), 303)
     cursor = cursor_of(given)
     oldest_first = given.pop("order", [""])[0] == "oldest"
     wanted = filter_of(given)
-    query = msgspec.structs.replace(await wanted.query(view.place.store), oldest_first=oldest_first)
-    page = await shown_page(view.place.store, query, cursor, PAGE, view.masker)
+    query = msgspec.structs.replace(await wanted.query(view.served.store), oldest_first=oldest_first)
+    page = await shown_page(view.served.store, query, cursor, PAGE, view.masker)
     return view.page(
         "jobs.html",
         title="Jobs",
@@ -58,20 +58,21 @@ async def jobs(view: PageView) -> Response:
         finished=page.finished,
         first=cursor is None,
         order="oldest" if oldest_first else "",
-        given=_said(wanted),
+        given=_given_fields(wanted),
         states=list(JOB.states),
         counts=_counts(view, wanted),
     )
 
 
 async def bulk_preview(view: PageView) -> Response:
-    """What would be done to which: a count and some of them. Nothing is done before that is confirmed."""
+    """The preview of a bulk operation: the number of jobs, and the first of them. Nothing is done before it is
+    confirmed."""
     await view.site.guard.admit(view.request, "operate")
     given = view.given()
     name = given.pop("action", [""])[0]
     make = _ACTIONS.get(name)
     if make is None:
-        raise InvalidInput("action", f"{name!r} is none; there are {', '.join(_ACTIONS)}")
+        raise InvalidInput("action", f"{name!r} is not an action; use {' or '.join(_ACTIONS)}")
     ids = given.pop("id", [])
     matching = given.pop("all", []) == ["matching"]
     given.pop("order", None)
@@ -79,26 +80,26 @@ async def bulk_preview(view: PageView) -> Response:
         raise InvalidInput("id", "no job is selected; select jobs in the list, or choose all that match")
     back = filter_of(given)
     action: Action = make(actor=view.caller.actor)
-    store, most = view.place.store, view.site.options.bulk_limit
+    store, most = view.served.store, view.site.options.bulk_limit
     body: dict[str, Any]
     if not matching:
         found = await bulk.named(store, ids[:most])
-        said: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         body = {"action": name, "ids": list(found.ids)}
     else:
         wanted = back
-        said = _said(wanted)
+        fields = _given_fields(wanted)
         statuses = [each for each in wanted.status or action.states if each in action.states]
         if not statuses:
-            raise InvalidInput("status", f"none of these can be sent to {name}: {', '.join(wanted.status or ())}")
-        meant = msgspec.structs.replace(wanted, status=statuses)
-        found = await bulk.matching(store, await meant.query(store), limit=most)
-        body = {"action": name, "filter": {**said, "status": statuses}, "limit": max(1, found.total)}
+            raise InvalidInput("status", f"{name} does not apply to {', '.join(wanted.status or ())}")
+        narrowed = msgspec.structs.replace(wanted, status=statuses)
+        found = await bulk.matching(store, await narrowed.query(store), limit=most)
+        body = {"action": name, "filter": {**fields, "status": statuses}, "limit": max(1, found.total)}
         if found.query is not None:
-            # what is submitted after this look is not meant
+            # jobs that are submitted after this preview are not included
             body["filter"]["created_before_ms"] = found.query.created_before_ms
         if 0 < found.total <= len(found.first):
-            # all of them were seen, so these are meant, and none that comes to match meanwhile
+            # the preview shows all of them, so these ids are used, without jobs that match later
             body = {"action": name, "ids": [job.id for job in found.first]}
     first = await shown_jobs(store, found.first, view.masker)
     return view.page(
@@ -107,8 +108,8 @@ async def bulk_preview(view: PageView) -> Response:
         action=action,
         found=msgspec.structs.replace(found, first=first),
         body=body,
-        given=said,
-        back=_said(back),
+        given=fields,
+        back=_given_fields(back),
         matching=matching,
         labels=_LABELS,
         more=found.limit is not None and sum(found.counts.values()) >= found.limit,
@@ -116,7 +117,7 @@ async def bulk_preview(view: PageView) -> Response:
 
 
 def filter_of(given: dict[str, Any]) -> JobFilter:
-    """The filter that a URL says; raises `InvalidInput` naming the field."""
+    """The filter of a URL; raises `InvalidInput` with the field."""
     plain = {name: values if name == "status" else values[-1] for name, values in given.items()}
     try:
         return msgspec.convert(plain, JobFilter, strict=False)
@@ -125,9 +126,9 @@ def filter_of(given: dict[str, Any]) -> JobFilter:
 
 
 def _counts(view: PageView, wanted: JobFilter) -> dict[str, int]:
-    """Jobs per state beside the filter for states: of the store or of the queue, which are known. What a filter leaves
-    of them would have to be counted, and is not told."""
-    narrows = _said(wanted).keys() - {"status"}
+    """Jobs by state, for the chips of the states: of the whole store or of one queue, since these are known. With other
+    filters they would have to be counted, and are left out."""
+    narrows = _given_fields(wanted).keys() - {"status"}
     if not narrows:
         return view.snapshot.counts
     if narrows != {"queue"}:
@@ -135,16 +136,16 @@ def _counts(view: PageView, wanted: JobFilter) -> dict[str, int]:
     return next((queue.counts for queue in view.snapshot.queues if queue.name == wanted.queue), {})
 
 
-def _said(wanted: JobFilter) -> dict[str, Any]:
-    """What of it narrows."""
+def _given_fields(wanted: JobFilter) -> dict[str, Any]:
+    """The fields that are given."""
     return {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
 
 
 def cursor_of(given: dict[str, Any]) -> str | None:
-    """Where to go on, taken out of what a URL says."""
+    """The cursor of a URL, removed from its fields."""
     cursor: str | None = given.pop("cursor", [None])[-1]
     if cursor is not None and not ID.fullmatch(cursor):
-        raise InvalidInput("cursor", "is where no page ended; begin with the first page")
+        raise InvalidInput("cursor", "is not a cursor; start with the first page")
     return cursor
 
 

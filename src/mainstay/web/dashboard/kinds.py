@@ -1,4 +1,4 @@
-"""Jobs of one kind among all others. Where a store has no index of kinds (Redis), it is a walk in short stretches."""
+"""Jobs of one kind. A store without an index of kinds (Redis) is searched for a limited time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ...model import Job
 from ...stores import JobStore, Query
 from ..api.job_pages import VALUE_BYTES
 
-#: how long one page looks; then it gives what it has, and where to go on
-_LOOK_MS = 60
+#: the longest search for a page; then a short page is returned, with its cursor
+_SEARCH_MS = 60
 
 
 class KindPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that were found, and where to go on."""
+    """Some jobs, and the cursor of the next page."""
 
     jobs: list[Job]
     cursor: str | None
@@ -28,9 +28,9 @@ async def of_kind(
     most: int = 50,
     value_bytes: int = VALUE_BYTES,
 ) -> KindPage:
-    """The newest jobs of a kind; with a `name`, only those. Longer values than `value_bytes` are left out."""
+    """The newest jobs of a kind, and of a `name` if it is given. Values longer than `value_bytes` are left out."""
     found: list[Job] = []
-    until_ms = store.clock.lease_ms() + _LOOK_MS
+    until_ms = store.clock.lease_ms() + _SEARCH_MS
     while True:
         page = await store.find(
             Query(kind=kind, name=name, value_bytes=value_bytes), cursor=cursor, limit=most - len(found)

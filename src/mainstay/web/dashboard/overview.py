@@ -1,4 +1,4 @@
-"""The overview: a store at a glance, from what is known of it already. Nothing here waits for the store."""
+"""The overview page, from the last snapshot: it does not wait for the store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _QUEUES = 6
 
 
 class OverviewChart(msgspec.Struct, frozen=True, kw_only=True):
-    """A small chart, as the script of the page draws it."""
+    """The data of a small chart, which the script of the page draws."""
 
     id: str
     title: str
@@ -36,7 +36,7 @@ class OverviewChart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def overview(view: PageView) -> Response:
-    history = lately(view)
+    history = recent_samples(view)
     return view.page(
         "overview.html",
         title="Overview",
@@ -49,7 +49,7 @@ async def overview(view: PageView) -> Response:
 
 
 def at_work(snapshot: Snapshot) -> list[tuple[HeldJob, SessionSnapshot]]:
-    """What is worked on, and by whom. Of a batch or load test that is shown as a whole, not each unit."""
+    """Held jobs with their sessions; without units of batches and load tests that are listed themselves."""
     whole = {run.id for run in snapshot.runs}
     return [
         (held, session)
@@ -61,21 +61,21 @@ def at_work(snapshot: Snapshot) -> list[tuple[HeldJob, SessionSnapshot]]:
 
 
 def deepest(snapshot: Snapshot) -> list[QueueSnapshot]:
-    """The queues that somebody may have to do something about: paused ones first, then those with most that waits."""
+    """The queues that may need attention: paused ones first, then those with the most waiting jobs."""
     found = [queue for queue in snapshot.queues if queue.paused or queue.waiting]
     return sorted(found, key=lambda queue: (not queue.paused, -queue.waiting))[:_QUEUES]
 
 
-def lately(view: PageView) -> list[Sample]:
-    """What charts draw, up to the look that the rest of the page tells of: both are to say the same."""
-    history, now = view.site.hub.history(view.place.name), sample_of(view.snapshot)
+def recent_samples(view: PageView) -> list[Sample]:
+    """The samples for charts, up to the snapshot of the page, so that charts and numbers agree."""
+    history, now = view.site.hub.history(view.served.name), sample_of(view.snapshot)
     if now.at_ms > (history[-1].at_ms if history else 0):
         history = [*history, now]
     return thinned(history)
 
 
 def thinned(history: Sequence[Sample]) -> list[Sample]:
-    """The last ten minutes at most, in no more points than are seen."""
+    """The samples of the last ten minutes, in no more points than can be seen."""
     if not history:
         return []
     recent = [sample for sample in history if sample.at_ms >= history[-1].at_ms - 600_000]
@@ -84,7 +84,7 @@ def thinned(history: Sequence[Sample]) -> list[Sample]:
 
 
 def charts_of(history: Sequence[Sample]) -> list[OverviewChart]:
-    """What the overview draws: what comes in and what is done, what fails, what waits, and how long."""
+    """The charts of the overview."""
     x = [sample.at_ms / 1000 for sample in history]
 
     def line(name: str, look: str, value: Callable[[Sample], float]) -> dict[str, Any]:
@@ -145,4 +145,4 @@ def _failing(sample: Sample) -> float:
     return sum(sample.rates.get(status, 0.0) for status in ("failed", "timed_out"))
 
 
-__all__ = ["OverviewChart", "at_work", "charts_of", "deepest", "lately", "overview", "thinned"]
+__all__ = ["OverviewChart", "at_work", "charts_of", "deepest", "overview", "recent_samples", "thinned"]

@@ -1,4 +1,4 @@
-"""What all pages share: who looks, at which store, and how a page is rendered or refused."""
+"""What all pages share: the view of a request, rendering, and error pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..stores import ServedStore
 from . import words
 from .assets import asset_url, assets
 
-#: the pages of every job: path, name, key
+#: the pages beside those of kinds: path, name, key
 NAV = (
     ("/", "Overview", "o"),
     ("/jobs", "Jobs", "b"),
@@ -41,20 +41,20 @@ _THEMES = ("light", "dark")
 
 
 class PageView:
-    """Somebody looks at a page."""
+    """A request for a page: its caller, its store, and the rendering of the page."""
 
-    def __init__(self, site: WebServices, request: Request, caller: Caller, place: ServedStore) -> None:
+    def __init__(self, site: WebServices, request: Request, caller: Caller, served: ServedStore) -> None:
         self.site = site
         self.request = request
         self.caller = caller
-        self.place = place
-        self.now_ms = place.store.clock.now_ms()
+        self.served = served
+        self.now_ms = served.store.clock.now_ms()
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is known of the store, at once."""
+        """The last snapshot of the store."""
         hub: LiveHub = self.site.hub
-        return hub.snapshot(self.place.name)
+        return hub.snapshot(self.served.name)
 
     @property
     def masker(self) -> Masker:
@@ -65,7 +65,7 @@ class PageView:
         return str(self.request.path_params[name])
 
     def given(self) -> dict[str, Any]:
-        """The query of the URL without what was left blank; several values of a name as a list."""
+        """The query of the URL: name -> values, without blank ones."""
         found: dict[str, Any] = {}
         for name, value in self.request.query_params.multi_items():
             if value.strip() and name != "store":
@@ -73,21 +73,21 @@ class PageView:
         return found
 
     def url(self, path: str, given: Mapping[str, Any] | None = None, /, **more: Any) -> str:
-        """A link that stays with the store that is looked at. What is None or empty is left out."""
+        """A link to a page of the same store. Values that are None or empty are left out."""
         pairs: list[tuple[str, str]] = []
-        if self.place is not self.site.shelf.first:
-            pairs.append(("store", self.place.name))
+        if self.served is not self.site.stores.first:
+            pairs.append(("store", self.served.name))
         for name, value in {**(given or {}), **more}.items():
             values = value if isinstance(value, list | tuple) else [value]
             pairs += [(name, str(each)) for each in values if each not in (None, "")]
         return f"{path}?{urlencode(pairs)}" if pairs else path
 
     def may(self, scope: Any) -> bool:
-        """Whether a button makes sense."""
+        """Whether the caller may use a button."""
         return self.caller.may(scope) and not self.site.options.read_only
 
     def page(self, template: str, *, status: int = 200, **data: Any) -> Response:
-        """Render it."""
+        """Render a template."""
         return HTMLResponse(_environment().get_template(template).render(**self._shared(), **data), status)
 
     def _shared(self) -> dict[str, Any]:
@@ -104,9 +104,9 @@ class PageView:
             "at": request.scope["path"],
             "here": f"{here}?{query}" if query else here,
             "theme": theme if theme in _THEMES else "",
-            "stores": list(site.shelf.places),
-            "store": self.place.name,
-            "store_url": self.place.url,
+            "stores": list(site.stores.by_name),
+            "store": self.served.name,
+            "store_url": self.served.url,
             "snap": self.snapshot,
             "csrf": site.guard.csrf_token(request),
             "csrf_field": CSRF_FIELD,
@@ -121,15 +121,15 @@ Handler = Callable[[PageView], Awaitable[Response]]
 
 
 def page_route(site: WebServices, path: str, handler: Handler) -> Route:
-    """A page at a path. Whoever is not signed in is sent to do that; other refusals are pages, too."""
+    """The route of a page. Callers who are not signed in are sent to the sign-in page; other errors are pages."""
 
     async def endpoint(request: Request) -> Response:
         try:
             caller = await site.guard.admit(request, "read")
-            place = site.shelf.find(request.query_params.get("store") or None)
-            view = PageView(site, request, caller, place)
-        except Exception as error:  # noqa: BLE001 - whatever it is becomes an answer
-            return _stranger(request, as_problem(error, request))
+            served = site.stores.find(request.query_params.get("store") or None)
+            view = PageView(site, request, caller, served)
+        except Exception as error:  # noqa: BLE001 - every error becomes a response
+            return _refused_outside(request, as_problem(error, request))
         try:
             return await handler(view)
         except Exception as error:  # noqa: BLE001 - the same
@@ -139,32 +139,32 @@ def page_route(site: WebServices, path: str, handler: Handler) -> Route:
 
 
 def refused(view: PageView, problem: Problem) -> Response:
-    """A page that says why not."""
+    """The page of an error."""
     title = {404: "Not found", 503: "Service unavailable"}.get(problem.status, "Refused")
     page = view.page("error.html", status=problem.status, problem=problem, title=title)
     page.headers.update(problem.headers)
     return page
 
 
-def _stranger(request: Request, problem: Problem) -> Response:
-    """Who was not let in sees nothing of the site around it."""
+def _refused_outside(request: Request, problem: Problem) -> Response:
+    """The response to a caller who was not admitted: a page without anything of the site."""
     if problem.status == 401:
         if request.headers.get("hx-request"):
             return Response(status_code=401, headers={"HX-Redirect": sign_in_url(request)})
         return RedirectResponse(sign_in_url(request), 303)
-    text = _environment().get_template("stranger.html").render(problem=problem)
+    text = _environment().get_template("refused.html").render(problem=problem)
     return HTMLResponse(text, problem.status, dict(problem.headers))
 
 
 @cache
 def navigation() -> tuple[tuple[str, str, str], ...]:
-    """The links at the top: path, name, key. The pages of the kinds come last."""
+    """The links at the top: path, name, key. Those of kinds come last."""
     return (*NAV, *((each.path, each.title, each.key) for kind in kinds() for each in kind.navigation))
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    # templates of a kind have its name before theirs: batch/batches.html
+    # the names of templates of a kind begin with its name: batch/batches.html
     found = template_environment(
         __package__, prefixes={kind.name: kind.templates for kind in kinds() if kind.templates}
     )
@@ -182,8 +182,7 @@ def _environment() -> jinja2.Environment:
 
 
 def compiled() -> None:
-    """Compile all templates and pack what goes with them, which takes longer than any page: whoever asks first is not
-    to wait for it."""
+    """Compile all templates and compress the static files in advance: that takes longer than any page."""
     assets()
     found = _environment()
     for name in found.list_templates(["html"]):

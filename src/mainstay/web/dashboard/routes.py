@@ -1,4 +1,4 @@
-"""The pages, and where they are."""
+"""The routes of the dashboard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .system_pages import queues, schedules, workers
 
 
 def routes(site: WebServices) -> list[BaseRoute]:
-    """All pages of the dashboard, and what they are made of."""
+    """All pages of the dashboard, and its static files."""
     pages: dict[str, Handler] = {
         "/": overview,
         "/jobs": jobs,
@@ -30,11 +30,11 @@ def routes(site: WebServices) -> list[BaseRoute]:
     for kind in kinds():
         for path, page in part(kind.pages).items() if kind.pages else ():
             pages.setdefault(path, page)
-    pages["/{anything:path}"] = nowhere
+    pages["/{anything:path}"] = not_found
     return [*assets.routes(), *(page_route(site, path, page) for path, page in pages.items())]
 
 
-async def nowhere(view: PageView) -> Response:
+async def not_found(view: PageView) -> Response:
     raise Problem(404, "not_found", f"there is no page {view.request.scope['path'][:200]}; use the links at the top")
 
 

@@ -1,8 +1,7 @@
-"""The state machine as a drawing, with the path that a job took. Read from the table, like every other drawing of it.
+"""A diagram of the state machine with the path of a job, drawn from the table of states.
 
-States stand in columns by what may happen to them, left to right: they wait, are ready, are held, are asked to
-stop, are settled, are final. All moves that the table allows are drawn faintly; those that the job made
-strongly, with numbers.
+The columns are, from left to right: waiting, ready, held, stopping, settled and final states. All moves that the table
+allows are drawn faintly; the moves of the job strongly, with numbers.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from ...lifecycle import Event, State, Table
 _WIDTH, _HEIGHT = 116, 30
 _COLUMN, _ROW = 166, 50
 _MARGIN = 14
-#: above, for the moves that go back
+#: space above, for moves that go back
 _TOP = 44
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """A state, and where it stands."""
+    """A state and its position."""
 
     name: str
     meaning: str
@@ -37,18 +36,18 @@ class Arrow(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     to: str
     path: str
-    """as SVG says it"""
+    """the path in SVG"""
     steps: str = ""
-    """which moves of the job these were: 1, 4; empty: it has not made it"""
+    """the numbers of this move in the path of the job: 1, 4; empty: the job has not made it"""
     forced: bool = False
     """against the table"""
     x: float = 0
     y: float = 0
-    """where its numbers stand"""
+    """position of its numbers"""
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole."""
+    """The whole diagram."""
 
     width: float
     height: float
@@ -61,14 +60,14 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drawn(table: Table, events: Sequence[Event], status: str) -> Drawing:
-    """The table, and the path that these events tell.
+    """The diagram of a table with the path of these events.
 
     >>> from mainstay.lifecycle import UNIT
     >>> found = drawn(UNIT, [], "pending")
     >>> [box.name for box in found.boxes if box.now], found.about
     (['pending'], 'It is pending.')
     """
-    places = _places(table)
+    positions = _positions(table)
     made: dict[tuple[str, str], list[int]] = {}
     visited = {status}
     words: list[str] = []
@@ -83,37 +82,37 @@ def drawn(table: Table, events: Sequence[Event], status: str) -> Drawing:
             made.setdefault((event.source, event.to), []).append(moves)
     boxes = [
         Box(name=name, meaning=table.states[name].meaning, x=x, y=y, visited=name in visited, now=name == status)
-        for name, (x, y) in places.items()
+        for name, (x, y) in positions.items()
     ]
     allowed = [(state.name, to) for state in table.states.values() for to in state.next]
-    faint = [_arrow(places, move, ()) for move in allowed if move not in made]
+    faint = [_arrow(positions, move, ()) for move in allowed if move not in made]
     strong = [
-        _arrow(places, move, steps, forced=not table.allows(*move))
+        _arrow(positions, move, steps, forced=not table.allows(*move))
         for move, steps in made.items()
-        if move[0] in places and move[1] in places
+        if move[0] in positions and move[1] in positions
     ]
     path = ", then ".join(words[-20:])
     return Drawing(
-        width=max(x for x, _ in places.values()) + _WIDTH + _MARGIN,
-        height=max(y for _, y in places.values()) + _HEIGHT + _MARGIN,
+        width=max(x for x, _ in positions.values()) + _WIDTH + _MARGIN,
+        height=max(y for _, y in positions.values()) + _HEIGHT + _MARGIN,
         boxes=boxes,
-        # what it did is drawn over what it could have done
+        # the moves of the job are drawn over the others
         arrows=[*faint, *strong],
         about=f"It was {path}." if len(words) > 1 else f"It is {status}.",
     )
 
 
-def _places(table: Table) -> dict[str, tuple[float, float]]:
+def _positions(table: Table) -> dict[str, tuple[float, float]]:
     columns: dict[int, list[str]] = {}
     for state in table.states.values():
         columns.setdefault(_column(state), []).append(state.name)
     tallest = max(len(names) for names in columns.values())
     found: dict[str, tuple[float, float]] = {}
-    for place, column in enumerate(sorted(columns)):
+    for index, column in enumerate(sorted(columns)):
         names = columns[column]
         top = (tallest - len(names)) * _ROW / 2
         for row, name in enumerate(names):
-            found[name] = (_MARGIN + place * _COLUMN, _TOP + top + row * _ROW)
+            found[name] = (_MARGIN + index * _COLUMN, _TOP + top + row * _ROW)
     return found
 
 
@@ -130,9 +129,9 @@ def _column(state: State) -> int:
 
 
 def _arrow(
-    places: dict[str, tuple[float, float]], move: tuple[str, str], steps: Sequence[int], *, forced: bool = False
+    positions: dict[str, tuple[float, float]], move: tuple[str, str], steps: Sequence[int], *, forced: bool = False
 ) -> Arrow:
-    (ax, ay), (bx, by) = places[move[0]], places[move[1]]
+    (ax, ay), (bx, by) = positions[move[0]], positions[move[1]]
     a_mid, b_mid = ay + _HEIGHT / 2, by + _HEIGHT / 2
     if ax == bx:
         # in one column: beside the boxes, to the right going down and to the left going up
@@ -147,16 +146,16 @@ def _arrow(
         path = f"M{start:g} {a_mid:g}C{start + reach:g} {a_mid:g} {end - reach:g} {b_mid:g} {end:g} {b_mid:g}"
         middle = ((start + end) / 2, (a_mid + b_mid) / 2)
         if a_mid == b_mid and bx - ax > _COLUMN:
-            # straight through, behind the boxes on its way: its number stands before the first of them
+            # a straight line behind other boxes: its number is before the first of them
             middle = (start + (_COLUMN - _WIDTH) / 2, a_mid)
     else:
-        # back: above the boxes, so that it is told from the way there
+        # a move back goes above the boxes, apart from the moves forward
         start, end = ax + _WIDTH / 2, bx + _WIDTH / 2
         top = min(ay, by) - 24 - (start - end) / 30
         path = f"M{start:g} {ay:g}C{start:g} {top:g} {end:g} {top:g} {end:g} {by:g}"
         middle = ((start + end) / 2, 0.125 * ay + 0.75 * top + 0.125 * by)
-    told = ", ".join(str(step) for step in steps[:3]) + ("…" if len(steps) > 3 else "")
-    return Arrow(source=move[0], to=move[1], path=path, steps=told, forced=forced, x=middle[0], y=middle[1])
+    numbers = ", ".join(str(step) for step in steps[:3]) + ("…" if len(steps) > 3 else "")
+    return Arrow(source=move[0], to=move[1], path=path, steps=numbers, forced=forced, x=middle[0], y=middle[1])
 
 
 __all__ = ["Arrow", "Box", "Drawing", "drawn"]

@@ -1,4 +1,4 @@
-"""Queues, workers and schedules: what the work runs on. All from what the hub knows, so nothing waits for the store."""
+"""The pages of queues, workers and schedules, from the last snapshot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...control.worker_drain import worker_of
 from ..live.snapshot import QueueSnapshot, SessionSnapshot
-from .overview import OverviewChart, lately
+from .overview import OverviewChart, recent_samples
 from .page import PageView
 
 #: queues on one page
@@ -18,11 +18,11 @@ _QUEUES = 200
 
 
 async def queues(view: PageView) -> Response:
-    history = lately(view)
+    history = recent_samples(view)
     x = [sample.at_ms / 1000 for sample in history]
-    seen = view.snapshot.queues
-    # of very many, those that need somebody: the paused ones and the deepest
-    shown = sorted(sorted(seen, key=lambda queue: (not queue.paused, -queue.waiting))[:_QUEUES], key=_name)
+    all_queues = view.snapshot.queues
+    # of very many, show those that may need attention: the paused and the deepest ones
+    shown = sorted(sorted(all_queues, key=lambda queue: (not queue.paused, -queue.waiting))[:_QUEUES], key=_name)
     depths = {
         queue.name: OverviewChart(
             id=f"depth-{place}",
@@ -40,9 +40,9 @@ async def queues(view: PageView) -> Response:
         )
         for place, queue in enumerate(shown)
     }
-    limits = await view.place.store.limits()
+    limits = await view.served.store.limits()
     return view.page(
-        "queues.html", title="Queues", queues=shown, hidden=len(seen) - len(shown), depths=depths, limits=limits
+        "queues.html", title="Queues", queues=shown, hidden=len(all_queues) - len(shown), depths=depths, limits=limits
     )
 
 
@@ -51,7 +51,7 @@ def _name(queue: QueueSnapshot) -> str:
 
 
 class WorkerProcesses(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker: the processes that end together."""
+    """One worker: its processes, which end together."""
 
     sessions: list[SessionSnapshot]
 
@@ -60,13 +60,13 @@ class WorkerProcesses(msgspec.Struct, frozen=True, kw_only=True):
         return self.sessions[0]
 
     @property
-    def asked(self) -> SessionSnapshot | None:
-        """One that is asked to drain; then all of them end."""
+    def draining(self) -> SessionSnapshot | None:
+        """A session that was asked to drain; then all of them end."""
         return next((each for each in self.sessions if each.draining_ms is not None and not each.dead), None)
 
     @property
-    def living(self) -> SessionSnapshot | None:
-        """One that can be asked."""
+    def alive(self) -> SessionSnapshot | None:
+        """A session that can be asked to drain."""
         return next((each for each in self.sessions if not each.dead), None)
 
 

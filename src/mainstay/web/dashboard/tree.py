@@ -1,4 +1,4 @@
-"""Payloads and results as a tree that can be read, however large they are."""
+"""Payloads and results as a tree of limited size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from ...words import counted
 
-#: what is shown of a long text, of a long list, and how deep
+#: the most characters of a text, items of a list, and levels
 _TEXT, _ITEMS, _DEPTH = 2000, 100, 12
-#: shown in all: a page must stay a page
+#: the most nodes of a tree
 _NODES = 2000
 
 
@@ -43,7 +43,7 @@ class _Grower:
         if isinstance(value, dict):
             return self._branch(key, "table", [(_cut(str(name)), each) for name, each in value.items()], depth)
         if isinstance(value, list | tuple):
-            return self._branch(key, "list", [(str(place), each) for place, each in enumerate(value)], depth)
+            return self._branch(key, "list", [(str(index), each) for index, each in enumerate(value)], depth)
         if value is None or isinstance(value, bool):
             return Node(key=key, kind="word", text=msgspec.json.encode(value).decode())
         if isinstance(value, int | float):

@@ -21,14 +21,14 @@ _SIGNS = {
 
 
 class StatusStyle(NamedTuple):
-    """How a state looks: what kind it is of, for its colour, and its sign."""
+    """The style of a state: its kind, which sets the colour, and its symbol."""
 
     kind: str
     sign: str
 
 
 def look_of(status: str) -> StatusStyle:
-    """By its flags, so that a state that is new in the table looks like its kind.
+    """The style of a state by its flags, so that a new state of the table has a style.
 
     >>> look_of("succeeded"), look_of("quarantined"), look_of("running")
     (StatusStyle(kind='good', sign='✓'), StatusStyle(kind='bad', sign='■'), StatusStyle(kind='busy', sign='▸'))

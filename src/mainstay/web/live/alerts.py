@@ -6,7 +6,7 @@ from importlib.resources import files
 
 
 def alert_rules() -> str:
-    """A file of rules for Prometheus, on what the server tells at `/metrics`.
+    """A file of Prometheus rules for the metrics of the server.
 
     >>> "MainstayOldestPending" in alert_rules()
     True

@@ -1,7 +1,7 @@
 """Followed jobs: one read of all of them for all followers, and a wake-up for the end of each.
 
-A store wakes us when a job settles; all else is found by reading the rows, a page of them at a time. The new events of
-a job are read once, too.
+A store sends a wake when a job settles; other changes are found by reading the rows, in batches. New events of a job
+are read once as well.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..stores import ServedStore
 from .followed import Followed, FollowedSet
 from .store_access import failure_of, without_values
 
-#: rows read at a time; they come with their payloads
+#: rows read at a time, with their payloads
 _BATCH = 100
-#: events kept of each job, for those who are up to date; who is not reads on in the store
+#: events kept for each job, for followers that are up to date; others read from the store
 _KEPT = 100
 _LONGEST_S = 600.0
-#: looks take at most a third of the time: somebody waits for what they find
+#: reads take at most a third of the time, so that followers do not wait long
 _SHARE = 2
 
 
@@ -35,24 +35,24 @@ class FollowedJob(Followed):
         super().__init__()
         self.id = job_id
         self.row: Job | None = None
-        """without its payload and result; None before the first look, and once it is deleted"""
-        self.looked = False
+        """without its payload and result; None before the first read, and after its deletion"""
+        self.was_read = False
         self._recent: deque[Event] = deque(maxlen=_KEPT)
         self._recent_after: int | None = None
 
     def recent(self, after: int) -> list[Event] | None:
-        """Its events after that one; None: some of them are not known here."""
+        """Its events after that number; None: some of them are not kept here."""
         if self._recent_after is None or after < self._recent_after:
             return None
         return [event for event in self._recent if event.seq > after]
 
-    def hear(self, row: Job | None, events: Sequence[Event] = ()) -> None:
-        """Take in how it stands."""
+    def update(self, row: Job | None, events: Sequence[Event] = ()) -> None:
+        """Take over a read row and its new events."""
         before = self.row
         if row is not None and before is not None and row.version < before.version:
             return
-        same = self.looked and row == before and not self.error
-        self.row, self.looked, self.error = row, True, ""
+        same = self.was_read and row == before and not self.error
+        self.row, self.was_read, self.error = row, True, ""
         if row is not None:
             self._keep(row, events)
         if not same:
@@ -67,7 +67,7 @@ class FollowedJob(Followed):
                 self._recent.append(event)
                 last = event.seq
         if last != row.version:
-            # some events between are unknown: start over
+            # some events in between are unknown: start again
             self._recent.clear()
             self._recent_after = row.version
 
@@ -75,19 +75,19 @@ class FollowedJob(Followed):
 class FollowedJobs(FollowedSet[str, FollowedJob]):
     """The jobs that are followed in one store."""
 
-    def __init__(self, place: ServedStore, every_s: float, masker: Masker) -> None:
+    def __init__(self, served: ServedStore, every_s: float, masker: Masker) -> None:
         super().__init__()
-        self._place = place
+        self._served = served
         self._masker = masker
         self._every_s = every_s
         self._round: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def follow(self, job_id: str) -> AsyncIterator[FollowedJob]:
-        """Follow a job meanwhile."""
+        """Follow a job while the context is open."""
         async with self._following(job_id, lambda: FollowedJob(job_id), self._listening) as followed:
             if self._round is None:
-                self._round = asyncio.create_task(self._go_round(), name="followed jobs")
+                self._round = asyncio.create_task(self._read_all(), name="followed jobs")
             yield followed
 
     async def _forget(self, job_id: str) -> None:
@@ -100,43 +100,43 @@ class FollowedJobs(FollowedSet[str, FollowedJob]):
         return asyncio.create_task(self._listen(followed), name=f"listener of job {followed.id}")
 
     async def _listen(self, followed: FollowedJob) -> None:
-        """Look when it settles. To be asleep for long is no risk: it is looked at on the rounds besides."""
+        """Read the job when it settles. A missed wake is harmless: the rounds read it as well."""
         while True:
-            # whatever is wrong with waking, the rounds go on, and it is tried again
+            # after an error of the wake, try again; the rounds continue anyway
             with contextlib.suppress(MainstayError, OSError):
-                async with self._place.store.wake([f"job:{followed.id}"]) as wake:
+                async with self._served.store.wake([f"job:{followed.id}"]) as wake:
                     while True:
-                        await self._look([followed])
+                        await self._read([followed])
                         await wake.wait(_LONGEST_S)
             await asyncio.sleep(self._every_s)
 
-    async def _go_round(self) -> None:
+    async def _read_all(self) -> None:
         loop = asyncio.get_running_loop()
         pause_s = self._every_s
         while True:
             await asyncio.sleep(pause_s)
             began_s = loop.time()
-            everything = list(self._followed.values())
-            for start in range(0, len(everything), _BATCH):
-                await self._look(everything[start : start + _BATCH])
+            followed_jobs = list(self._followed.values())
+            for start in range(0, len(followed_jobs), _BATCH):
+                await self._read(followed_jobs[start : start + _BATCH])
             pause_s = max(self._every_s, (loop.time() - began_s) * _SHARE)
 
-    async def _look(self, some: Sequence[FollowedJob]) -> None:
-        error = await failure_of(self._place, lambda: self._hear(some))
+    async def _read(self, some: Sequence[FollowedJob]) -> None:
+        error = await failure_of(self._served, lambda: self._update(some))
         if error:
             for followed in some:
                 followed.fail(error)
 
-    async def _hear(self, some: Sequence[FollowedJob]) -> None:
-        store = self._place.store
+    async def _update(self, some: Sequence[FollowedJob]) -> None:
+        store = self._served.store
         rows = await store.get([followed.id for followed in some])
         for followed, row in zip(some, rows, strict=True):
             before = followed.row
-            fresh: list[Event] = []
+            new_events: list[Event] = []
             if row is not None and before is not None and row.version > before.version:
-                fresh = await store.events(followed.id, after=before.version, limit=_KEPT)
+                new_events = await store.events(followed.id, after=before.version, limit=_KEPT)
             shown = None if row is None else (await without_values(store, [row], self._masker))[0]
-            followed.hear(shown, fresh)
+            followed.update(shown, new_events)
 
 
 __all__ = ["FollowedJob", "FollowedJobs"]

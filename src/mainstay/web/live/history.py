@@ -1,4 +1,4 @@
-"""History: what a store's numbers were, for charts. Kept in memory, so it begins when the server does."""
+"""The history of a store's numbers, for charts. It is kept in memory, so it begins with the server."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import msgspec
 
 from .snapshot import Snapshot
 
-#: the last minutes closely, and the last day roughly
+#: the last minutes in detail, and the last day coarsely
 _FINE_MS, _FINE = 2_000, 300
 _COARSE_MS, _COARSE = 300_000, 288
-#: queues that have a line of their own: those with most that waits
+#: how many queues are kept: those with the most waiting jobs
 _QUEUES = 50
 
 
@@ -23,12 +23,12 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     rates: dict[str, float]
     """moves into each status per minute"""
     submitted: float
-    """jobs that came in per minute"""
+    """submitted jobs per minute"""
     waiting: int
     oldest_ready_s: float
     live_sessions: int
     queues: dict[str, int]
-    """how many wait in each"""
+    """queue -> waiting jobs"""
 
 
 class History:
@@ -39,7 +39,7 @@ class History:
         self._coarse: deque[Sample] = deque(maxlen=_COARSE)
 
     def add(self, snapshot: Snapshot) -> None:
-        """Remember its numbers, unless the last ones are too recent for another sample."""
+        """Add a sample, unless the last one is too recent."""
         if not _is_due(self._fine, snapshot.stats_ms, _FINE_MS):
             return
         sample = sample_of(snapshot)
@@ -48,7 +48,7 @@ class History:
             self._coarse.append(sample)
 
     def samples(self) -> list[Sample]:
-        """All, in order: the older ones roughly, the last ten minutes closely."""
+        """All samples in order: the last ten minutes in detail, older ones coarsely."""
         if not self._fine:
             return list(self._coarse)
         begins = self._fine[0].at_ms
@@ -56,7 +56,7 @@ class History:
 
 
 def sample_of(snapshot: Snapshot) -> Sample:
-    """Its numbers alone."""
+    """The numbers of a snapshot."""
     deepest = sorted(snapshot.queues, key=lambda queue: -queue.waiting)[:_QUEUES]
     return Sample(
         at_ms=snapshot.stats_ms,
@@ -71,7 +71,7 @@ def sample_of(snapshot: Snapshot) -> Sample:
 
 
 def _is_due(samples: deque[Sample], at_ms: int, every_ms: int) -> bool:
-    # a clock that was set back begins anew
+    # after the clock was set back, start again
     return not samples or not 0 <= at_ms - samples[-1].at_ms < every_ms
 
 

@@ -1,9 +1,8 @@
-"""Hub: one look at each store for everybody who watches it.
+"""The live hub: one reader of each store for all clients.
 
-However many dashboards, streams and scrapes there are, a store is asked by one task, at the pace that
-`WebOptions.snapshot_s` says; seldomer where a look takes longer than a tenth of that. Whoever wants to know gets what
-was seen last, at once. When nobody has wanted to know for a while, the looks go on at a slow pace: `/readyz` and the
-charts live on them.
+However many dashboards, streams and scrapes there are, one task reads a store, every `WebOptions.snapshot_s`; less
+often if a read takes longer than a tenth of that. Clients get the last snapshot at once. Without clients, the reads
+continue at a slow pace, for `/readyz` and the charts.
 """
 
 from __future__ import annotations
@@ -24,82 +23,82 @@ from ..stores import ServedStore, ServedStores
 from .followed_jobs import FollowedJobs
 from .followed_lists import FollowedLists
 from .history import History, Sample
-from .snapshot import Snapshot, nothing_yet
+from .snapshot import Snapshot
 from .snapshot_queries import FAST, SLOW, SnapshotQuery
-from .store_access import PATIENCE_S, within_deadline
+from .store_access import DEADLINE_S, within_deadline
 
-#: somebody who asked within this may ask again
+#: a client is expected to ask again within this time
 _ATTENTION_S = 15.0
-#: nobody watches: so often all the same
+#: the time between reads without clients
 _IDLE_S = 5.0
-#: a look takes about a tenth of the time at most
+#: reads take about a tenth of the time at most
 _SHARE = 10
-#: jobs that somebody follows are looked at after this share of the time
+#: followed jobs are read after this part of the time
 _OFTEN = 0.5
-#: the first pages wait so long for the first look, at most
+#: the start waits this long for the first reads, at most
 _FIRST_S = 2.0
 
 log = logging.getLogger("mainstay.web.live")
 
 
 class LiveHub:
-    """What is known of each store of a shelf.
+    """The snapshots of each store.
 
     >>> async def main():
-    ...     async with await ServedStores.open({"main": "memory:"}) as shelf, LiveHub(shelf, WebOptions()) as hub:
+    ...     async with await ServedStores.open({"main": "memory:"}) as stores, LiveHub(stores, WebOptions()) as hub:
     ...         return hub.snapshot("main").up
     >>> asyncio.run(main())
     True
     """
 
-    def __init__(self, shelf: ServedStores, options: WebOptions, masker: Masker | None = None) -> None:
-        places, every_s = shelf.places.items(), options.snapshot_s
+    def __init__(self, stores: ServedStores, options: WebOptions, masker: Masker | None = None) -> None:
+        stores_by_name, every_s = stores.by_name.items(), options.snapshot_s
         masker = masker or Masker(options.masked, shows=options.show_payloads)
-        self._watches = {name: StoreWatch(place, options, masker) for name, place in places}
-        self._jobs = {name: FollowedJobs(place, _OFTEN * every_s, masker) for name, place in places}
-        self._lists = {name: FollowedLists(place, every_s, masker) for name, place in places}
+        self._watches = {name: StoreWatch(served, options, masker) for name, served in stores_by_name}
+        self._jobs = {name: FollowedJobs(served, _OFTEN * every_s, masker) for name, served in stores_by_name}
+        self._lists = {name: FollowedLists(served, every_s, masker) for name, served in stores_by_name}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def snapshot(self, place_name: str) -> Snapshot:
-        """What is known now. Never waits for the store."""
-        watch = self._watches[place_name]
+    def snapshot(self, store_name: str) -> Snapshot:
+        """The last snapshot. It never waits for the store."""
+        watch = self._watches[store_name]
         watch.attend()
         return watch.snapshot
 
-    def last_known(self, place_name: str) -> Snapshot:
-        """The same for machines that ask now and then: it makes no look more frequent."""
-        return self._watches[place_name].snapshot
+    def last_known(self, store_name: str) -> Snapshot:
+        """The same for scrapes: it does not make reads more frequent."""
+        return self._watches[store_name].snapshot
 
-    def history(self, place_name: str) -> list[Sample]:
-        """The numbers of the last ten minutes, and roughly of the last day."""
-        return self._watches[place_name].history.samples()
+    def history(self, store_name: str) -> list[Sample]:
+        """The numbers of the last ten minutes in detail, and of the last day coarsely."""
+        return self._watches[store_name].history.samples()
 
-    def subscribe(self, place_name: str) -> AsyncGenerator[Snapshot, None]:
-        """What is known now, and then whatever is seen next. Who is slow gets the latest, and misses those between.
+    def subscribe(self, store_name: str) -> AsyncGenerator[Snapshot, None]:
+        """The last snapshot, then each next one. A slow client gets the latest, and misses those in between.
 
-        Close it (`aclosing`) when it is left early.
+        Close the generator (`aclosing`) if you leave it early.
         """
-        return self._watches[place_name].snapshots()
+        return self._watches[store_name].snapshots()
 
-    def told(self, place_name: str, snapshot: Snapshot) -> bytes:
-        """As JSON; made once for all who are told."""
-        return self._watches[place_name].told(snapshot)
+    def encoded(self, store_name: str, snapshot: Snapshot) -> bytes:
+        """A snapshot as JSON, encoded once for all clients."""
+        return self._watches[store_name].encoded(snapshot)
 
-    def nudge(self, place_name: str) -> None:
-        """Look now: something was done that whoever did it wants to see."""
-        self._watches[place_name].nudge()
+    def nudge(self, store_name: str) -> None:
+        """Read now, so that the caller sees the effect of its change."""
+        self._watches[store_name].nudge()
 
-    def subscribers(self, place_name: str) -> int:
-        """How many watch."""
-        return self._watches[place_name].watchers
+    def subscribers(self, store_name: str) -> int:
+        """The number of subscribers."""
+        return self._watches[store_name].watchers
 
-    def jobs(self, place_name: str) -> FollowedJobs:
-        """The jobs that somebody follows."""
-        return self._jobs[place_name]
+    def jobs(self, store_name: str) -> FollowedJobs:
+        """The followed jobs."""
+        return self._jobs[store_name]
 
-    def lists(self, place_name: str) -> FollowedLists:
-        """The lists of jobs that somebody follows."""
-        return self._lists[place_name]
+    def lists(self, store_name: str) -> FollowedLists:
+        """The followed lists of jobs."""
+        return self._lists[store_name]
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(watch.run(), name=f"hub {name}") for name, watch in self._watches.items()]
@@ -122,25 +121,25 @@ class LiveHub:
 
 
 class StoreWatch:
-    """The looks at one store."""
+    """Reads one store."""
 
-    def __init__(self, place: ServedStore, options: WebOptions, masker: Masker) -> None:
-        self._place = place
+    def __init__(self, served: ServedStore, options: WebOptions, masker: Masker) -> None:
+        self._served = served
         self._masker = masker
         self._every_s = options.snapshot_s
-        self._patience_s = min(PATIENCE_S, options.ready_s)
+        self._deadline_s = min(DEADLINE_S, options.ready_s)
         self._due_s: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._nudged = asyncio.Event()
         self._attended_s = 0.0
-        self._told: tuple[Snapshot | None, bytes] = (None, b"")
-        self.snapshot = nothing_yet(place)
+        self._encoded: tuple[Snapshot | None, bytes] = (None, b"")
+        self.snapshot = Snapshot(store=served.name)
         self.history = History()
         self.first = asyncio.Event()
         self.watchers = 0
 
     def attend(self) -> None:
-        """Somebody is interested."""
+        """A client has asked for the snapshot."""
         now_s = asyncio.get_running_loop().time()
         if not self._is_watched(now_s):
             self.nudge()
@@ -162,62 +161,62 @@ class StoreWatch:
                 else:
                     await changed.wait()
 
-    def told(self, snapshot: Snapshot) -> bytes:
-        if self._told[0] is not snapshot:
-            self._told = (snapshot, msgspec.json.encode(snapshot))
-        return self._told[1]
+    def encoded(self, snapshot: Snapshot) -> bytes:
+        if self._encoded[0] is not snapshot:
+            self._encoded = (snapshot, msgspec.json.encode(snapshot))
+        return self._encoded[1]
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             self._nudged.clear()
             pace_s = self._every_s if self._is_watched(loop.time()) else max(_IDLE_S, self._every_s)
-            for looks in (FAST, SLOW):
-                await self._look(looks, pace_s)
+            for queries in (FAST, SLOW):
+                await self._read(queries, pace_s)
                 if not self.snapshot.up:
                     break
             self.first.set()
-            # one that does not answer may be back soon; until then nothing is due but to ask again
+            # a store that does not answer may be back soon: ask again
             next_s = min(self._due_s.values(), default=0.0) if self.snapshot.up else loop.time() + pace_s
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(next_s):
                     await self._nudged.wait()
 
-    async def _look(self, looks: tuple[SnapshotQuery, ...], pace_s: float) -> None:
-        """Take those that are due, and tell what they found."""
+    async def _read(self, queries: tuple[SnapshotQuery, ...], pace_s: float) -> None:
+        """Run the queries that are due, and publish their results."""
         loop = asyncio.get_running_loop()
-        found: dict[str, Any] = {}
-        for look in looks:
+        results: dict[str, Any] = {}
+        for query in queries:
             began_s = loop.time()
-            if self._due_s.get(look.name, 0.0) > began_s:
+            if self._due_s.get(query.name, 0.0) > began_s:
                 continue
-            found |= await self._asked(look)
-            if not found.get("up", self.snapshot.up):
-                # the others would have to wait as long, to learn the same
+            results |= await self._result(query)
+            if not results.get("up", self.snapshot.up):
+                # the other queries would wait as long and fail as well
                 self._due_s.clear()
                 break
             took_s = loop.time() - began_s
-            self._due_s[look.name] = loop.time() + max(pace_s * look.every, took_s * _SHARE)
-        if found:
-            self._publish(found)
+            self._due_s[query.name] = loop.time() + max(pace_s * query.every, took_s * _SHARE)
+        if results:
+            self._publish(results)
 
-    async def _asked(self, look: SnapshotQuery) -> dict[str, Any]:
-        """What it found, or that the store does not answer."""
-        place = self._place
+    async def _result(self, query: SnapshotQuery) -> dict[str, Any]:
+        """The result of a query, or that the store does not answer."""
+        served = self._served
         try:
-            found = await within_deadline(lambda: look.ask(place, self._masker), self._patience_s)
-            return {**found, "up": True, "error": ""}
+            fields = await within_deadline(lambda: query.read(served, self._masker), self._deadline_s)
+            return {**fields, "up": True, "error": ""}
         except MainstayError as error:
             return {"up": False, "error": str(error)}
         except Exception:
-            # a look that fails for a reason nobody foresaw must not end all others
-            log.exception("a look at a store failed store=%s look=%s", place.name, look.name)
-            return {"error": f"looking at its {look.name} failed; the log of the server tells more"}
+            # an unexpected error of one query must not end the others
+            log.exception("a read of a store failed store=%s query=%s", served.name, query.name)
+            return {"error": f"reading the {query.name} failed; see the log of the server"}
 
-    def _publish(self, found: dict[str, Any]) -> None:
-        at_ms = max(self._place.store.clock.now_ms(), self.snapshot.at_ms + 1)
-        self.snapshot = msgspec.structs.replace(self.snapshot, at_ms=at_ms, **found)
-        if "stats_ms" in found and self.snapshot.up:
+    def _publish(self, results: dict[str, Any]) -> None:
+        at_ms = max(self._served.store.clock.now_ms(), self.snapshot.at_ms + 1)
+        self.snapshot = msgspec.structs.replace(self.snapshot, at_ms=at_ms, **results)
+        if "stats_ms" in results and self.snapshot.up:
             self.history.add(self.snapshot)
         self._changed.set()
         self._changed = asyncio.Event()

@@ -27,7 +27,7 @@ class EndMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TroubleMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The server cannot read its store now, and goes on trying."""
+    """The server cannot read its store, and keeps trying."""
 
     detail: str
 

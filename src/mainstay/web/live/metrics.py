@@ -1,7 +1,7 @@
-"""`/metrics` for Prometheus: what the hub last saw of each store, and how this server does.
+"""`/metrics` for Prometheus: the last snapshot of each store, and the requests of this server.
 
-A scrape asks no store. What workers count themselves is told by them (`mainstay worker --metrics`); the names are the
-same, with the store as one more label. Needs the extra `prometheus`.
+A scrape reads no store. Workers expose their own counters (`mainstay worker --metrics`); the names are the same, with
+the store as an additional label. Needs the extra `prometheus`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...errors import MissingExtra
-from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, told_counts
+from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, exposed_counts
 from ...stores.metrics import StoreMetric, check_installed
 from ..problems import Problem
 from ..services import WebServices
@@ -24,27 +24,25 @@ from .hub import LiveHub
 from .request_counts import BOUNDS_S, RequestCounts
 from .snapshot import Snapshot
 
-PAUSED = StoreMetric("mainstay_queue_paused", "gauge", ("queue",), "1 if the queue hands out no jobs, else 0")
+PAUSED = StoreMetric("mainstay_queue_paused", "gauge", ("queue",), "1 if the queue is paused, else 0")
 PASSING = StoreMetric(
     "mainstay_state_oldest_seconds",
     "gauge",
     ("status",),
-    "of states that a job only passes through: how long the one that is in it longest has been",
+    "age of the oldest job in a state that jobs should leave soon",
 )
-SEEN = StoreMetric("mainstay_store_seen_seconds", "gauge", (), "how old the numbers of the store are")
-REQUESTS = StoreMetric(
-    "mainstay_http_requests_total", "counter", ("part", "method", "status"), "requests that were answered"
-)
+SEEN = StoreMetric("mainstay_store_seen_seconds", "gauge", (), "age of the numbers of the store")
+REQUESTS = StoreMetric("mainstay_http_requests_total", "counter", ("part", "method", "status"), "answered requests")
 REQUEST_SECONDS = StoreMetric(
-    "mainstay_http_request_seconds", "histogram", ("part",), "until the answer began", tuple(BOUNDS_S)
+    "mainstay_http_request_seconds", "histogram", ("part",), "time until the response began", tuple(BOUNDS_S)
 )
-OPEN = StoreMetric("mainstay_http_open_requests", "gauge", (), "requests being answered now, live streams included")
+OPEN = StoreMetric("mainstay_http_open_requests", "gauge", (), "open requests, including live streams")
 
-#: of each store, with its name as the first label
+#: metrics of each store, with its name as the first label
 OF_STORES = tuple(
     msgspec.structs.replace(metric, labels=("store", *metric.labels))
     for metric in (
-        msgspec.structs.replace(UP, help="1 if the store answered when it was last asked, else 0"),
+        msgspec.structs.replace(UP, help="1 if the store answered the last read, else 0"),
         SEEN,
         JOBS,
         AGE,
@@ -63,7 +61,7 @@ Row = tuple[tuple[str, ...], float]
 
 
 def routes(site: WebServices, requests: RequestCounts) -> list[BaseRoute]:
-    """The page that is scraped; with tokens, by one that may read."""
+    """The page for Prometheus. With tokens, it needs the scope `read`."""
 
     async def metrics(request: Request) -> Response:
         await site.guard.admit(request, "read")
@@ -74,14 +72,14 @@ def routes(site: WebServices, requests: RequestCounts) -> list[BaseRoute]:
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest  # noqa: PLC0415
 
         registry = CollectorRegistry()
-        registry.register(_Collector(site.hub, tuple(site.shelf.places), requests))
+        registry.register(_Collector(site.hub, tuple(site.stores.by_name), requests))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return [Route("/metrics", metrics)]
 
 
 class _Collector:
-    """Everything at one moment, as prometheus_client asks for it."""
+    """Collects all metrics for prometheus_client."""
 
     def __init__(self, hub: LiveHub, names: Iterable[str], requests: RequestCounts) -> None:
         self._hub = hub
@@ -97,30 +95,30 @@ class _Collector:
         for snapshot in snapshots:
             for metric, row in _of_store(snapshot):
                 rows[metric.name].append(((snapshot.store, *row[0]), row[1]))
-        for name, found in rows.items():
-            yield _gauge(_BY_NAME[name], found)
+        for name, values in rows.items():
+            yield _gauge(_BY_NAME[name], values)
         yield from _of_server(self._requests)
 
 
-def _of_store(seen: Snapshot) -> Iterator[tuple[StoreMetric, Row]]:
-    yield UP, ((), float(seen.up))
-    if not seen.stats_ms:
+def _of_store(snapshot: Snapshot) -> Iterator[tuple[StoreMetric, Row]]:
+    yield UP, ((), float(snapshot.up))
+    if not snapshot.stats_ms:
         return
-    yield SEEN, ((), max(0, seen.at_ms - seen.stats_ms) / 1000)
-    if not seen.up:
-        # numbers of a store that is away would pass for its state
+    yield SEEN, ((), max(0, snapshot.at_ms - snapshot.stats_ms) / 1000)
+    if not snapshot.up:
+        # old numbers would pass for the current state
         return
-    for queue in seen.queues:
-        for status, n in told_counts(queue.counts).items():
+    for queue in snapshot.queues:
+        for status, n in exposed_counts(queue.counts).items():
             yield JOBS, ((queue.name, status), n)
         oldest_ms = queue.oldest_ready_ms
-        yield AGE, ((queue.name,), 0 if oldest_ms is None else max(0, seen.stats_ms - oldest_ms) / 1000)
+        yield AGE, ((queue.name,), 0 if oldest_ms is None else max(0, snapshot.stats_ms - oldest_ms) / 1000)
         yield PAUSED, ((queue.name,), float(queue.paused))
-    for status, since_ms in seen.since_ms.items():
-        yield PASSING, ((status,), max(0, seen.at_ms - since_ms) / 1000)
-    yield SESSIONS, ((), seen.live_sessions)
-    yield ASIDE, ((), seen.aside)
-    yield LEADER, ((), float(seen.leader is not None))
+    for status, since_ms in snapshot.since_ms.items():
+        yield PASSING, ((status,), max(0, snapshot.at_ms - since_ms) / 1000)
+    yield SESSIONS, ((), snapshot.live_sessions)
+    yield ASIDE, ((), snapshot.aside)
+    yield LEADER, ((), float(snapshot.leader is not None))
 
 
 def _of_server(requests: RequestCounts) -> Iterator[Any]:

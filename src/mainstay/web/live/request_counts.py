@@ -1,4 +1,4 @@
-"""Counting requests: how many of which kind, how they were answered, and how long until the answer began."""
+"""Counts of requests by part, method and status, and the times until their responses began."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: upper bounds in seconds; what took longer is in one more
+#: upper bounds in seconds; a further bin counts longer times
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _PROBES = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class RequestTimes:
-    """How long requests of one kind took, by bounds. Never averaged: the bins of several servers add up."""
+    """A histogram of times. The bins of several servers can be added."""
 
     def __init__(self) -> None:
         self.bins = [0] * (len(BOUNDS_S) + 1)
@@ -27,15 +27,15 @@ class RequestTimes:
 
 
 class RequestCounts:
-    """All there were since the server started."""
+    """The requests since the server started."""
 
     def __init__(self) -> None:
         self.answered: Counter[tuple[str, str, int]] = Counter()
-        """(part, method, status) -> how many"""
+        """(part, method, status) -> number"""
         self.times: dict[str, RequestTimes] = {}
-        """part -> until the answer began"""
+        """part -> times until the response began"""
         self.open = 0
-        """being answered, streams included"""
+        """open requests, including streams"""
 
     def add(self, part: str, method: str, status: int, took_s: float) -> None:
         self.answered[part, method if method in _METHODS else "other", status] += 1
@@ -61,16 +61,16 @@ class CountingApp:
                 begun = True
                 requests.add(part_of(scope["path"]), scope["method"], status, time.perf_counter() - began_s)
 
-        async def tell(message: Message) -> None:
+        async def note_start(message: Message) -> None:
             if message["type"] == "http.response.start":
                 note(message["status"])
             await send(message)
 
         requests.open += 1
         try:
-            await self._app(scope, receive, tell)
+            await self._app(scope, receive, note_start)
         except Exception:
-            # what becomes of it is answered further out
+            # an outer handler responds
             note(500)
             raise
         finally:
@@ -78,7 +78,7 @@ class CountingApp:
 
 
 def part_of(path: str) -> str:
-    """Which part of the server a path belongs to: a handful, whatever is asked for.
+    """The part of the server that a path belongs to.
 
     >>> [part_of(path) for path in ("/api/v1/jobs", "/api/v1/jobs/018b/stream", "/readyz", "/queues")]
     ['api', 'stream', 'probe', 'dashboard']

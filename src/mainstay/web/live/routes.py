@@ -1,4 +1,4 @@
-"""What is live: the streams below the prefix of the API, metrics, and health."""
+"""Routes of the live streams, metrics and health checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .streams import OPERATIONS
 
 
 def routes(site: WebServices) -> list[BaseRoute]:
-    """They come before the API's own: `/jobs/stream` is no job."""
+    """These routes come before those of the API: `/jobs/stream` is not the id of a job."""
     return [
         *(Route(PREFIX + operation.path, Endpoint(site, {"GET": operation})) for operation in OPERATIONS),
         *metrics.routes(site, site.requests),

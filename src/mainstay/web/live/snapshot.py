@@ -1,4 +1,4 @@
-"""Snapshot: a store at one moment, as data for JSON. The overview, its stream and the metrics show the same."""
+"""Snapshots of a store, for the overview, its stream and the metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ...control.actions import WAITING
 from ...lifecycle import JOB
 from ...model import Job
 from ..api.masker import Masker
-from ..stores import ServedStore
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,18 +20,18 @@ class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     counts: dict[str, int]
     waiting: int
-    """those that nobody has taken yet"""
+    """jobs that no worker has taken yet"""
     oldest_ready_ms: int | None = None
-    """since when the one that waits longest has been due"""
+    """due time of the job that has waited longest"""
     paused: bool = False
     reason: str | None = None
     set_by: str = ""
-    """who paused or resumed it last; empty: nobody, or before that was kept"""
+    """who paused or resumed it last; empty: unknown"""
     set_ms: int | None = None
 
 
 class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that somebody works on, in short."""
+    """A summary of a job that a worker holds."""
 
     id: str
     name: str
@@ -42,13 +41,13 @@ class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None
     started_ms: int | None
     done: float | None = None
-    """how far it has come, as it last reported ..."""
+    """its last reported progress ..."""
     total: float | None = None
     """... of this"""
 
 
 class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a worker, and the newest of what it holds."""
+    """One process of a worker, and the newest jobs that it holds."""
 
     id: str
     worker: str
@@ -58,46 +57,46 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     at_work: bool
     dead: bool
     supervisor: int
-    """pid of the worker that it is an engine of; 0: it is a worker of its own"""
+    """pid of its supervisor; 0: it has none"""
     draining_ms: int | None
-    """since when it is asked to take no more jobs and to end"""
+    """when it was asked to drain"""
     draining_by: str
     queues: list[str] | None
-    """the queues that it claims from; null: it does not say"""
+    """the queues that it claims from; null: unknown"""
     silent_ms: int
-    """since its last heartbeat"""
+    """time since its last heartbeat"""
     holds: int
     more: bool
-    """it holds more than were counted"""
+    """it holds more jobs than were counted"""
     jobs: list[HeldJob]
 
 
 class FailureCause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why jobs failed that stand failed now: those that failed alike."""
+    """Jobs that failed with the same error."""
 
     code: str
     type: str
     message: str
-    """of the newest"""
+    """of the newest job"""
     count: int
     names: dict[str, int]
-    """tasks -> how many of them"""
+    """task -> number of jobs"""
     newest: str
-    """the id of the newest"""
+    """id of the newest job"""
     newest_ms: int
 
 
 class FailureSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest jobs that stand failed, by cause."""
+    """The newest failed jobs, by cause."""
 
     looked_at: int = 0
     more: bool = False
-    """there are older ones, which were not looked at"""
+    """there are older failed jobs, which were not read"""
     causes: list[FailureCause] = []
 
 
 class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch or a load test that is at work."""
+    """A running batch or load test."""
 
     id: str
     kind: str
@@ -114,28 +113,28 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A store at one moment. Where it does not answer, what was last known of it."""
+    """A store at one moment. If it does not answer, its last known state."""
 
     store: str
     at_ms: int = 0
-    """when this was told; each snapshot of a store has a later one"""
+    """time of the snapshot; it increases with each snapshot of a store"""
     stats_ms: int = 0
     """when the numbers were read; 0: never yet"""
     up: bool = False
-    """it answered when it was last asked"""
+    """it answered the last read"""
     error: str = ""
-    """why it did not"""
+    """why it did not answer"""
     counts: dict[str, int] = {}
     """jobs per status, in all queues"""
     rates: dict[str, float] = {}
     """moves into each status per minute, over the last four to five minutes"""
     submitted: float = 0.0
-    """jobs that came in per minute, over the last four to five minutes"""
+    """submitted jobs per minute, over the last four to five minutes"""
     waiting: int = 0
     oldest_ready_ms: int | None = None
     queues: list[QueueSnapshot] = []
     sessions: list[SessionSnapshot] = []
-    """the living first, and those with most to do; a long list is cut"""
+    """live sessions first; a long list is cut"""
     live_sessions: int = 0
     aside: int = 0
     """rows set aside because they could not be read"""
@@ -143,21 +142,21 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """the session that runs schedules, retention and checks"""
     findings: tuple[str, ...] = ()
     unserved: list[str] = []
-    """which jobs no live worker takes, a sentence each"""
+    """jobs that no live worker takes, a sentence each"""
     schedules: list[dict[str, Any]] = []
     failures: FailureSummary = FailureSummary()
     runs: list[RunSnapshot] = []
     since_ms: dict[str, int] = {}
-    """of states that a job passes through: since when the one that is in it longest has been, by what was looked at"""
+    """state that jobs should leave soon -> since when its oldest job is in it"""
 
     @property
     def oldest_ready_s(self) -> float:
-        """How long the one that waits longest has waited."""
+        """How long the oldest waiting job has been due."""
         return 0.0 if self.oldest_ready_ms is None else max(0, self.stats_ms - self.oldest_ready_ms) / 1000
 
 
 def held(job: Job, masker: Masker) -> HeldJob:
-    """In short, without anything that belongs to the user."""
+    """The summary of a held job, without values of the user."""
     progress = job.progress
     return HeldJob(
         id=job.id,
@@ -173,7 +172,7 @@ def held(job: Job, masker: Masker) -> HeldJob:
 
 
 def run_of(job: Job, units: dict[str, int]) -> RunSnapshot:
-    """A batch or load test in short."""
+    """The summary of a batch or load test."""
     progress = job.progress
     return RunSnapshot(
         id=job.id,
@@ -191,7 +190,7 @@ def run_of(job: Job, units: dict[str, int]) -> RunSnapshot:
 
 
 def by_cause(jobs: Iterable[Job]) -> list[FailureCause]:
-    """Group failed jobs, newest first, by what their errors are called; the most frequent cause first."""
+    """Group failed jobs by the code and type of their error, the most frequent cause first."""
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
         error = job.error
@@ -202,11 +201,11 @@ def by_cause(jobs: Iterable[Job]) -> list[FailureCause]:
 
 def _cause(code: str, kind: str, alike: list[Job]) -> FailureCause:
     newest = max(alike, key=lambda job: job.settled_ms or job.changed_ms)
-    said = (newest.reason or "") if newest.error is None else newest.error.message
+    message = (newest.reason or "") if newest.error is None else newest.error.message
     return FailureCause(
         code=code,
         type=kind,
-        message=said[:300],
+        message=message[:300],
         count=len(alike),
         names=dict(Counter(job.name for job in alike).most_common(10)),
         newest=newest.id,
@@ -215,19 +214,14 @@ def _cause(code: str, kind: str, alike: list[Job]) -> FailureCause:
 
 
 def waiting(counts: dict[str, int]) -> int:
-    """Of one queue's counts, those that nobody has taken yet."""
+    """The number of waiting jobs among the counts of a queue."""
     return sum(counts.get(status, 0) for status in WAITING)
 
 
 def in_order(counts: Counter[str]) -> dict[str, int]:
-    """In the order of the lifecycle; what only a newer version knows comes last."""
+    """Counts in the order of the lifecycle; states that only a newer version knows come last."""
     known = [status for status in JOB.states if counts[status]]
     return {status: counts[status] for status in (*known, *sorted(counts.keys() - JOB.states.keys()))}
-
-
-def nothing_yet(place: ServedStore) -> Snapshot:
-    """Before the first look."""
-    return Snapshot(store=place.name)
 
 
 __all__ = [
@@ -241,7 +235,6 @@ __all__ = [
     "by_cause",
     "held",
     "in_order",
-    "nothing_yet",
     "run_of",
     "waiting",
 ]

@@ -1,4 +1,4 @@
-"""The looks at a store that make a snapshot. None of them grows with the number of jobs."""
+"""The queries of a snapshot. Their cost does not grow with the number of jobs."""
 
 from __future__ import annotations
 
@@ -22,44 +22,45 @@ from ..stores import ServedStore
 from .snapshot import FailureSummary, QueueSnapshot, SessionSnapshot, by_cause, held, in_order, run_of, waiting
 from .store_access import without_values
 
-#: sessions whose jobs are looked at, and the jobs of each
+#: sessions whose jobs are read, and the jobs read for each
 _SESSIONS, _HELD = 100, 20
-#: jobs that are told of each
-_TOLD = 5
+#: jobs listed for each session
+_LISTED = 5
 #: failed jobs that are grouped by cause
 _FAILED = 200
-#: jobs at work among which batches and load tests are looked for, and those that are told
+#: held jobs that are searched for batches and load tests, and how many of these are listed
 _AT_WORK, _RUNS = 200, 20
 #: rows read at a time
 _PAGE = 50
-#: jobs of each passing state whose age is looked at
+#: jobs read for the age of each passing state
 _PASSING = 50
 
-#: where jobs stand that failed; what is skipped or cancelled was meant to be
+#: states of failed jobs; skipped and cancelled jobs did not fail
 _FAILED_STATES = tuple(name for name, state in JOB.states.items() if state.settled and not state.final)
 _AT_WORK_STATES = tuple(name for name, state in JOB.states.items() if state.holds)
-#: of these a job is expected to come out by itself, and soon
+#: states that jobs should leave soon, by themselves
 _PASSING_STATES = tuple(name for name in _AT_WORK_STATES if name != "running")
 
-Found = dict[str, Any]
+#: fields of a snapshot
+Fields = dict[str, Any]
 
 
 class SnapshotQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """One look: what it asks, and how often compared to the numbers."""
+    """One query. It runs every `every`-th time."""
 
     name: str
-    ask: Callable[[ServedStore, Masker], Awaitable[Found]]
+    read: Callable[[ServedStore, Masker], Awaitable[Fields]]
     every: int = 1
 
 
-async def numbers(place: ServedStore, _: Masker) -> Found:
-    """Counts, rates, ages, and what is paused."""
-    store = place.store
+async def numbers(served: ServedStore, _: Masker) -> Fields:
+    """Counts, rates, ages, and paused queues."""
+    store = served.store
     stats, settings = await store.stats(), {queue.name: queue for queue in await store.queues()}
     queues, counts = [], Counter[str]()
     for name in sorted(stats.queues.keys() | settings.keys()):
-        seen, setting = stats.queues.get(name), settings.get(name)
-        by_status = {} if seen is None else in_order(Counter(seen.counts))
+        counted, setting = stats.queues.get(name), settings.get(name)
+        by_status = {} if counted is None else in_order(Counter(counted.counts))
         counts.update(by_status)
         if is_private(name):
             continue
@@ -68,7 +69,7 @@ async def numbers(place: ServedStore, _: Masker) -> Found:
                 name=name,
                 counts=by_status,
                 waiting=waiting(by_status),
-                oldest_ready_ms=None if seen is None else seen.oldest_ready_ms,
+                oldest_ready_ms=None if counted is None else counted.oldest_ready_ms,
                 paused=setting is not None and setting.paused,
                 reason=None if setting is None else setting.reason,
                 set_by="" if setting is None else setting.set_by,
@@ -89,15 +90,15 @@ async def numbers(place: ServedStore, _: Masker) -> Found:
     }
 
 
-async def sessions(place: ServedStore, masker: Masker) -> Found:
-    """Who is at work, and on what."""
-    store = place.store
+async def sessions(served: ServedStore, masker: Masker) -> Fields:
+    """Sessions of workers, and the jobs that they hold."""
+    store = served.store
     lease_ms = store.clock.lease_ms()
-    everybody = await store.sessions()
-    # the living first: however many dead there are, they must not push them off the list
-    everybody.sort(key=lambda each: (not is_alive(each, lease_ms), each.worker, each.started_ms, each.id))
+    stored = await store.sessions()
+    # live sessions first, so that many dead ones do not push them off the list
+    stored.sort(key=lambda each: (not is_alive(each, lease_ms), each.worker, each.started_ms, each.id))
     found = []
-    for session in everybody[:_SESSIONS]:
+    for session in stored[:_SESSIONS]:
         page = await store.find(Query(session=session.id, value_bytes=VALUE_BYTES), limit=_HELD)
         found.append(
             SessionSnapshot(
@@ -115,41 +116,41 @@ async def sessions(place: ServedStore, masker: Masker) -> Found:
                 silent_ms=max(0, lease_ms - session.beat_ms),
                 holds=len(page.jobs),
                 more=page.cursor is not None,
-                jobs=[held(job, masker) for job in page.jobs[:_TOLD]],
+                jobs=[held(job, masker) for job in page.jobs[:_LISTED]],
             )
         )
-    return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in everybody)}
+    return {"sessions": found, "live_sessions": sum(is_alive(session, lease_ms) for session in stored)}
 
 
-async def lacking(place: ServedStore, _: Masker) -> Found:
-    """Which jobs no live worker takes."""
-    store = place.store
+async def unserved_jobs(served: ServedStore, _: Masker) -> Fields:
+    """Jobs that no live worker takes."""
+    store = served.store
     found = unserved(await store.stats(), await store.sessions(), store.clock.lease_ms())
     return {"unserved": [each.text for each in found]}
 
 
-async def failures(place: ServedStore, masker: Masker) -> Found:
-    """The newest that stand failed, by cause."""
-    found, more = await _some(place.store, Query(status=_FAILED_STATES), _FAILED, masker)
+async def failures(served: ServedStore, masker: Masker) -> Fields:
+    """The newest failed jobs, by cause."""
+    found, more = await _some(served.store, Query(status=_FAILED_STATES), _FAILED, masker)
     return {"failures": FailureSummary(looked_at=len(found), more=more, causes=by_cause(found))}
 
 
-async def plans(place: ServedStore, _: Masker) -> Found:
-    """Schedules: next ticks, and what became of the last one."""
-    return {"schedules": [schedule_data(view) for view in await schedules.describe(place.control)]}
+async def stored_schedules(served: ServedStore, _: Masker) -> Fields:
+    """Schedules, with their next ticks and last job."""
+    return {"schedules": [schedule_data(view) for view in await schedules.describe(served.control)]}
 
 
-async def runs(place: ServedStore, masker: Masker) -> Found:
-    """Batches and load tests at work."""
-    store = place.store
+async def runs(served: ServedStore, masker: Masker) -> Fields:
+    """Running batches and load tests."""
+    store = served.store
     found, _ = await _some(store, Query(status=_AT_WORK_STATES), _AT_WORK, masker)
     jobs = [job for job in found if job.kind != DEFAULT][:_RUNS]
     return {"runs": [run_of(job, await store.unit_counts(job.id)) for job in jobs]}
 
 
-async def passing(place: ServedStore, _: Masker) -> Found:
-    """Since when jobs have been where they should only pass through."""
-    found = {status: await _longest(place.store, status) for status in _PASSING_STATES}
+async def passing(served: ServedStore, _: Masker) -> Fields:
+    """Since when jobs have been in states that they should leave soon."""
+    found = {status: await _longest(served.store, status) for status in _PASSING_STATES}
     return {"since_ms": {status: since for status, since in found.items() if since is not None}}
 
 
@@ -160,7 +161,7 @@ async def _longest(store: JobStore, status: str) -> int | None:
 
 
 async def _some(store: JobStore, query: Query, most: int, masker: Masker) -> tuple[list[Job], bool]:
-    """The first of a list, and whether there are more. In short pages, because rows come with small payloads."""
+    """The first jobs of a list, and whether there are more. In short pages, because rows come with small payloads."""
     query = msgspec.structs.replace(query, value_bytes=VALUE_BYTES)
     found: list[Job] = []
     cursor: str | None = None
@@ -173,15 +174,15 @@ async def _some(store: JobStore, query: Query, most: int, masker: Masker) -> tup
     return found, cursor is not None
 
 
-#: at each turn, and told at once
-FAST = (SnapshotQuery(name="numbers", ask=numbers), SnapshotQuery(name="sessions", ask=sessions))
-#: seldomer
+#: at each read, and published at once
+FAST = (SnapshotQuery(name="numbers", read=numbers), SnapshotQuery(name="sessions", read=sessions))
+#: less often
 SLOW = (
-    SnapshotQuery(name="unserved", ask=lacking, every=2),
-    SnapshotQuery(name="runs", ask=runs, every=2),
-    SnapshotQuery(name="failures", ask=failures, every=5),
-    SnapshotQuery(name="passing", ask=passing, every=5),
-    SnapshotQuery(name="schedules", ask=plans, every=5),
+    SnapshotQuery(name="unserved", read=unserved_jobs, every=2),
+    SnapshotQuery(name="runs", read=runs, every=2),
+    SnapshotQuery(name="failures", read=failures, every=5),
+    SnapshotQuery(name="passing", read=passing, every=5),
+    SnapshotQuery(name="schedules", read=stored_schedules, every=5),
 )
 
 __all__ = ["FAST", "SLOW", "SnapshotQuery"]

@@ -1,7 +1,7 @@
-"""Server-sent events: how they are written, and an answer that consists of them.
+"""Server-sent events: their format, and a response that consists of them.
 
-What is sent is asked for one message at a time, and the next one only when the client has taken the last. So a slow
-client holds up nobody, nothing is queued for it, and what it gets is the newest there is by then.
+The next message is made when the client has received the last one. So a slow client delays no other, nothing is queued
+for it, and it gets the newest state.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ...clock import Clock, SystemClock
 
-#: after so long without a message a sign of life is sent. Proxies give up a connection on which nothing comes, and the
-#: dashboard takes one for dead
+#: after this time without a message a heartbeat is sent. Proxies close a silent connection, and the dashboard takes it
+#: for dead
 HEARTBEAT_S = 2.0
-#: so long after it was last asked, whether the client is still welcome is asked before anything is sent
-_WELCOME_MS = 5000
+#: the time after which the permission of the client is checked again
+_PERMITTED_MS = 5000
 #: how long a client waits before it comes back
 _RETRY_MS = 2000
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    # nginx keeps what it is sent until there is enough of it, unless told
+    # otherwise nginx buffers the stream
     (b"x-accel-buffering", b"no"),
 ]
 
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def event(name: str, data: Any, mark: str | int | None = None) -> bytes:
-    """One message. `mark` is what a client that comes back says it saw last.
+    """One message. A client that reconnects sends the `mark` of the last message that it received.
 
     >>> event("progress", {"done": 3}, 7)
     b'event: progress\\nid: 7\\ndata: {"done":3}\\n\\n'
@@ -43,36 +43,35 @@ def event(name: str, data: Any, mark: str | int | None = None) -> bytes:
 
 
 def event_of(name: str, data: bytes, mark: str | int | None = None) -> bytes:
-    """The same of JSON, in which there is no line break."""
+    """The same for JSON without line breaks."""
     named = b"" if mark is None else b"id: %s\n" % str(mark).encode()
     return b"event: %s\n%sdata: %s\n\n" % (name.encode(), named, data)
 
 
-#: no comment, which proxies see and programs in a browser do not
+#: an event, since scripts in a browser do not see comments
 _ALIVE = event("alive", {})
 
 
 class EventStream(Response):
-    """An answer that goes on until its messages end or its client leaves.
+    """A response that lasts until its messages end or its client disconnects.
 
-    `still_welcome` is asked every few seconds by the clock, however much or little is sent meanwhile: a token may have
-    been revoked since.
+    `still_permitted` is called every few seconds, since the token may have been revoked.
     """
 
     def __init__(
         self,
         messages: AsyncGenerator[bytes, None],
         *,
-        still_welcome: Callable[[], Awaitable[bool]] | None = None,
+        still_permitted: Callable[[], Awaitable[bool]] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self.raw_headers = list(_HEADERS)
         self._messages = messages
-        self._still_welcome = still_welcome
+        self._still_permitted = still_permitted
         self._clock = clock or SystemClock()
-        self._welcome_ms = self._clock.lease_ms()
-        """when it was last found to be"""
+        self._permitted_ms = self._clock.lease_ms()
+        """time of the last check"""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -80,7 +79,7 @@ class EventStream(Response):
         try:
             if scope["method"] != "HEAD":
                 await send(_body(b"retry: %d\n\n" % _RETRY_MS))
-                await self._tell(send, leaving)
+                await self._send_messages(send, leaving)
         finally:
             gone = leaving.done()
             await _cancelled(leaving)
@@ -88,7 +87,7 @@ class EventStream(Response):
         if not gone:
             await send(_body(b"", more=False))
 
-    async def _tell(self, send: Send, leaving: asyncio.Future[None]) -> None:
+    async def _send_messages(self, send: Send, leaving: asyncio.Future[None]) -> None:
         coming: asyncio.Future[bytes | None] | None = None
         try:
             while True:
@@ -97,7 +96,7 @@ class EventStream(Response):
                 await asyncio.wait(either, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
                     return
-                if not await self._is_welcome():
+                if not await self._is_permitted():
                     return
                 if not coming.done():
                     await send(_body(_ALIVE))
@@ -111,12 +110,12 @@ class EventStream(Response):
             if coming is not None:
                 await _cancelled(coming)
 
-    async def _is_welcome(self) -> bool:
+    async def _is_permitted(self) -> bool:
         now_ms = self._clock.lease_ms()
-        if self._still_welcome is None or now_ms - self._welcome_ms < _WELCOME_MS:
+        if self._still_permitted is None or now_ms - self._permitted_ms < _PERMITTED_MS:
             return True
-        self._welcome_ms = now_ms
-        return await self._still_welcome()
+        self._permitted_ms = now_ms
+        return await self._still_permitted()
 
 
 async def _left(receive: Receive) -> None:

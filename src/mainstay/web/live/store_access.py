@@ -1,4 +1,4 @@
-"""Asking a store with patience that ends: whoever watches is told that it is away, not left to wait."""
+"""Reads of a store with a deadline, so that clients learn that it does not answer."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ T = TypeVar("T")
 
 log = logging.getLogger("mainstay.web.live")
 
-#: drivers try again for much longer than this, which is right for work, and too long for eyes
-PATIENCE_S = 5.0
+#: drivers retry for much longer, which is right for workers and too long for a page
+DEADLINE_S = 5.0
 
 
-async def within_deadline(question: Callable[[], Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
-    """The answer; raises `StoreError`, too, when the store takes too long. What the server itself takes, to search and
-    to mask what the store answered, does not count."""
-    with store_deadline(patience_s):
-        return await question()
+async def within_deadline(read: Callable[[], Awaitable[T]], deadline_s: float = DEADLINE_S) -> T:
+    """The result of a read; raises `StoreError` if the store takes too long. The time of the server itself, for
+    searching and masking, does not count."""
+    with store_deadline(deadline_s):
+        return await read()
 
 
-async def failure_of(place: ServedStore, look: Callable[[], Awaitable[None]], patience_s: float = PATIENCE_S) -> str:
-    """Take a look, and say why it found nothing out; empty if it did. Never raises: those that follow go on."""
+async def failure_of(served: ServedStore, read: Callable[[], Awaitable[None]], deadline_s: float = DEADLINE_S) -> str:
+    """Run a read; the error, or an empty text. It never raises, so that followers continue."""
     try:
-        await within_deadline(look, patience_s)
+        await within_deadline(read, deadline_s)
     except MainstayError as error:
         return str(error)
     except Exception:
-        log.exception("a look at a store failed store=%s", place.name)
-        return "a look at the store failed; the log of the server tells more"
+        log.exception("a read of a store failed store=%s", served.name)
+        return "reading the store failed; see the log of the server"
     return ""
 
 
 async def without_values(store: JobStore, jobs: Sequence[Job], masker: Masker) -> list[Job]:
-    """Without what may be large, for rows that are kept while a client watches. What the payload would have masked in
-    a job's texts is masked now."""
+    """Rows without large values, which are kept while a client follows them. Their texts are masked here, since that
+    needs the payload."""
     shown = await shown_jobs(store, jobs, masker)
     return [msgspec.structs.replace(job, payload=b"", result=None) for job in shown]
 
 
-__all__ = ["PATIENCE_S", "failure_of", "within_deadline", "without_values"]
+__all__ = ["DEADLINE_S", "failure_of", "within_deadline", "without_values"]

@@ -1,7 +1,8 @@
-"""The streams: of a store at a glance, of one job, of a list of jobs; and the same glance without a stream.
+"""Live streams of a store, of one job and of a list of jobs; the snapshot and the history of a store.
 
-A client that comes back says what it saw last (`Last-Event-ID`; browsers do it by themselves). Of a job's trail it then
-gets what came after, without a gap and nothing twice. Of a store and of a list it gets how they stand now.
+A client that reconnects sends the id of the last message that it received (`Last-Event-ID`; browsers do it by
+themselves). From a job it then gets the following events, without gaps or repetitions. From a store or a list it gets
+the current state.
 """
 
 from __future__ import annotations
@@ -39,74 +40,74 @@ from .sse import EventStream, event, event_of
 
 #: events of a job read at a time
 _PAGE = 500
-#: a store that does not answer is asked again after this
+#: the time before a store that does not answer is asked again
 _AGAIN_S = 1.0
-#: the number of an event; with the end told besides
+#: the number of an event, and whether the end was sent as well
 _MARK = re.compile(r"(0|[1-9][0-9]{0,8})(-end)?")
 
 
 class JobStreamQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job is followed."""
+    """What of a job is sent."""
 
     payload: bool = False
-    """with its payload, result and checkpoint"""
+    """include its payload, result and checkpoint"""
 
 
 class ListStreamQuery(JobFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The list that is followed."""
+    """The list to follow."""
 
     oldest_first: bool = False
-    limit: Annotated[int, Meta(ge=1, le=200, description="Jobs, at most.")] = 50
+    limit: Annotated[int, Meta(ge=1, le=200, description="The most jobs of the list.")] = 50
 
     async def query(self, store: JobStore) -> Query:
         return msgspec.structs.replace(await super().query(store), oldest_first=self.oldest_first)
 
 
 class SampleList(msgspec.Struct, kw_only=True):
-    """The numbers of a store over the last day, in order: the last ten minutes closely, the rest roughly."""
+    """The numbers of a store over the last day, in order: the last ten minutes in detail, the rest coarsely."""
 
     samples: list[Sample]
 
 
 async def get_snapshot(ask: ApiRequest[NoParameters, None]) -> Response:
     hub: LiveHub = ask.site.hub
-    name = ask.place.name
-    return Response(hub.told(name, hub.snapshot(name)), media_type="application/json")
+    name = ask.served.name
+    return Response(hub.encoded(name, hub.snapshot(name)), media_type="application/json")
 
 
 async def get_history(ask: ApiRequest[NoParameters, None]) -> Response:
     hub: LiveHub = ask.site.hub
-    return json_response(SampleList(samples=hub.history(ask.place.name)))
+    return json_response(SampleList(samples=hub.history(ask.served.name)))
 
 
 async def stream_store(ask: ApiRequest[NoParameters, None]) -> Response:
-    return _stream(ask, _snapshots(ask.site.hub, ask.place.name))
+    return _stream(ask, _snapshots(ask.site.hub, ask.served.name))
 
 
 async def stream_job(ask: ApiRequest[JobStreamQuery, None]) -> Response:
-    job_id, place = ask.path("id"), ask.place
-    after, ended = _seen_last(ask.request)
-    (job,) = await place.store.get([job_id])
+    job_id, served = ask.path("id"), ask.served
+    after, ended = _last_event(ask.request)
+    (job,) = await served.store.get([job_id])
     if job is None:
-        # of one that was deleted, its tombstone is still there
-        events = await place.control.jobs.events(job_id, after=0)
+        # a deleted job still has its tombstone
+        events = await served.control.jobs.events(job_id, after=0)
         return _stream(
-            ask, _remains([each for each in events if each.seq > after], job_id, TextMask(ask.site.masker, ()))
+            ask, _tombstone([each for each in events if each.seq > after], job_id, TextMask(ask.site.masker, ()))
         )
     if ended and after == job.version and is_over(job):
-        # to a browser, which would come back for ever, this means that there is no more
+        # this tells a browser not to reconnect
         return Response(status_code=204)
-    return _stream(ask, _Story(ask, job_id, after).messages())
+    return _stream(ask, _JobStream(ask, job_id, after).messages())
 
 
 async def stream_jobs(ask: ApiRequest[ListStreamQuery, None]) -> Response:
-    # asked once here, so that a filter that is refused is refused as everywhere
-    await ask.query.query(ask.place.store)
+    # an invalid filter is refused here, before the stream begins
+    await ask.query.query(ask.served.store)
     return _stream(ask, _pages(ask))
 
 
 def _stream(ask: ApiRequest[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventStream:
-    async def still_welcome() -> bool:
+    async def still_permitted() -> bool:
         request = ask.request
         request.state.caller = None
         try:
@@ -115,29 +116,29 @@ def _stream(ask: ApiRequest[Any, Any], messages: AsyncGenerator[bytes, None]) ->
             return problem.status == 429
         return True
 
-    return EventStream(messages, still_welcome=still_welcome, clock=ask.place.store.clock)
+    return EventStream(messages, still_permitted=still_permitted, clock=ask.served.store.clock)
 
 
-def _seen_last(request: Request) -> tuple[int, bool]:
-    """The number of the event that the client saw last, and whether it was told the end besides."""
+def _last_event(request: Request) -> tuple[int, bool]:
+    """The number of the last event that the client received, and whether it received the end as well."""
     given = request.headers.get("last-event-id", "").strip()
     if not given:
         return 0, False
-    found = _MARK.fullmatch(given)
-    if found is None:
-        raise InvalidInput("Last-Event-ID", f"{given[:100]!r} is not what this stream calls an event, like 7")
-    return int(found[1]), found[2] is not None
+    match = _MARK.fullmatch(given)
+    if match is None:
+        raise InvalidInput("Last-Event-ID", f"{given[:100]!r} is not an id of this stream, like 7")
+    return int(match[1]), match[2] is not None
 
 
 async def _snapshots(hub: LiveHub, name: str) -> AsyncGenerator[bytes, None]:
     async with contextlib.aclosing(hub.subscribe(name)) as snapshots:
         async for snapshot in snapshots:
-            yield event_of("snapshot", hub.told(name, snapshot), snapshot.at_ms)
+            yield event_of("snapshot", hub.encoded(name, snapshot), snapshot.at_ms)
 
 
-async def _remains(events: list[Event], job_id: str, veil: TextMask) -> AsyncGenerator[bytes, None]:
+async def _tombstone(events: list[Event], job_id: str, mask: TextMask) -> AsyncGenerator[bytes, None]:
     for each in events:
-        yield event("event", masked_event(each, veil), each.seq)
+        yield event("event", masked_event(each, mask), each.seq)
     yield _deleted(job_id)
 
 
@@ -145,26 +146,26 @@ def _deleted(job_id: str) -> bytes:
     return event("end", EndMessage(id=job_id, status=None, deleted=True))
 
 
-class _Story:
-    """One job, told as it goes on: its events, how it stands after them, its progress, and its end."""
+class _JobStream:
+    """The messages about one job: its events, the job after them, its progress, and its end."""
 
     def __init__(self, ask: ApiRequest[JobStreamQuery, None], job_id: str, after: int) -> None:
-        self._place: ServedStore = ask.place
-        self._following = ask.site.hub.jobs(ask.place.name)
+        self._served: ServedStore = ask.served
+        self._following = ask.site.hub.jobs(ask.served.name)
         self._masker: Masker = ask.site.masker
         self._payload = ask.query.payload
         self._job_id = job_id
         self._seq = after
-        self._told: Job | None = None
-        self._veil: TextMask | None = None
+        self._sent: Job | None = None
+        self._mask: TextMask | None = None
 
     async def messages(self) -> AsyncGenerator[bytes, None]:
         async with self._following.follow(self._job_id) as followed:
             trouble = ""
             while True:
-                # while this is being read, the job may go on: what is told is all of this row
+                # the job may change while this is sent: send everything up to this row
                 changed, error, row = followed.changed, followed.error, followed.row
-                if followed.looked and not error:
+                if followed.was_read and not error:
                     try:
                         async for message in self._news(followed, row):
                             yield message
@@ -183,50 +184,50 @@ class _Story:
                             await changed.wait()
 
     async def _news(self, followed: FollowedJob, row: Job | None) -> AsyncGenerator[bytes, None]:
-        # of a deleted one, whatever is left
+        # of a deleted job, all events that are left
         upto = None if row is None else row.version
         while upto is None or self._seq < upto:
             events = followed.recent(self._seq) if row is not None else None
             if events is None:
-                events = await self._place.store.events(self._job_id, after=self._seq, limit=_PAGE)
-            fresh = [each for each in events if upto is None or each.seq <= upto]
-            veil = await self._veiling()
-            for each in fresh:
-                # before it is sent: a client that leaves now has been sent it, as far as it is known here
+                events = await self._served.store.events(self._job_id, after=self._seq, limit=_PAGE)
+            new_events = [each for each in events if upto is None or each.seq <= upto]
+            mask = await self._text_mask()
+            for each in new_events:
+                # before it is sent: if the client disconnects now, it counts as sent
                 self._seq = each.seq
-                yield event("event", masked_event(each, veil), each.seq)
-            if not fresh:
+                yield event("event", masked_event(each, mask), each.seq)
+            if not new_events:
                 break
         if row is None:
             return
-        before = self._told
+        before = self._sent
         if before is None or before.version != row.version:
-            # what was trimmed is gone for good, and is not waited for
+            # trimmed events do not exist any more
             self._seq = max(self._seq, row.version)
-            yield await self._standing(row, self._seq)
+            yield await self._job_message(row, self._seq)
         elif etag_of(before) != etag_of(row):
-            yield await self._reported(before, row)
-        # only now: if the store was away meanwhile, it is told once it is back
-        self._told = row
+            yield await self._report_message(before, row)
+        # set last: if the store failed, the row is sent once the store is back
+        self._sent = row
 
-    async def _veiling(self) -> TextMask:
-        """By its payload, which never changes, and which followed rows are without."""
-        if self._veil is None:
-            (whole,) = await self._place.store.get([self._job_id])
-            self._veil = await text_mask_of(self._place.store, whole, self._masker)
-        return self._veil
+    async def _text_mask(self) -> TextMask:
+        """From the payload, which never changes, and which followed rows lack."""
+        if self._mask is None:
+            (whole,) = await self._served.store.get([self._job_id])
+            self._mask = await text_mask_of(self._served.store, whole, self._masker)
+        return self._mask
 
-    async def _standing(self, row: Job, mark: int | None = None) -> bytes:
+    async def _job_message(self, row: Job, mark: int | None = None) -> bytes:
         if self._payload:
-            (whole,) = await self._place.store.get([row.id])
+            (whole,) = await self._served.store.get([row.id])
             if whole is not None:
                 row = msgspec.structs.replace(row, payload=whole.payload, result=whole.result)
         size = size_of(row) if self._payload else 0
         return await in_thread(lambda: event("job", masked_job(row, self._masker, payload=self._payload), mark), size)
 
-    async def _reported(self, before: Job, row: Job) -> bytes:
+    async def _report_message(self, before: Job, row: Job) -> bytes:
         if (before.progress, before.progress_ms) == (row.progress, row.progress_ms):
-            return await self._standing(row)
+            return await self._job_message(row)
         return event("progress", ProgressMessage(id=row.id, progress=row.progress, progress_ms=row.progress_ms))
 
     def _end(self, row: Job | None) -> bytes:
@@ -237,13 +238,13 @@ class _Story:
 
 
 async def _pages(ask: ApiRequest[ListStreamQuery, None]) -> AsyncGenerator[bytes, None]:
-    """The list, and then whatever changed in it: the ids as they stand, and the jobs that are new or different."""
-    wanted, masker = ask.query, ask.site.masker
-    lists = ask.site.hub.lists(ask.place.name)
+    """The list, then its changes: the current ids, and the jobs that are new or different."""
+    query, masker = ask.query, ask.site.masker
+    lists = ask.site.hub.lists(ask.served.name)
     known: dict[str, str] | None = None
     finished = True
     trouble = ""
-    async with lists.follow(msgspec.json.encode(wanted), wanted.query, wanted.limit) as listed:
+    async with lists.follow(msgspec.json.encode(query), query.query, query.limit) as listed:
         while True:
             changed = listed.changed
             if listed.error and listed.error != trouble:
@@ -252,8 +253,8 @@ async def _pages(ask: ApiRequest[ListStreamQuery, None]) -> AsyncGenerator[bytes
                 jobs = listed.jobs
                 tags = {job.id: etag_of(job) for job in jobs}
                 if known is None or (list(tags.items()), listed.finished) != (list(known.items()), finished):
-                    fresh = [job for job in jobs if known is None or known.get(job.id) != tags[job.id]]
-                    shown = tuple(masked_job(job, masker, payload=False) for job in fresh)
+                    new_jobs = [job for job in jobs if known is None or known.get(job.id) != tags[job.id]]
+                    shown = tuple(masked_job(job, masker, payload=False) for job in new_jobs)
                     known, finished = tags, listed.finished
                     page = ListMessage(at_ms=listed.at_ms, ids=tuple(tags), jobs=shown, finished=finished)
                     yield event("page", page, listed.at_ms)
@@ -287,9 +288,9 @@ OPERATIONS = (
         handler=get_snapshot,
         scope="read",
         tag="live",
-        summary="See what the server last saw of a store",
-        about="Answers at once: the numbers are cached, and refreshed about every second while a client watches.",
-        answers={200: ApiResponse(description="The store at a glance.", type=Snapshot)},
+        summary="Read the last snapshot of a store",
+        about="Responds at once: snapshots are cached, and refreshed about every second while a client watches.",
+        answers={200: ApiResponse(description="The snapshot.", type=Snapshot)},
     ),
     ApiOperation(
         method="GET",
@@ -297,15 +298,15 @@ OPERATIONS = (
         handler=get_history,
         scope="read",
         tag="live",
-        summary="Read what the numbers of a store were",
-        about="Kept in the server's memory: it begins when the server does.",
+        summary="Read the history of a store's numbers",
+        about="The history is kept in memory: it begins with the server.",
         answers={200: ApiResponse(description="Samples, in order.", type=SampleList)},
     ),
     _live(
         "/stream",
         stream_store,
         "Watch a store",
-        "`event: snapshot` now, and whenever it was looked at again.",
+        "`event: snapshot` now, and after each read of the store.",
     ),
     _live(
         "/jobs/stream",
@@ -320,11 +321,11 @@ OPERATIONS = (
         "/jobs/{id}/stream",
         stream_job,
         "Watch a job until it is settled",
-        "`event: event` for each line of its trail, with its number as the id: a client that comes back with "
-        "`Last-Event-ID` gets those after it. `event: job` after them, with the job as it stands; `event: progress` "
-        "between; `event: end` once it is settled or deleted. `event: trouble` while the store does not answer.",
+        "`event: event` for each event of its audit trail, with its number as the id: a client that reconnects with "
+        "`Last-Event-ID` gets those after it. Then `event: job` with the current job; `event: progress` when it "
+        "reports progress; `event: end` once it is settled or deleted; `event: trouble` if the store does not answer.",
         query=JobStreamQuery,
-        answers={204: ApiResponse(description="You have seen its end.")},
+        answers={204: ApiResponse(description="The client has received the end of this job.")},
         refusals=(404,),
     ),
 )

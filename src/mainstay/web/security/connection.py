@@ -1,9 +1,9 @@
-"""One connection of uvicorn, with the limits that uvicorn has not.
+"""A connection of uvicorn with limits that uvicorn lacks.
 
 Uvicorn keeps a connection for as long as its client sends a byte now and then, however long its headers become, and
-waits for ever for a client that reads nothing. Here a request has to be told within a time and a size, what was sent
-has to be read, and what cannot be parsed is answered like every other mistake. So is whoever comes when there are too
-many: see `crowd`.
+waits forever for a client that reads nothing. Here the headers of a request have a limit of time and size, the client
+must read what was sent, and a request that cannot be parsed gets a response like any other mistake. So does a client
+that connects when there are too many connections: see `client_limits`.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from .headers import secured
 from .limits import ConnectionLimits
 from .rate_limit import address_of
 
-#: for its request, whoever comes when there are too many has so long
+#: the time that a connection beyond the limit has for its request
 _SPARE_S = 2.0
-#: what is answered to them, too
+#: the path that is answered beyond the limit as well
 _ALWAYS = b"/livez"
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """As uvicorn makes one for each client."""
+    """Uvicorn makes one for each client."""
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
-    crowd: ClassVar[ConnectionCounts]
+    counts: ClassVar[ConnectionCounts]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._waits: asyncio.TimerHandle | None = None
-        """until the headers have to be there; None while a request is being answered"""
-        self._unread: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        """ends the wait for the headers; None while a request is being answered"""
+        self._write_timer: asyncio.TimerHandle | None = None
         self._in_head = False
-        """whether a request has begun whose headers are not all there"""
+        """a request has begun, and its headers are incomplete"""
         self._head = 0
-        """bytes of those so far"""
+        """bytes of the headers so far"""
         self._ended = False
-        """whether a request ended in what was received last"""
+        """a request ended in the last received data"""
         self._problem: Problem | None = None
-        self._seat: ConnectionSlot | None = None
+        self._slot: ConnectionSlot | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        seat = self._seat = self.crowd.enter(address_of({"client": self.client}))
-        if seat.problem is not None and not seat.heard:
-            self._refuse(seat.problem)
+        slot = self._slot = self.counts.enter(address_of({"client": self.client}))
+        if slot.problem is not None and not slot.heard:
+            self._refuse(slot.problem)
             return
-        self._expect_head(self.limits.head_s if seat.problem is None else min(_SPARE_S, self.limits.head_s))
+        self._expect_head(self.limits.head_s if slot.problem is None else min(_SPARE_S, self.limits.head_s))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._waits, self._unread):
+        for timer in (self._head_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
-        if self._seat is not None:
-            self.crowd.leave(self._seat)
-            self._seat = None
+        if self._slot is not None:
+            self.counts.leave(self._slot)
+            self._slot = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._waits is None and (self.cycle is None or self.cycle.response_complete):
+        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._expect_head(self.limits.head_s)
         self._ended = False
         super().data_received(data)
         if not self._in_head:
             return
-        if not self._ended:  # else nobody knows how much of it belongs to the next one
+        if not self._ended:  # otherwise the size of the next request is unknown
             self._head += len(data)
         if self._head > self.limits.head and not self.transport.is_closing():
             self._refuse(self._head_too_large())
@@ -86,50 +86,50 @@ class LimitedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if self._waits is not None:
-            self._waits.cancel()
-            self._waits = None
-        without_seat = None if self._seat is None else self._seat.problem
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+        over_limit = None if self._slot is None else self._slot.problem
         if len(self.url) > self.limits.url:
             self._problem = Problem(414, "url_too_long", f"the URL is longer than {self.limits.url:,} bytes")
         elif sum(len(name) + len(value) + 4 for name, value in self.headers) > self.limits.head:
             self._problem = self._head_too_large()
-        elif without_seat is not None and self.url.partition(b"?")[0] != _ALWAYS:
-            self._problem = without_seat
+        elif over_limit is not None and self.url.partition(b"?")[0] != _ALWAYS:
+            self._problem = over_limit
         if self._problem is not None:
-            # ends the parsing; uvicorn then asks for the answer below
+            # ends the parsing; uvicorn then calls `send_400_response`
             raise self._problem
         super().on_headers_complete()
-        if without_seat is not None and self.cycle is not None:
+        if over_limit is not None and self.cycle is not None:
             self.cycle.keep_alive = False
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._unread is None:
-            # not closed but aborted: to close would wait until all is read
-            self._unread = self.loop.call_later(self.limits.unread_s, self.transport.abort)
+        if self._write_timer is None:
+            # abort: close would wait until the client has read everything
+            self._write_timer = self.loop.call_later(self.limits.unread_s, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the text of uvicorn
         self._refuse(self._problem or Problem(400, "bad_request", "this is not a request of HTTP/1.1"))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Nothing: uvicorn's advice, to install what speaks WebSocket, would not help here."""
+        """Nothing: uvicorn's advice to install a WebSocket library does not apply here."""
 
     def _expect_head(self, within_s: float) -> None:
-        self._waits = self.loop.call_later(within_s, self._too_slow)
+        self._head_timer = self.loop.call_later(within_s, self._too_slow)
 
     def _too_slow(self) -> None:
-        self._waits = None
+        self._head_timer = None
         if self.transport.is_closing():
             return
         if not self._in_head:
-            # it has asked nothing, or goes on with what is thrown away: there is nothing to answer
+            # no request has begun, or a discarded body is still being sent: there is nothing to answer
             self.transport.close()
             return
         detail = f"the headers of the request did not arrive within {self.limits.head_s:g} s"
@@ -140,21 +140,21 @@ class LimitedConnection(HttpToolsProtocol):
         return Problem(431, "headers_too_large", detail)
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer without asking the app, and close. In the middle of another answer, only close."""
+        """Respond without the app, and close. In the middle of another response, only close."""
         cycle = self.cycle
         if not self.pipeline and (cycle is None or cycle.response_complete or not cycle.response_started):
-            told = answer(problem)
-            headers = [*self.server_state.default_headers, *secured(told.raw_headers, tls=self.scheme == "https")]
+            response = answer(problem)
+            headers = [*self.server_state.default_headers, *secured(response.raw_headers, tls=self.scheme == "https")]
             lines = [name + b": " + value for name, value in [*headers, (b"connection", b"close")]]
             phrase = HTTPStatus(problem.status).phrase
             head = b"\r\n".join([f"HTTP/1.1 {problem.status} {phrase}".encode(), *lines])
-            self.transport.write(head + b"\r\n\r\n" + bytes(told.body))
+            self.transport.write(head + b"\r\n\r\n" + bytes(response.body))
         self.transport.close()
 
 
-def connection_class(limits: ConnectionLimits, crowd: ConnectionCounts) -> type[LimitedConnection]:
-    """Connections with these limits, among these."""
-    return type("LimitedConnection", (LimitedConnection,), {"limits": limits, "crowd": crowd})
+def connection_class(limits: ConnectionLimits, counts: ConnectionCounts) -> type[LimitedConnection]:
+    """The class of connections with these limits, counted in `counts`."""
+    return type("LimitedConnection", (LimitedConnection,), {"limits": limits, "counts": counts})
 
 
 __all__ = ["LimitedConnection", "connection_class"]

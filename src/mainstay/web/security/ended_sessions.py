@@ -1,8 +1,8 @@
 """Sessions that were ended by signing out, known to every server that uses the same file of tokens.
 
-With a key of their own (`MAINSTAY_SESSION_KEY`), servers accept each other's cookies, and those of before a restart. So
-that a copy of a cookie is worth nothing after its owner has signed out, an empty file for each ended session is kept in
-a folder beside the tokens, until the session would have ended by itself.
+With a shared key (`MAINSTAY_SESSION_KEY`), servers accept each other's cookies, also after a restart. To make copies of
+a cookie invalid after a sign-out, a folder beside the tokens has an empty file for each ended session, until the
+session would have expired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class EndedSessions:
-    """The folder; without one, nothing is known beyond this process."""
+    """The folder of ended sessions. Without a folder, only this process knows them."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -30,8 +30,8 @@ class EndedSessions:
         return self._folder is not None and (self._folder / _checked(session_id)).exists()
 
     def add(self, session_id: str, expires_ms: int, *, now_ms: int) -> None:
-        """Keep it until then; what is over is removed. A folder that cannot be written is reported: the session is
-        ended in this process alone."""
+        """Keep a session until it expires, and remove expired ones. If the folder cannot be written, a warning says
+        that the session is ended in this process only."""
         if self._folder is None:
             return
         path = self._folder / _checked(session_id)
@@ -47,7 +47,7 @@ class EndedSessions:
             self._sweep(now_ms)
         except OSError as error:
             log.warning(
-                "a session was ended here only: %s cannot be written (%s); until it would have ended by itself, other "
+                "a session was ended on this server only: %s cannot be written (%s); until it expires, other "
                 "servers with the same MAINSTAY_SESSION_KEY, and this one after a restart, accept its cookie",
                 self._folder,
                 error.strerror,
@@ -55,15 +55,15 @@ class EndedSessions:
 
     def _sweep(self, now_ms: int) -> None:
         assert self._folder is not None
-        with os.scandir(self._folder) as found:
-            for each in found:
+        with os.scandir(self._folder) as entries:
+            for each in entries:
                 with contextlib.suppress(FileNotFoundError):  # another server was faster
                     if each.stat().st_mtime * 1000 < now_ms:
                         os.unlink(each.path)
 
 
 def _checked(session_id: str) -> str:
-    """As a name of a file."""
+    """The id as the name of a file."""
     return session_id if _ID.fullmatch(session_id) else "-"
 
 

@@ -1,9 +1,10 @@
-"""Who is let in, and to what.
+"""Authentication and authorization of requests.
 
-Three ways in. A *token* in the `Authorization` header, for programs. A *session*, for the dashboard: a cookie, which
-the browser sends by itself, so every change also needs the session's CSRF token and a page of our own to come from.
-And none at all, where the server has no tokens: it listens on this machine only, everybody on it may do everything, and
-what a browser sends has to come from our own pages under a name of this machine.
+A caller is authenticated in one of three ways. By a *token* in the `Authorization` header, for programs. By a
+*session*, for the dashboard: a cookie, which the browser sends by itself, so every change also needs the session's CSRF
+token and must come from one of our pages. Or not at all, if the server has no tokens: then it listens on this machine
+only, every local user may do everything, and a request of a browser must come from our pages under a name of this
+machine.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ from ..options import WebOptions
 from ..problems import Problem
 from .ended_sessions import EndedSessions
 from .login_sessions import LoginSession, LoginSessions, given_key
-from .origin import SAFE_METHODS, check_host, check_origin, place_of
+from .origin import SAFE_METHODS, check_host, check_origin, host_and_port
 from .rate_limit import RateBuckets, address_of
 from .tokens import LOCAL, Token, Tokens, caller_of
 
 #: the header that pages of the dashboard send with every change
 CSRF_HEADER = "X-CSRF-Token"
-#: bursts are this many seconds' worth
+#: a burst has the requests of this many seconds
 BURST_S = 5
-#: sign-ins of one address: a handful, then one every few seconds
+#: sign-ins of one address: first a few at once, then one every few seconds
 _SIGN_INS, _SIGN_INS_PER_S = 10, 0.2
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="mainstay"'}
-_NOBODY = Caller(name=LOCAL, scopes=("admin",), how="local")
+_LOCAL_CALLER = Caller(name=LOCAL, scopes=("admin",), how="local")
 
 
 class Guard:
-    """Lets callers in, or raises the `Problem` that says why not.
+    """Admits callers, or raises a `Problem` with the reason.
 
     A handler begins with
 
         caller = await site.guard.admit(request, "operate")
 
-    and does what it does in the name of `caller.actor`.
+    and acts in the name of `caller.actor`.
     """
 
     def __init__(
@@ -63,38 +64,38 @@ class Guard:
 
     @property
     def asks(self) -> bool:
-        """Whether callers have to show who they are."""
+        """Whether callers must authenticate."""
         return self._tokens is not None
 
     async def admit(self, request: Request, scope: Scope) -> Caller:
-        """Whoever asks, if they may do this; raises `Problem`: 401 who are you, 403 you may not, 429 not so often."""
+        """The caller, if it has the scope; raises `Problem`: 401 not authenticated, 403 not allowed, 429 too often."""
         known = getattr(request.state, "caller", None)
         caller = known if isinstance(known, Caller) else self._identify(request)
         if known is None:
             self._rates.check(f"{caller.how}:{caller.name}")
-            # for the access log, and for whoever asks again while this request is answered
+            # for the access log, and for further checks of this request
             request.state.caller = caller
         if not caller.may(scope):
             raise Problem(
                 403,
                 "scope_needed",
-                f"{caller.name} may {' and '.join(caller.scopes)} here; this needs the scope {scope!r}: "
+                f"{caller.name} has the scope {' and '.join(caller.scopes)}; this needs {scope!r}: "
                 f"mainstay tokens add NAME --scope {scope}",
                 needed=scope,
             )
         if self.options.read_only and scope != "read":
-            raise Problem(403, "read_only", "this server only shows: it was started with --read-only")
+            raise Problem(403, "read_only", "this server is read-only: it was started with --read-only")
         return caller
 
     def knows(self, request: Request) -> bool:
-        """Whether it shows a token or a session that is good, whatever that may do."""
+        """Whether the request has a valid token or session, whatever its scopes."""
         if self._tokens is None:
             return False
-        shown = request.headers.get("authorization")
-        return self.session(request) is not None if shown is None else _verified(self._tokens, shown) is not None
+        header = request.headers.get("authorization")
+        return self.session(request) is not None if header is None else _verified(self._tokens, header) is not None
 
     def session(self, request: Request) -> LoginSession | None:
-        """The sign-in of whoever asks, if they have one and its token is still good."""
+        """The session of the caller, if it has one and the token is still valid."""
         cookie = request.cookies.get(cookie_name(request))
         session = None if cookie is None else self.sessions.read(cookie)
         if session is None or self._tokens is None or self._tokens.by_id(session.token_id) is None:
@@ -102,12 +103,12 @@ class Guard:
         return session
 
     def csrf_token(self, request: Request) -> str:
-        """What pages put into a meta tag, and send as `X-CSRF-Token`; empty where there are no sessions."""
+        """The token that pages put into a meta tag and send as `X-CSRF-Token`; empty without a session."""
         session = self.session(request)
         return "" if session is None else self.sessions.csrf_token(session)
 
     def sign_in(self, request: Request, secret: str) -> str | None:
-        """Begin a session with a token: the cookie's value, or None if nobody has that token."""
+        """Begin a session with a token. Returns the value of the cookie; None if the token is not valid."""
         check_origin(request.method, scheme_of(request), request.headers)
         address = address_of(request.scope)
         self._sign_ins.check(address, what="sign-ins")
@@ -134,21 +135,21 @@ class Guard:
         if self._tokens is None:
             check_host(request.headers)
             check_origin(request.method, scheme_of(request), request.headers)
-            return _NOBODY
-        shown = request.headers.get("authorization")
-        if shown is not None:
-            return self._by_token(request, self._tokens, shown)
+            return _LOCAL_CALLER
+        header = request.headers.get("authorization")
+        if header is not None:
+            return self._by_token(request, self._tokens, header)
         return self._by_session(request, self._tokens)
 
-    def _by_token(self, request: Request, tokens: Tokens, shown: str) -> Caller:
-        token = _verified(tokens, shown)
+    def _by_token(self, request: Request, tokens: Tokens, header: str) -> Caller:
+        token = _verified(tokens, header)
         if token is None:
             self._rates.check(f"refused:{address_of(request.scope)}")
             raise Problem(
                 401,
                 "token_refused",
                 "this token is not valid: it is wrong, has expired or was revoked; "
-                "one is sent as Authorization: Bearer mst_...",
+                "send a valid one as Authorization: Bearer mst_...",
                 headers=_CHALLENGE,
             )
         return caller_of(token)
@@ -178,25 +179,26 @@ class Guard:
             )
 
 
-def _verified(tokens: Tokens, shown: str) -> Token | None:
-    """Whose token a header shows."""
-    kind, _, secret = shown.partition(" ")
+def _verified(tokens: Tokens, header: str) -> Token | None:
+    """The token of an `Authorization` header, if it is valid."""
+    kind, _, secret = header.partition(" ")
     return tokens.verify(secret.strip()) if kind.lower() == "bearer" else None
 
 
 def cookie_name(request: Request) -> str:
-    """With the port: to a browser, all servers of one machine are one place for cookies.
+    """The name of the session cookie. It contains the port, since servers on one machine share the cookies of a
+    browser.
 
-    Under TLS, browsers keep `__Host-` for cookies that this very host has set.
+    Under TLS, the prefix `__Host-` ensures that this host has set the cookie.
     """
     if scheme_of(request) == "https":
         return "__Host-mainstay"
-    place = place_of(request.headers.get("host", ""), "http")
-    return f"mainstay-{80 if place is None else place[1]}"
+    address = host_and_port(request.headers.get("host", ""), "http")
+    return f"mainstay-{80 if address is None else address[1]}"
 
 
 def scheme_of(request: Request) -> str:
-    """Not by way of `request.url`, which a hostile `Host` makes fail."""
+    """The scheme of a request. `request.url` fails for a malformed `Host`."""
     return str(request.scope.get("scheme", "http"))
 
 

@@ -1,4 +1,4 @@
-"""What every answer says to a browser about how far to trust it."""
+"""Security headers of every response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 Headers = list[tuple[bytes, bytes]]
 
-#: everything comes from this server, and nothing is inline: injected markup runs nothing and reaches nobody
+#: everything comes from this server, and nothing is inline: injected markup runs no script and loads nothing
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -24,18 +24,18 @@ _ALWAYS: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    # not no-referrer: a form would then say "Origin: null", and could not be told from one of another site
+    # with no-referrer a form would send "Origin: null", like a form of another site
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    # what is kept by a browser or a proxy on the way outlives a sign-out; assets say otherwise themselves
+    # a cached page would outlive a sign-out; assets set their own header
     (b"cache-control", b"no-store"),
 )
 _TLS = (b"strict-transport-security", b"max-age=31536000")
 
 
 def secured(headers: Iterable[tuple[bytes, bytes]], *, tls: bool) -> Headers:
-    """The headers of an answer, with those it does not have itself."""
+    """The headers of a response, completed with the security headers that it lacks."""
     given = list(headers)
     names = {name.lower() for name, _ in given}
     given += [header for header in _ALWAYS if header[0] not in names]

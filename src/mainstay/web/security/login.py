@@ -1,4 +1,4 @@
-"""Sign-in and sign-out of the dashboard: a token is shown once, and a cookie stands for it from then on."""
+"""Sign-in and sign-out of the dashboard: the user enters a token once, and a cookie represents it from then on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..services import WebServices
 from .guard import cookie_name, scheme_of
 from .login_sessions import LASTS_S
 
-#: names of forms; a page of the dashboard that signs out sends the CSRF token as the first
+#: the field of the CSRF token in the form that signs out
 CSRF_FIELD = "csrf_token"
 STYLESHEET = "/static/login.css"
 
@@ -46,20 +46,20 @@ _PAGE = """<!doctype html>
 </html>
 """
 
-_AGAIN = """<!doctype html>
+_RELOAD = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="refresh" content="0;url={url}">
 <title>Mainstay</title>
 </head>
-<body><a href="{url}">Go on</a></body>
+<body><a href="{url}">Continue</a></body>
 </html>
 """
 
 
 def sign_in_url(request: Request) -> str:
-    """Where a page sends whoever is not signed in, to come back afterwards.
+    """The address of the sign-in page, which leads back to this request.
 
     A page catches the `Problem` with status 401 and answers with a redirect to this.
     """
@@ -77,9 +77,9 @@ def routes(site: WebServices) -> list[BaseRoute]:
         if not guard.asks or guard.session(request) is not None:
             return RedirectResponse(after, 303)
         if request.headers.get("sec-fetch-site") == "cross-site":
-            # whoever follows a link from a chat or a mail is perhaps signed in: browsers keep a strict cookie back
-            # from that, also through redirects, and send it once the next page is asked for by one of ours
-            return HTMLResponse(_AGAIN.format(url=html.escape(_login_url(after), quote=True)))
+            # a user who follows a link from a chat or a mail may be signed in: for such a request, and its redirects,
+            # browsers hold back a strict cookie; they send it when one of our own pages requests the next one
+            return HTMLResponse(_RELOAD.format(url=html.escape(_login_url(after), quote=True)))
         return page(after)
 
     async def sign_in(request: Request) -> Response:
@@ -114,7 +114,7 @@ def routes(site: WebServices) -> list[BaseRoute]:
 
 
 def safe_path(given: str) -> str:
-    """Where to go after signing in: a path of this server, never another one's address.
+    """The path to go to after signing in: on this server only, never at another address.
 
     >>> safe_path("/jobs?queue=mail"), safe_path("//evil.example"), safe_path("https://evil.example")
     ('/jobs?queue=mail', '/', '/')
@@ -124,7 +124,7 @@ def safe_path(given: str) -> str:
 
 
 def page(after: str, *, error: str = "", status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """The form."""
+    """The sign-in page."""
     return HTMLResponse(
         _PAGE.format(
             stylesheet=STYLESHEET,
@@ -138,7 +138,7 @@ def page(after: str, *, error: str = "", status: int = 200, headers: Mapping[str
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a small form; the last of a name counts, and what is no form is empty."""
+    """The fields of a small form. The last one of a name counts; without a form there are none."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         return {}

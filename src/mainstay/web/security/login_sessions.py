@@ -1,9 +1,9 @@
-"""What the dashboard's sign-in leaves in a browser: a cookie that says which token was shown, signed, and that ends.
+"""The session cookie of the dashboard: it names the token that was entered, is signed, and expires.
 
-The token itself is not in it. The key that signs is made when the server starts and kept nowhere: kept beside the
-tokens, it would let whoever reads that file sign in, which their digests do not. So a restart signs everybody out, and
-several servers that share their visitors need one key: MAINSTAY_SESSION_KEY. Who has signed out is then kept beside the
-tokens (`ended`).
+The cookie does not contain the token. The signing key is made when the server starts, and is not stored: a key beside
+the tokens would let any reader of that file sign in, which the digests of tokens do not. So a restart signs out all
+users, and servers that share their users need a common key, MAINSTAY_SESSION_KEY. Ended sessions are then stored beside
+the tokens (`ended_sessions`).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .ended_sessions import EndedSessions
 ENVIRON = "MAINSTAY_SESSION_KEY"
 _LEAST = 32
 
-#: how long one lasts, whatever is done in it
+#: the lifetime of a session, whether it is used or not
 LASTS_S = 12 * 3600.0
-#: nothing longer is looked at
+#: longer cookies are not read
 _LONGEST = 1024
 
 
 class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's sign-in."""
+    """One sign-in."""
 
     id: str
-    """chance; new at every sign-in, so nobody can be made to go on in a session that somebody else began"""
+    """random, and new at every sign-in, so that nobody can be lured into the session of an attacker"""
     token_id: str
     expires_ms: int
 
 
 class LoginSessions:
-    """Signs them and knows them again.
+    """Creates and verifies session cookies.
 
     >>> sessions = LoginSessions(key=b"k" * 32)
     >>> cookie = sessions.begin("ab12")
@@ -54,18 +54,18 @@ class LoginSessions:
         self._key = key or secrets.token_bytes(32)
         self._clock = clock or SystemClock()
         self._ended: dict[str, int] = {}
-        """session -> when it would have ended by itself"""
+        """session -> when it would have expired"""
         self._ended_elsewhere = ended or EndedSessions()
 
     def begin(self, token_id: str) -> str:
-        """A new session, as the cookie's value."""
+        """Begin a session; the value of its cookie."""
         expires_ms = self._clock.now_ms() + round(LASTS_S * 1000)
         session = LoginSession(id=secrets.token_urlsafe(16), token_id=token_id, expires_ms=expires_ms)
         body = base64.urlsafe_b64encode(msgspec.json.encode(session)).decode()
         return f"{body}.{self._sign('session', body)}"
 
     def read(self, cookie: str) -> LoginSession | None:
-        """The session of a cookie; None if it was not made here, is over, or was ended."""
+        """The session of a cookie; None if the signature is wrong, or the session has expired or was ended."""
         body, dot, signature = cookie.partition(".")
         if not dot or len(cookie) > _LONGEST:
             return None
@@ -82,41 +82,41 @@ class LoginSessions:
         return session
 
     def end(self, session: LoginSession) -> None:
-        """Sign out: a copy of the cookie that somebody kept is worth nothing from now on."""
+        """Sign out: every copy of the cookie is invalid from now on."""
         now_ms = self._clock.now_ms()
         self._ended = {key: expires_ms for key, expires_ms in self._ended.items() if expires_ms > now_ms}
         self._ended[session.id] = session.expires_ms
         self._ended_elsewhere.add(session.id, session.expires_ms, now_ms=now_ms)
 
     def csrf_token(self, session: LoginSession) -> str:
-        """What a page of this session has to say with each change; no other site can know it."""
+        """The token that a page of this session sends with each change; other sites cannot know it."""
         return self._sign("csrf", session.id)
 
     def is_csrf_token(self, session: LoginSession, given: str) -> bool:
         return hmac.compare_digest(_bytes(self.csrf_token(session)), _bytes(given))
 
     def _sign(self, purpose: str, text: str) -> str:
-        # with its purpose, so that what was signed for one is worth nothing for the other
+        # with its purpose, so that a signature for one purpose is not valid for another
         return hmac.new(self._key, _bytes(f"{purpose}:{text}"), "sha256").hexdigest()
 
 
 def given_key(environ: Mapping[str, str]) -> bytes | None:
-    """The key that several servers share; None: each makes its own.
+    """The key that several servers share; None: each server makes its own.
 
     >>> given_key({"MAINSTAY_SESSION_KEY": "hunter2"})
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: MAINSTAY_SESSION_KEY: needs 32 characters or more, made by chance: ...
+    mainstay.errors.InvalidInput: MAINSTAY_SESSION_KEY: needs 32 random characters or more: ...
     """
     text = environ.get(ENVIRON)
     if not text:
         return None
     if len(text) < _LEAST:
-        raise InvalidInput(ENVIRON, f"needs {_LEAST} characters or more, made by chance: openssl rand -hex 32")
+        raise InvalidInput(ENVIRON, f"needs {_LEAST} random characters or more: openssl rand -hex 32")
     return hashlib.sha256(text.encode()).digest()
 
 
 def _bytes(text: str) -> bytes:
-    """Whatever a header has, also what is no text: `compare_digest` takes only ASCII as text."""
+    """The bytes of a header, which may not be text: `compare_digest` takes only ASCII text."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""What surrounds every request, before anybody knows who asks: sizes, times, rates, headers, and a line in the log."""
+"""Limits of size, time and rate, security headers, and the access log: for every request, before authentication."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..problems import Problem, answer
 from .guard import BURST_S
 from .headers import secured
 from .limits import ConnectionLimits
-from .origin import check_host, place_of
+from .origin import check_host, host_and_port
 from .rate_limit import RateBuckets, address_of
 from .streams import OpenStream, OpenStreams
 
@@ -31,7 +31,7 @@ log = logging.getLogger("mainstay.web.access")
 
 
 class GuardedApp:
-    """An app with its surroundings."""
+    """An app with limits, security headers and an access log."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class GuardedApp:
         self.limits = limits
         self.knows = knows
         self.streams = OpenStreams(options.streams)
-        self.strangers = RateBuckets(options.rate, burst=options.rate * BURST_S, clock=clock)
+        self.unknown_rates = RateBuckets(options.rate, burst=options.rate * BURST_S, clock=clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,7 +55,7 @@ class GuardedApp:
         await _Exchange(self, scope, receive, send).run()
 
     def end_streams(self) -> None:
-        """The server stops: live streams end now, and what is being answered goes on."""
+        """End the live streams when the server stops; other responses continue."""
         self.streams.end_all()
 
 
@@ -67,15 +67,15 @@ def wrapped(
     knows: Callable[[Request], bool] = lambda _: False,
     clock: Clock | None = None,
 ) -> GuardedApp:
-    """The app as it is served. Whoever it does not know shares the rate of their address: see `Guard.knows`."""
+    """The app as it is served. Unknown callers share the rate limit of their address: see `Guard.knows`."""
     return GuardedApp(app, options, limits or ConnectionLimits(), knows, clock)
 
 
 class _Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
-    def __init__(self, around: GuardedApp, scope: Scope, receive: Receive, send: Send) -> None:
-        self._around = around
+    def __init__(self, app: GuardedApp, scope: Scope, receive: Receive, send: Send) -> None:
+        self._app = app
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -96,55 +96,55 @@ class _Exchange:
         try:
             await self._answer()
         finally:
-            self._around.streams.left(self._stream)
+            self._app.streams.left(self._stream)
             if log.isEnabledFor(logging.INFO):
                 self._log(time.perf_counter() - began_s)
 
     async def _answer(self) -> None:
         try:
             self._check()
-            await self._around.app(self._scope, self._next, self._tell)
+            await self._app.app(self._scope, self._next, self._respond)
         except Problem as problem:
             if self._status:
                 raise
-            await answer(problem)(self._scope, self._receive, self._tell)
+            await answer(problem)(self._scope, self._receive, self._respond)
         if self._is_stream and not self._sent_all:
-            # ended by us: the client is told that this was all, and comes back
-            await self._tell({"type": "http.response.body", "body": b"", "more_body": False})
+            # the server ended the stream: a complete response makes the client come back
+            await self._respond({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _check(self) -> None:
-        around, headers = self._around, self._headers
+        app, headers = self._app, self._headers
         hosts = headers.getlist("host")
-        if len(hosts) > 1 or (hosts and place_of(hosts[0], "http") is None):
-            raise Problem(400, "bad_host", "the Host header names no host", field="Host")
-        if around.options.tokens is None:
+        if len(hosts) > 1 or (hosts and host_and_port(hosts[0], "http") is None):
+            raise Problem(400, "bad_host", "the Host header is not a valid host", field="Host")
+        if app.options.tokens is None:
             check_host(headers)
-        if not around.knows(Request(self._scope)):
-            around.strangers.check(address_of(self._scope))
+        if not app.knows(Request(self._scope)):
+            app.unknown_rates.check(address_of(self._scope))
         length = headers.get("content-length", "")
-        # not as a number at once: one of thousands of digits is refused by Python itself
-        if length.isdecimal() and (len(length) > 18 or int(length) > around.options.body_limit):
+        # first by its length: Python refuses to convert a number of thousands of digits
+        if length.isdecimal() and (len(length) > 18 or int(length) > app.options.body_limit):
             raise self._too_large()
 
     async def _next(self) -> Message:
         if self._read_all:
-            return await self._stream.or_over(self._receive, _LEFT)
-        self._read_by_s = self._read_by_s or asyncio.get_running_loop().time() + self._around.limits.body_s
+            return await self._stream.or_ended(self._receive, _LEFT)
+        self._read_by_s = self._read_by_s or asyncio.get_running_loop().time() + self._app.limits.body_s
         try:
             async with asyncio.timeout_at(self._read_by_s):
                 message = await self._receive()
         except TimeoutError:
-            limit_s = self._around.limits.body_s
+            limit_s = self._app.limits.body_s
             detail = f"the body of the request did not arrive within {limit_s:g} s"
             raise Problem(408, "too_slow", detail, headers={"Connection": "close"}) from None
         if message["type"] == "http.request":
             self._read += len(message.get("body", b""))
-            if self._read > self._around.options.body_limit:
+            if self._read > self._app.options.body_limit:
                 raise self._too_large()
             self._read_all = not message.get("more_body", False)
         return message
 
-    async def _tell(self, message: Message) -> None:
+    async def _respond(self, message: Message) -> None:
         if self._refused:
             return
         if message["type"] == "http.response.start":
@@ -160,12 +160,12 @@ class _Exchange:
         if any(name.lower() == b"content-type" and value.startswith(b"text/event-stream") for name, value in given):
             try:
                 caller = self._scope["state"].get("caller")
-                # where nobody is asked who they are, all are one
+                # without authentication, all callers count as one
                 named = isinstance(caller, Caller) and caller.how != "local"
-                self._around.streams.begin(self._stream, caller.name if named else "")
+                self._app.streams.begin(self._stream, caller.name if named else "")
             except Problem as problem:
-                await answer(problem)(self._scope, self._receive, self._tell)
-                # whatever the handler still says is not heard, and it is told that its client has left
+                await answer(problem)(self._scope, self._receive, self._respond)
+                # ignore what the handler still sends, and let it see a disconnected client
                 self._refused = True
                 self._stream.end()
                 return
@@ -175,11 +175,11 @@ class _Exchange:
         await self._send({**message, "headers": secured(given, tls=tls)})
 
     def _too_large(self) -> Problem:
-        limit = self._around.options.body_limit
+        limit = self._app.options.body_limit
         return Problem(413, "body_too_large", f"the body of the request is larger than {limit:,} bytes", limit=limit)
 
     def _log(self, took_s: float) -> None:
-        """Never the query, a header or a body: secrets and payloads are in those."""
+        """Never logs the query, a header or a body: they may contain secrets and payloads."""
         scope = self._scope
         raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
         caller: Any = scope["state"].get("caller")

@@ -1,4 +1,4 @@
-"""How often somebody may ask: a bucket for each, which fills steadily and holds a burst."""
+"""Rate limits: one token bucket for each caller, which fills steadily and holds a burst."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from ...clock import Clock, SystemClock
 from ..problems import Problem
 
-#: callers that are remembered at most; whoever was seen least lately is forgotten first, and starts afresh
+#: the most buckets; the one that was used least recently is dropped first
 _MOST = 10_000
 
 
 class RateBuckets:
-    """One for each key.
+    """One bucket for each key.
 
     >>> from mainstay.testing import VirtualClock
     >>> buckets = RateBuckets(2.0, burst=1, clock=VirtualClock())
@@ -28,12 +28,12 @@ class RateBuckets:
         self._burst = burst
         self._clock = clock or SystemClock()
         self._left: dict[str, tuple[float, int]] = {}
-        """key -> what was left, and when; the one seen least lately first"""
+        """key -> (requests left, time); the least recently used first"""
 
     def take(self, key: str) -> float:
-        """Take one. Zero if there was one; else the seconds until there will be, and nothing is taken.
+        """Take one request from a bucket; 0. If the bucket is empty, take nothing; the seconds until it has one.
 
-        A rate of zero is no limit.
+        A rate of zero means no limit.
         """
         if self._rate <= 0:
             return 0.0
@@ -47,7 +47,7 @@ class RateBuckets:
         return wait_s
 
     def check(self, key: str, *, what: str = "requests") -> None:
-        """Take one, or refuse, saying when to come back."""
+        """Take one request, or raise a `Problem` that says when to try again."""
         wait_s = self.take(key)
         if wait_s > 0:
             after = str(max(1, math.ceil(wait_s)))
@@ -56,7 +56,7 @@ class RateBuckets:
 
 
 def address_of(scope: Mapping[str, Any]) -> str:
-    """Whom an anonymous request counts for: its address; of IPv6 the network, of which everybody has plenty.
+    """The address that an anonymous request counts for; for IPv6 its network, since one client has many addresses.
 
     >>> address_of({"client": ("192.0.2.7", 4711)}), address_of({"client": ("2001:db8::1", 1)}), address_of({})
     ('192.0.2.7', '2001:db8::/64', 'unknown')

@@ -1,8 +1,8 @@
-"""API tokens, in a file that knows only their digests.
+"""API tokens, in a file that contains only their digests.
 
-A token is 256 bits of chance. A plain SHA-256 of it is enough: a slow hash is there to make guessing costly, and nobody
-guesses 256 bits. So a stolen file opens nothing, and a check costs a microsecond. When a token was last used is not
-kept: a file that every request writes would be a bottleneck, and the access log has it.
+A token is 256 random bits, so a plain SHA-256 is enough: a slow hash would make guessing costly, and 256 bits cannot be
+guessed. A stolen file gives no access, and a check costs a microsecond. The last use of a token is not stored: a file
+that every request writes would be a bottleneck, and the access log has it.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from ..caller import SCOPES, Caller, Scope
 PREFIX = "mst_"
 _SCHEMA = 1
 _BYTES = 32
-#: nothing longer is looked at
+#: longer tokens are not checked
 _LONGEST = 128
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
-#: whoever is let in without a token is called so
+#: the name of callers without a token
 LOCAL = "local"
 
 log = logging.getLogger(__name__)
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of one."""
+    """The stored part of a token."""
 
     name: str
-    """who it was given to; stands in the audit trail"""
+    """its owner, who is named in the audit trail"""
     digest: str
-    """SHA-256 of it, in hex"""
+    """SHA-256 of the token, in hex"""
     scopes: tuple[Scope, ...]
     created_ms: int
     expires_ms: int | None = None
 
     @property
     def id(self) -> str:
-        """Names it where its name would not do: a token that was revoked and made anew is another one."""
+        """Identifies the token: one that is created after a revocation may have the same name."""
         return self.digest[:16]
 
     def valid_at(self, now_ms: int) -> bool:
@@ -63,7 +63,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """The file of tokens; read again whenever it has changed.
+    """The file of tokens, which is read again when it has changed.
 
     >>> import tempfile
     >>> tokens = Tokens(Path(tempfile.mkdtemp()) / "tokens.json")
@@ -75,14 +75,14 @@ class Tokens:
     def __init__(self, path: Path | str, *, clock: Clock | None = None) -> None:
         self.path = Path(path)
         self._clock = clock or SystemClock()
-        self._seen: tuple[int, ...] | None = None
+        self._read_mark: tuple[int, ...] | None = None
         self._tokens: tuple[Token, ...] = ()
 
     @classmethod
     def load(cls, path: Path | str, *, clock: Clock | None = None) -> Tokens:
-        """Those of a file that has to be there, readable by nobody else, with a token in it that is still valid."""
+        """Read a file that must exist, be readable by its owner only, and contain a valid token."""
         tokens = cls(path, clock=clock)
-        tokens._tokens, tokens._seen = tokens._read()
+        tokens._tokens, tokens._read_mark = tokens._read()
         if not any(token.valid_at(tokens._clock.now_ms()) for token in tokens._tokens):
             raise InvalidInput(
                 "tokens",
@@ -92,26 +92,26 @@ class Tokens:
         return tokens
 
     def verify(self, secret: str) -> Token | None:
-        """Whose token this is; None if nobody's, or if it has expired.
+        """The stored token; None if it is unknown or has expired.
 
-        Compared in constant time, with each of them: how long it takes says nothing about which one was nearly met.
+        It is compared with every token, in constant time, so that the time of a check reveals nothing.
         """
         if len(secret) > _LONGEST:
             return None
         digest = digest_of(secret)
-        found: Token | None = None
+        match: Token | None = None
         for token in self._current():
             if hmac.compare_digest(token.digest, digest):
-                found = token
-        return found if found is not None and found.valid_at(self._clock.now_ms()) else None
+                match = token
+        return match if match is not None and match.valid_at(self._clock.now_ms()) else None
 
     def by_id(self, token_id: str) -> Token | None:
-        """A token that is still there and valid; for the sessions that were begun with it."""
+        """The token with this id, if it still exists and is valid; for sessions that began with it."""
         now_ms = self._clock.now_ms()
         return next((token for token in self._current() if token.id == token_id and token.valid_at(now_ms)), None)
 
     def add(self, name: str, scopes: Sequence[str], *, expires_s: float | None = None) -> str:
-        """Make a token and keep its digest. What is returned is shown to nobody again."""
+        """Create a token and store its digest. The returned secret cannot be read again."""
         if not _NAME.fullmatch(name) or name == LOCAL:
             raise InvalidInput("name", f"{name!r} is not 1 to 64 of letters, digits and ._@- (nor {LOCAL!r})")
         secret = PREFIX + secrets.token_urlsafe(_BYTES)
@@ -127,39 +127,37 @@ class Tokens:
             kept = self._kept()
             if any(one.name == name for one in kept):
                 raise InvalidInput(
-                    "name", f"there is a token {name!r} in {self.path}; choose another name, or revoke that one first"
+                    "name", f"{self.path} has a token {name!r} already; choose another name, or revoke that one first"
                 )
             self._write((*kept, token))
         return secret
 
     def list(self) -> tuple[Token, ...]:
-        """All of them, the expired too."""
+        """All tokens, including expired ones."""
         return self._read()[0]
 
     def revoke(self, name: str) -> Token:
-        """Take one away. Servers that read this file refuse it, and end its sessions, from the next request on."""
+        """Remove a token. Servers that use this file refuse it, and end its sessions, from the next request on."""
         with self._locked():
             kept = self._read()[0]
-            found = next((token for token in kept if token.name == name), None)
-            if found is None:
+            revoked = next((token for token in kept if token.name == name), None)
+            if revoked is None:
                 known = ", ".join(token.name for token in kept) or "none"
-                raise InvalidInput("name", f"there is no token {name!r} in {self.path}; there is {known}")
-            self._write(tuple(token for token in kept if token is not found))
-        return found
+                raise InvalidInput("name", f"there is no token {name!r} in {self.path}; known: {known}")
+            self._write(tuple(token for token in kept if token is not revoked))
+        return revoked
 
     def _current(self) -> tuple[Token, ...]:
-        """As the file is now. One that cannot be read lets nobody in: to go on with what was in it would keep those
-        in who were thrown out."""
+        """The tokens of the file as it is now. A file that cannot be read has no tokens: with those it had before,
+        revoked ones would stay valid."""
         try:
-            found = os.stat(self.path)
+            mark = _mark(os.stat(self.path))
         except OSError:
-            seen: tuple[int, ...] = ()
-        else:
-            seen = _mark(found)
-        if seen != self._seen:
-            self._seen = seen
+            mark = ()
+        if mark != self._read_mark:
+            self._read_mark = mark
             try:
-                self._tokens, self._seen = self._read()
+                self._tokens, self._read_mark = self._read()
             except InvalidInput as error:
                 self._tokens = ()
                 log.error("all requests are refused: %s", error.rule)
@@ -171,30 +169,30 @@ class Tokens:
     def _read(self) -> tuple[tuple[Token, ...], tuple[int, ...]]:
         try:
             with self.path.open("rb") as file:
-                found = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 content = file.read()
         except OSError as error:
             raise InvalidInput(
                 "tokens",
                 f"{self.path} cannot be read ({error.strerror}); "
-                f"to make one: mainstay tokens add NAME --scope admin --file {self.path}",
+                f"create it with: mainstay tokens add NAME --scope admin --file {self.path}",
             ) from None
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise InvalidInput("tokens", f"others may read or write {self.path}; run: chmod 600 {self.path}")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise InvalidInput("tokens", f"other users may read or write {self.path}; run: chmod 600 {self.path}")
         try:
             decoded = msgspec.json.decode(content, type=_File)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput("tokens", f"{self.path} is not a file of tokens ({error})") from None
         if decoded.schema > _SCHEMA:
-            raise InvalidInput("tokens", f"{self.path} was written by a newer Mainstay: use that one for it")
-        return decoded.tokens, _mark(found)
+            raise InvalidInput("tokens", f"{self.path} was written by a newer Mainstay; upgrade this one")
+        return decoded.tokens, _mark(status)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One change at a time: of two commands at once, neither undoes what the other did."""
-        with _in_our_words(self.path):
+        """One change at a time, so that concurrent commands do not undo each other's changes."""
+        with _writing_errors(self.path):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # not the file itself, which is replaced
+            # a file of its own, since the file of tokens is replaced
             handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -203,9 +201,9 @@ class Tokens:
             os.close(handle)
 
     def _write(self, tokens: tuple[Token, ...]) -> None:
-        """Whole or not at all, for nobody else to read."""
+        """Replace the file atomically, readable by its owner only."""
         new = Path(f"{self.path}.new")
-        with _in_our_words(self.path):
+        with _writing_errors(self.path):
             new.unlink(missing_ok=True)
             handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with os.fdopen(handle, "wb") as file:
@@ -221,17 +219,17 @@ class Tokens:
 
 
 def caller_of(token: Token, *, by_session: bool = False) -> Caller:
-    """Whoever shows it, or has signed in with it."""
+    """The caller that sent the token, or signed in with it."""
     return Caller(name=token.name, scopes=token.scopes, how="session" if by_session else "token")
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a token.
+    """The stored digest of a token.
 
     >>> digest_of("mst_x")[:8]
     'd401d1a8'
     """
-    # whatever bytes a header has are digested as they are, and match nothing
+    # a header may contain any bytes; they get a digest that matches nothing
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -240,17 +238,17 @@ def _scopes(given: Sequence[str]) -> tuple[Scope, ...]:
         if scope not in SCOPES:
             raise InvalidInput("scope", f"{scope!r} is not one of {', '.join(SCOPES)}")
     if not given:
-        raise InvalidInput("scope", f"what may it do? give one of {', '.join(SCOPES)}")
+        raise InvalidInput("scope", f"give at least one of {', '.join(SCOPES)}")
     return tuple(scope for scope in SCOPES if scope in given)
 
 
-def _mark(found: os.stat_result) -> tuple[int, ...]:
-    """Differs whenever the file was replaced, edited or opened to others."""
-    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
+def _mark(status: os.stat_result) -> tuple[int, ...]:
+    """Changes when the file was replaced or edited, or its permissions changed."""
+    return (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
 
 
 @contextmanager
-def _in_our_words(path: Path) -> Iterator[None]:
+def _writing_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

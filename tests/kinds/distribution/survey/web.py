@@ -24,7 +24,7 @@ async def get_answer(request: ApiRequest[NoParameters, None]) -> Response:
 
 
 async def surveys(view: PageView) -> Response:
-    some = await of_kind(view.place.store, "survey", cursor=None)
+    some = await of_kind(view.served.store, "survey", cursor=None)
     return view.page("survey/surveys.html", title="Surveys", some=some)
 
 

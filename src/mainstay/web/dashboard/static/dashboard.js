@@ -1,12 +1,12 @@
-// The script of the dashboard. Pages are rendered by the server; this keeps them up to date, sends what buttons ask for to
-// the API, draws the small charts, and listens to keys.
+// The script of the dashboard. The server renders the pages; this script updates them, sends the requests of buttons to
+// the API, draws the small charts, and handles keys.
 "use strict";
 
 const find = (selector, within = document) => within.querySelector(selector);
 const findAll = (selector, within = document) => [...within.querySelectorAll(selector)];
 const meta = (name) => find(`meta[name="${name}"]`)?.content ?? "";
 
-// what was typed, opened, chosen or drawn by a person or by this script is left alone when a page is brought up to date
+// an update of the page keeps what the user has typed, opened or selected, and what this script has drawn
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
   !(name === "open" && node.tagName === "DETAILS") && !(["tabindex", "data-at"].includes(name) && node.matches(".wide"));
 Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
@@ -15,14 +15,14 @@ Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) =>
 // ---- live ---------------------------------------------------------------------------------------------
 
 const live = {
-  SOONEST_MS: 1000, // between two looks, however much happens
+  SOONEST_MS: 1000, // the shortest time between two refreshes
   POLL_MS: 5000, // when there is no stream
-  SILENT_MS: 2500 * Number(meta("heartbeat")), // a stream that lives is never silent for so long
-  ANSWER_MS: 20000, // the server has given up a slow store by then
+  SILENT_MS: 2500 * Number(meta("heartbeat")), // a live stream is never silent for this long
+  ANSWER_MS: 20000, // by then the server has given up a slow store
   stream: null,
   looked: 0,
-  heard: Date.now(), // when there was a sign of life
-  tried: 0, // when a connection was last opened
+  heard: Date.now(), // time of the last message
+  tried: 0, // time of the last connection attempt
   planned: 0,
   lost: false,
 
@@ -32,7 +32,7 @@ const live = {
     if (!this.part) return this.say("off", "");
     this.open();
     setInterval(() => { this.watch(); this.poll(); }, 1000);
-    // while nobody looked nothing was asked for
+    // a hidden page is not refreshed
     document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : ((this.heard = Date.now()), this.open(), this.look())));
     document.body.addEventListener("htmx:afterSettle", () => { this.lost = false; this.hear(); arrange(); this.follow(); });
     document.body.addEventListener("htmx:sendError", () => { this.lost = true; this.tell(); });
@@ -53,13 +53,13 @@ const live = {
     stream.onerror = () => { this.lost = stream.readyState !== EventSource.CLOSED; this.tell(); };
     for (const kind of ["snapshot", "page", "event", "job", "progress"]) stream.addEventListener(kind, () => { this.hear(); this.soon(); });
     for (const kind of ["alive", "trouble"]) stream.addEventListener(kind, () => this.hear());
-    // a job that is settled says no more; polling notices when somebody sends it back
+    // a settled job sends no more messages; polling notices a retry
     stream.addEventListener("end", () => { stream.close(); this.ended = true; this.look(); this.hear(); });
   },
 
   close() { this.stream?.close(); this.stream = null; this.ended = false; },
 
-  // the page may by now be about something else to listen to: a job that was retried
+  // after an update the page may have another stream: the job was retried
   follow() {
     const { stream, etag } = this.part?.dataset ?? {};
     if (stream !== undefined && (stream !== this.url || (this.ended && etag !== this.seen))) this.open();
@@ -79,7 +79,7 @@ const live = {
 
   hear() { this.heard = Date.now(); this.tell(); },
 
-  // a connection may die without a word: a server that stands still, a network that drops all, a computer that slept
+  // a connection may die silently: the server hangs, the network drops packets, or the computer has slept
   watch() {
     if (document.hidden || !this.part) return;
     if (this.silence() && Date.now() - this.tried >= (this.isOpen() ? this.SILENT_MS : this.ANSWER_MS)) {
@@ -90,7 +90,7 @@ const live = {
     this.tell();
   },
 
-  // how long nothing was heard, if that is longer than it may be
+  // the time since the last message, if it is too long
   silence() {
     const every = this.every();
     if (!every && !this.stream) return 0;
@@ -118,9 +118,9 @@ const live = {
   tell() {
     const silence = this.silence();
     document.body.classList.toggle("stale", this.lost || silence > 0);
-    // apart from the words: a screen reader is not to count the seconds
+    // a separate element, so that a screen reader does not read the seconds
     find("#link .silence").textContent = silence ? ` for ${lasting(silence / 1000)}` : "";
-    if (silence) this.say("lost", this.lost ? "connection lost, nothing heard" : "trying again, nothing heard");
+    if (silence) this.say("lost", this.lost ? "connection lost, no message" : "trying again, no message");
     else if (this.lost) this.say("lost", "connection lost, trying again");
     else if (this.isOpen()) this.say("live", "live");
     else if (this.ended) this.say("live", "settled");
@@ -138,7 +138,7 @@ const live = {
   },
 };
 
-// ---- what buttons do ----------------------------------------------------------------------------------
+// ---- actions ------------------------------------------------------------------------------------------
 
 let saidTimer = 0;
 function say(words) {
@@ -161,36 +161,36 @@ function bodyOf(form) {
 async function act(form) {
   const refusal = find(".refusal", form);
   const headers = { "Content-Type": "application/json", "X-CSRF-Token": meta("csrf-token") };
-  // what is meant is the job as it stood when the dialog was opened, however the page looks by now
+  // the change applies to the version of the job when the dialog was opened
   if ("match" in form.dataset) headers["If-Match"] = form.closest("dialog").dataset.etag;
   refusal.hidden = true;
   form.setAttribute("aria-busy", "true");
   try {
     const answer = await fetch(form.getAttribute("action"), { method: form.dataset.act, headers, body: JSON.stringify(bodyOf(form)) });
-    const told = await answer.json().catch(() => ({}));
+    const result = await answer.json().catch(() => ({}));
     if (answer.status === 401) return void (location.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`);
-    if (answer.status === 412) throw new Error("It has changed since you opened this, so nothing was done. Close this, and look at it as it is now.");
-    if (!answer.ok) throw new Error(told.detail ? (told.field ? `${told.field}: ${told.detail}` : told.detail) : `the server answered ${answer.status}`);
+    if (answer.status === 412) throw new Error("The job has changed since you opened this dialog, so nothing was done. Close it, and check the job.");
+    if (!answer.ok) throw new Error(result.detail ? (result.field ? `${result.field}: ${result.detail}` : result.detail) : `the server answered ${answer.status}`);
     form.closest("dialog")?.close();
     form.reset();
-    done(form, told);
+    done(form, result);
   } catch (error) {
-    refusal.textContent = error instanceof TypeError ? "The server cannot be reached; nothing is known to have been done." : error.message;
+    refusal.textContent = error instanceof TypeError ? "The server cannot be reached; the change may not have been made." : error.message;
     refusal.hidden = false;
   } finally {
     form.removeAttribute("aria-busy");
   }
 }
 
-function done(form, told) {
-  const words = "matched" in told ? `${told.done} ${form.dataset.done}` + (told.refused ? `, ${told.refused} refused: ${told.refusals[0]?.error ?? ""}` : "") : form.dataset.done;
+function done(form, result) {
+  const words = "matched" in result ? `${result.done} ${form.dataset.done}` + (result.refused ? `, ${result.refused} refused: ${result.refusals[0]?.error ?? ""}` : "") : form.dataset.done;
   if (form.dataset.then) {
     sessionStorage.setItem("said", words);
     location.href = form.dataset.then;
     return;
   }
-  if (told.how === "linked") return void (location.href = `/batches/${told.id}${location.search}`);
-  say(told.how === "nothing" ? "There is nothing to do: all its outputs are there, and intact." : words);
+  if (result.how === "linked") return void (location.href = `/batches/${result.id}${location.search}`);
+  say(result.how === "nothing" ? "There is nothing to do: all outputs are present and intact." : words);
   live.open();
   live.look();
 }
@@ -218,11 +218,11 @@ function openDialog(opener) {
   find("input, select", dialog)?.focus();
 }
 
-// ---- what is selected ---------------------------------------------------------------------------------
+// ---- selection ----------------------------------------------------------------------------------------
 
-// kept by id, apart from the rows: those come and go while the page is brought up to date
+// kept by id, apart from the rows, which come and go with updates
 const selection = {
-  MOST: 100, // ids that fit into an address
+  MOST: 100, // as many ids as fit into a URL
   ids: new Set(),
 
   start() {
@@ -234,7 +234,7 @@ const selection = {
       this.show();
     });
     find("[data-clears-selection]").addEventListener("click", () => { this.ids.clear(); this.show(); });
-    // the boxes are as they were when the user comes back to the page
+    // a browser restores the boxes when the user comes back to the page
     window.addEventListener("pageshow", () => { for (const box of this.boxes()) if (box.checked) this.pick(box, true); this.show(); });
     this.show();
   },
@@ -281,7 +281,7 @@ function drawCharts() {
   }
 }
 
-const SPAN_S = 600; // what charts tell of, however much of it is known
+const SPAN_S = 600; // the time range of charts
 const short = new Intl.NumberFormat("en", { notation: "compact" });
 
 function makeChart(box, lines, data) {
@@ -307,7 +307,7 @@ function makeChart(box, lines, data) {
   return chart;
 }
 
-// what the server cannot know: how large things are
+// what depends on sizes, which the server does not know
 function arrange() {
   drawCharts();
   selection.show();
@@ -316,11 +316,11 @@ function arrange() {
   reveal();
 }
 
-// on a narrow screen what is looked at is not to begin beyond its edge
+// on a narrow screen, scroll the current element into view
 function reveal() {
   for (const [box, current] of [[find(".top nav"), '[aria-current="page"]'], [find(".wide:has(.machine)"), ".box.now rect"]]) {
     const seen = box && find(current, box);
-    // once for each state: whoever has scrolled elsewhere is left there
+    // once for each state, so that the user can scroll elsewhere
     if (!seen || box.dataset.at === seen.parentElement.textContent) continue;
     box.dataset.at = seen.parentElement.textContent;
     const { left, width } = seen.getBoundingClientRect();

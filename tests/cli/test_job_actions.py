@@ -258,7 +258,7 @@ def test_force_by_filter_must_name_the_state(shell: Shell) -> None:
     done = shell.run("jobs", "force", "--status", "pending", "--to", "failed", "--reason", "x", "--yes")
 
     assert refused.exit_code == 2
-    assert "say which: --status running" in refused.stderr
+    assert "give the states: --status running" in refused.stderr
     assert done.exit_code == 0
     assert shell.statuses([job_id]) == ["failed"]
 

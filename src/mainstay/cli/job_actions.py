@@ -1,9 +1,7 @@
-"""`mainstay jobs cancel`, `retry`, `force` and `delete`: for one job, for several, or for all that match."""
+"""`mainstay jobs cancel`, `retry`, `force` and `delete`: for jobs given by id, or for all jobs that match a filter."""
 
 from __future__ import annotations
 
-import getpass
-import socket
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,22 +16,22 @@ from ..control.job_filter import state_meant
 from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
 from ..model import Job
-from ..stores import JobStore, Query
+from ..stores import JobStore
 from ..words import counted
-from . import act_view, completion
+from . import completion, job_actions_view
 from .command import command
-from .common import JsonOption, Refused, looking, screen, working
+from .common import InvalidUsage, JsonOption, screen, with_control, with_store
 from .exits import NO
 from .filters import Filters
 from .ids import IdsArgument, full_id
-from .options import Options, panel
+from .options import OptionGroup, local_actor, panel
 from .target import Where
 
 _panel = panel("Action")
 
 
-class Manner(Options, frozen=True, kw_only=True):
-    """How something is done to jobs."""
+class BulkOptions(OptionGroup, frozen=True, kw_only=True):
+    """Options of a command that changes many jobs."""
 
     yes: Annotated[bool, _panel("--yes", "-y", help="Do not ask for confirmation.")] = False
     dry_run: Annotated[bool, _panel("--dry-run", help="Show what would be done, and change nothing.")] = False
@@ -49,9 +47,9 @@ class Manner(Options, frozen=True, kw_only=True):
     reason: Annotated[str | None, _panel("--reason", "-r", help="Reason, kept in the audit trail.")] = None
 
     @property
-    def who(self) -> str:
-        """Who does it, for the audit trail."""
-        return self.actor or myself()
+    def audit_name(self) -> str:
+        """Name of the actor in the audit trail."""
+        return self.actor or local_actor()
 
 
 def register(group: typer.Typer) -> None:
@@ -61,7 +59,7 @@ def register(group: typer.Typer) -> None:
 
 
 def cancel(
-    where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
+    where: Where, filters: Filters, options: BulkOptions, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
     """Cancel jobs. A job that no worker runs is cancelled at once; otherwise its worker is asked to stop it, within its
     grace period.
@@ -78,10 +76,13 @@ def cancel(
       mainstay jobs cancel 4de452e6b59d --reason "sent by mistake"
       mainstay jobs cancel --queue mail --older-than 1d
     """
-    run(cancelling(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
+    action = cancelling(actor=options.audit_name, reason=options.reason)
+    _find_and_change(action, where, ids, filters, options, as_json=as_json)
 
 
-def retry(where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False) -> None:
+def retry(
+    where: Where, filters: Filters, options: BulkOptions, ids: IdsArgument = None, as_json: JsonOption = False
+) -> None:
     """Retry jobs: send jobs that settled without success, or that wait for their next attempt, back to their queue.
 
     With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
@@ -96,13 +97,14 @@ def retry(where: Where, filters: Filters, manner: Manner, ids: IdsArgument = Non
       mainstay jobs retry 4de452e6b59d
       mainstay jobs retry --status quarantined --text "connection refused"
     """
-    run(retrying(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
+    action = retrying(actor=options.audit_name, reason=options.reason)
+    _find_and_change(action, where, ids, filters, options, as_json=as_json)
 
 
 def force(
     where: Where,
     filters: Filters,
-    manner: Manner,
+    options: BulkOptions,
     to: Annotated[str, typer.Option("--to", help="The state to move the jobs to.", autocompletion=completion.state)],
     ids: IdsArgument = None,
     as_json: JsonOption = False,
@@ -123,24 +125,23 @@ def force(
     """
     if to not in JOB.states and to not in UNIT.states:
         raise InvalidInput("to", f"{to!r} is not a state; {state_meant(to)}")
-    why = manner.reason
-    if not why:
-        raise InvalidInput(
-            "reason", "a forced move needs a reason, for the audit trail: --reason 'its host burned down'"
-        )
+    reason = options.reason
+    if not reason:
+        rule = "a forced move needs a reason, for the audit trail: --reason 'its host burned down'"
+        raise InvalidInput("reason", rule)
 
     async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
-        async def one(job_id: str) -> Job:
-            return await control.operations.force(job_id, to, actor=manner.who, reason=why)
+        async def force_one(job_id: str) -> Job:
+            return await control.operations.force(job_id, to, actor=options.audit_name, reason=reason)
 
-        return await bulk.one_by_one(ids, one)
+        return await bulk.one_by_one(ids, force_one)
 
     action = Action(verb=f"force to {to}", done=f"forced to {to}", states=(), do=do)
-    run(action, where, ids, filters, manner, as_json=as_json)
+    _find_and_change(action, where, ids, filters, options, as_json=as_json)
 
 
 def delete(
-    where: Where, filters: Filters, manner: Manner, ids: IdsArgument = None, as_json: JsonOption = False
+    where: Where, filters: Filters, options: BulkOptions, ids: IdsArgument = None, as_json: JsonOption = False
 ) -> None:
     """Delete jobs that no worker runs, with their payload, result and events. A tombstone stays.
 
@@ -156,93 +157,71 @@ def delete(
       mainstay jobs delete 4de452e6b59d --reason "personal data"
       mainstay jobs delete --status cancelled,skipped --older-than 90d --yes
     """
-    run(deleting(actor=manner.who, reason=manner.reason), where, ids, filters, manner, as_json=as_json)
+    action = deleting(actor=options.audit_name, reason=options.reason)
+    _find_and_change(action, where, ids, filters, options, as_json=as_json)
 
 
-def run(
+def _find_and_change(
     action: Action,
     where: Where,
     ids: Sequence[str] | None,
     filters: Filters,
-    manner: Manner,
+    options: BulkOptions,
     *,
     as_json: bool,
 ) -> None:
-    """Find the jobs, show and ask where that is due, do it, and leave with the exit code that says how it went."""
+    example = f"--status {','.join(action.states[:2]) or 'running'}"
+    if bool(ids) is filters.any:
+        rule = "give ids or filters, not both" if ids else f"which? give ids, or a filter: {example}"
+        raise InvalidInput("jobs", rule)
 
     async def find(store: JobStore) -> JobSelection:
-        query = await _query(store, action, filters) if not ids else None
-        return await _found(store, ids or (), query, manner, as_json=as_json)
+        if ids:
+            return await bulk.named(store, [await full_id(store, each) for each in ids][: options.limit])
+        query = await filters.query(store)
+        if query.status is None:
+            if not action.states:
+                raise InvalidInput("status", f"to {action.verb} by filter, give the states: {example}")
+            query = msgspec.structs.replace(query, status=action.states)
+        with job_actions_view.counting(quiet=as_json) as seen:
+            return await bulk.matching(store, query, limit=options.limit, on_count=seen)
 
-    if bool(ids) is filters.any:
-        given = "give ids or filters, not both" if ids else f"which? give ids, or a filter: {_example(action)}"
-        raise InvalidInput("jobs", given)
-    found = looking(where, find)
-    settle(action, where, found, manner, as_json=as_json)
+    carry_out(action, where, with_store(where, find), options, as_json=as_json)
 
 
-def settle(action: Action, where: Where, found: JobSelection, manner: Manner, *, as_json: bool) -> None:
-    """The same once the jobs are found."""
-    by_filter = found.query is not None
-    if manner.dry_run:
+def carry_out(action: Action, where: Where, selection: JobSelection, options: BulkOptions, *, as_json: bool) -> None:
+    """Change the selected jobs. Jobs that a filter selected are shown first, and the user is asked."""
+    if options.dry_run:
 
         async def show(store: JobStore) -> None:
-            await act_view.show_plan(action.verb, found, store, screen(), as_json=as_json)
+            await job_actions_view.show_plan(action.verb, selection, store, screen(), as_json=as_json)
 
-        looking(where, show)
+        with_store(where, show)
         return
+    by_filter = selection.query is not None
     if by_filter and not as_json:
-        act_view.show_preview(action.verb, found, screen())
-    if by_filter and found.total and not manner.yes:
-        _ask(action.verb, found, as_json=as_json)
-    told = act_view.told(action.verb, action.done, found, screen(), as_json=as_json)
+        job_actions_view.show_preview(action.verb, selection, screen())
+    if by_filter and selection.total and not options.yes:
+        _confirm(action.verb, selection, as_json=as_json)
 
-    async def work(control: Control) -> None:
-        with told:
-            async for answers in bulk.carry_out(control, found, action.do):
-                told.take(answers)
+    async def change(control: Control) -> bool:
+        if as_json:
+            reporting = job_actions_view.json_report(action.verb)
+        else:
+            reporting = job_actions_view.terminal_report(action.done, selection, screen())
+        with reporting as report:
+            async for answers in bulk.carry_out(control, selection, action.do):
+                report.add(answers)
+        return report.all_ok
 
-    working(where, work)
-    if not told.all_ok:
+    if not with_control(where, change):
         raise typer.Exit(NO)
 
 
-async def _found(
-    store: JobStore, ids: Sequence[str], query: Query | None, manner: Manner, *, as_json: bool
-) -> JobSelection:
-    if query is None:
-        return await bulk.named(store, [await full_id(store, each) for each in ids][: manner.limit])
-    with act_view.counting(quiet=as_json) as seen:
-        return await bulk.matching(store, query, limit=manner.limit, on_count=seen)
-
-
-async def _query(store: JobStore, action: Action, filters: Filters) -> Query:
-    query = await filters.query(store)
-    if query.status is not None:
-        return query
-    if not action.states:
-        raise InvalidInput("status", f"to {action.verb} by filter, say which: --status running")
-    return msgspec.structs.replace(query, status=action.states)
-
-
-def _ask(verb: str, found: JobSelection, *, as_json: bool) -> None:
-    n = counted(found.total, "job")
+def _confirm(verb: str, selection: JobSelection, *, as_json: bool) -> None:
+    jobs = counted(selection.total, "job")
     if as_json or not sys.stdin.isatty():
-        raise Refused(
-            "yes", f"this would {verb} {n}, and there is no terminal to ask on; add --yes, or look with --dry-run"
-        )
-    if not typer.confirm(f"{verb} {n}?"):
-        raise Refused("yes", "not confirmed; nothing was done")
-
-
-def _example(action: Action) -> str:
-    return f"--status {','.join(action.states[:2]) or 'running'}"
-
-
-def myself() -> str:
-    """Who sits at this terminal, as user@host."""
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # no such user in this container
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+        rule = f"this would {verb} {jobs}, and there is no terminal to ask on; add --yes, or look with --dry-run"
+        raise InvalidUsage("yes", rule)
+    if not typer.confirm(f"{verb} {jobs}?"):
+        raise InvalidUsage("yes", "not confirmed; nothing was done")

@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Self, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Self
 
 from ...clock import Clock, SystemClock
 from ...errors import StoreUnavailable
-from ...lifecycle import Chain, Event
-from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ...lifecycle import Chain
+from ...model import Job, Leadership, Session
 from ..audit_key import admit_fingerprint
 from ..change_check import given_back
 from ..durability import Durability, refused
 from ..memory import MemoryStore
 from ..port import (
-    Audited,
-    Change,
-    ChangeResult,
+    CALLS,
     ClaimReport,
-    Deletion,
     InsertResult,
     NewJob,
     Observer,
     Overdue,
-    Page,
     Pulse,
-    Query,
-    RefusedWrite,
     Stats,
-    Trimmed,
-    TrimPolicy,
     Violation,
     Wake,
 )
+from ..proxy import StoreMethod, StoreProxy
 from ..session_names import admit_session
 from ..store_loop import StoreLoop
 from ..versioned import UpdateCounts, VersionedStore, WriteUnsure
@@ -44,22 +37,36 @@ from .commit_queue import Op, Sleep
 from .log import LogHead
 from .sessions import name_of
 
-T = TypeVar("T")
-
 #: bytes of one part of a snapshot before compression
 PART_BYTES = 4 * 1024 * 1024
 POLL_S = 1.0
 #: a leader renews its lead when less than this part of its time is left; each renewal is a commit
 _RENEWED_AT = 0.7
 
+#: calls that change nothing
+_READS = (
+    "audit",
+    "awaited",
+    "due",
+    "events",
+    "find",
+    "get",
+    "limits",
+    "queues",
+    "refusals",
+    "schedules",
+    "unit_counts",
+)
+
 _DURABILITY = "as durable as the storage: an answer means that the commit is in {place}"
 
 
-class JobRegistry:
+class JobRegistry(StoreProxy):
     """Jobs in a bucket, a table or a folder. Open one with `open_store("s3://bucket/prefix")`, or on any versioned
     store with `JobRegistry.open`.
 
-    Every process keeps everything in memory, at one number of the log. Each change is the next commit.
+    Every process keeps everything in memory, at one number of the log. Each change is the next commit. The calls that
+    are not defined here run on the replica's store as they are: `_READS`, and all others as writes.
 
     >>> from mainstay.stores.versioned import open_versioned
     >>> async def jobs():
@@ -78,6 +85,21 @@ class JobRegistry:
         self.chain = chain
         self.durability = _DURABILITY.format(place=base.store.place)
         self._base = base
+        super().__init__(base.follower.replica.store)
+        self._replace(self._operation, [name for name in CALLS if name not in vars(JobRegistry)])
+
+    def __getattr__(self, name: str) -> Any:
+        # the replica's store is not passed on: it has more than the port, and may be replaced
+        raise AttributeError(name)
+
+    def _operation(self, name: str) -> StoreMethod:
+        """A call that the replica's store can make by itself."""
+        run: Any = self._base.read if name in _READS else self._base.write
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await run(lambda store: getattr(store, name)(*args, **options))
+
+        return call
 
     @classmethod
     async def open(
@@ -173,12 +195,6 @@ class JobRegistry:
                 f"no job was submitted: {place} does not answer; submit again when it is back ({error})"
             ) from error
 
-    async def get(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._base.read(lambda store: store.get(ids))
-
-    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
-        return await self._base.read(lambda store: store.find(query, cursor=cursor, limit=limit))
-
     async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
         async def give_back(claimed: list[Job]) -> None:
             if claimed:
@@ -198,14 +214,8 @@ class JobRegistry:
         now_ms = self.clock.now_ms()
         await store.apply([given_back(job, now_ms=now_ms, chain=self.chain) for job in claimed])
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        return await self._base.write(lambda store: store.apply(changes, lead=lead))
-
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._base.write(lambda store: store.report(reports)) if reports else []
-
-    async def due(self, queues: Sequence[str]) -> int | None:
-        return await self._base.read(lambda store: store.due(queues))
 
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         async def judge() -> None:
@@ -222,30 +232,10 @@ class JobRegistry:
 
         return await self._base.run(lambda: self._base.commits.run(Op(work, looks=True, prepare=judge)))
 
-    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        return await self._base.read(lambda store: store.events(job_id, after=after, limit=limit))
-
-    async def refusals(self, job_id: str) -> list[RefusedWrite]:
-        return await self._base.read(lambda store: store.refusals(job_id))
-
-    async def unit_counts(self, parent: str) -> dict[str, int]:
-        return await self._base.read(lambda store: store.unit_counts(parent))
-
-    async def awaited(self, job_id: str) -> list[str]:
-        return await self._base.read(lambda store: store.awaited(job_id))
-
     async def stats(self) -> Stats:
         return await self._base.read(
             lambda store: store.stats(), prepare=lambda: self._base.sessions.look_at_all(again=False)
         )
-
-    async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
-        return await self._base.write(lambda store: store.trim(policy, lead=lead))
-
-    async def delete(
-        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
-    ) -> list[Deletion]:
-        return await self._base.write(lambda store: store.delete(ids, actor=actor, reason=reason, versions=versions))
 
     # -- sessions and leadership ----------------------------------------------------------------
 
@@ -295,48 +285,11 @@ class JobRegistry:
 
         return await self._base.write(work, looks=True)
 
-    async def resign(self, lead: Leadership) -> None:
-        await self._base.write(lambda store: store.resign(lead))
-
-    # -- settings -------------------------------------------------------------------------------
-
-    async def set_queue(self, settings: QueueSettings) -> None:
-        await self._base.write(lambda store: store.set_queue(settings))
-
-    async def queues(self) -> list[QueueSettings]:
-        return await self._base.read(lambda store: store.queues())
-
-    async def set_limit(self, key: str, most: int | None) -> None:
-        await self._base.write(lambda store: store.set_limit(key, most))
-
-    async def limits(self) -> dict[str, int]:
-        return await self._base.read(lambda store: store.limits())
-
-    async def put_schedule(self, schedule: Schedule) -> None:
-        await self._base.write(lambda store: store.put_schedule(schedule))
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> bool:
-        return await self._base.write(lambda store: store.pause_schedule(name, paused=paused))
-
-    async def schedules(self) -> list[Schedule]:
-        return await self._base.read(lambda store: store.schedules())
-
-    async def drop_schedule(self, name: str) -> bool:
-        return await self._base.write(lambda store: store.drop_schedule(name))
-
-    async def tick(
-        self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
-    ) -> list[InsertResult] | None:
-        return await self._base.write(lambda store: store.tick(name, at_ms, jobs, lead=lead))
-
     # -- wake and check -------------------------------------------------------------------------
 
     def wake(self, topics: Sequence[str]) -> Wake:
         self._base.check_open()
         return self._base.poller.subscribe(topics)
-
-    async def audit(self, *, after: str = "", limit: int = 500) -> list[Audited]:
-        return await self._base.read(lambda store: store.audit(after=after, limit=limit))
 
     async def check(self, *, repair: bool = False, quick: bool = False) -> list[Violation]:
         violations = await self._base.write(lambda store: store.check(repair=repair, quick=quick))
@@ -344,6 +297,3 @@ class JobRegistry:
 
     async def _compare(self) -> list[Violation]:
         return await differences(self._base.commits, self._base.follower)
-
-    async def mend(self, found: Audited, after: Job, events: Sequence[Event]) -> bool:
-        return await self._base.write(lambda store: store.mend(found, after, events))

@@ -236,7 +236,7 @@ async def test_the_environment_switches_it_on(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_the_environment_says_is_judged() -> None:
     assert [wanted({"MAINSTAY_METRICS": text}) for text in ("on", "NAMES", "0", "")] == ["on", "names", "", ""]
-    with pytest.raises(InvalidInput, match="MAINSTAY_METRICS: 'maybe' is none of on, off and names"):
+    with pytest.raises(InvalidInput, match="MAINSTAY_METRICS: 'maybe' is not one of on, off, names"):
         wanted({"MAINSTAY_METRICS": "maybe"})
 
 

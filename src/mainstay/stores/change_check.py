@@ -7,7 +7,7 @@ tested without an engine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -360,31 +360,6 @@ def _broken(row: Job, on: str, status: str, now_ms: int) -> Move:
     return Move(to="failed", reason=why, details=details, fields={"due_ms": now_ms, "error": error})
 
 
-# repairs --------------------------------------------------------------------------------------------
-
-
-def stray_tombstone(last: Event, now_ms: int, chain: Chain) -> Event:
-    """Closes the trail of a job whose row is gone."""
-    why = "the job's row was gone"
-    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", why, last.token, "tombstone", None)
-    return Event(*body, chain.digest(last.digest, body))
-
-
-def second_row_move(job: Job, new_id: str, *, now_ms: int, chain: Chain) -> Moved:
-    """Gives the second row with one id an id of its own, and quarantines it (a unit is cancelled)."""
-    copy = msgspec.structs.replace(job, id=new_id, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
-    # the history of the copy is unknown: its chain begins here
-    start = msgspec.structs.replace(copy, status="pending", settled_ms=None, session=None)
-    why = f"a second row had the id {job.id}; it was {job.status}"
-    return shelved(start, why, now_ms=now_ms, chain=chain)
-
-
-def shelved(job: Job, why: str, *, now_ms: int, chain: Chain) -> Moved:
-    """Quarantines a job for an operator; a unit is cancelled."""
-    move = Move(to="cancelled" if job.is_unit else "quarantined", reason=why, flag="repair")
-    return apply(job, move, now_ms=now_ms, actor="check", chain=chain)
-
-
 # refusals -------------------------------------------------------------------------------------------
 
 
@@ -392,6 +367,45 @@ def not_leader(lead: Leadership) -> NotLeader:
     return NotLeader(
         f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
     )
+
+
+# keys of new jobs -----------------------------------------------------------------------------------
+
+
+class BatchKeys:
+    """Finds the job that stands for a new one, by its idempotency key or its unique key: among the stored jobs, and
+    among the earlier ones of the batch."""
+
+    def __init__(
+        self, stored_key: Callable[[Key], tuple[bytes, str] | None], stored_unique: Callable[[str], str | None]
+    ) -> None:
+        """`stored_key` returns the content and the job of a live key; `stored_unique` the unsettled holder."""
+        self._stored_key = stored_key
+        self._stored_unique = stored_unique
+        self._keys: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self._uniques: dict[str, str] = {}
+
+    def holder(self, index: int, new: NewJob) -> tuple[str, Literal["key", "unique"]] | None:
+        """The other job, and which key it holds. If there is none, the new job takes both keys for the rest of the
+        batch."""
+        job, key = new.job, new.key
+        if key is not None:
+            known = self._keys.get((key.scope, key.name)) or self._stored_key(key)
+            if known is not None:
+                content, holder = known
+                if content != key.content:
+                    raise key_conflict(index, key, holder)
+                return holder, "key"
+        if job.unique_key is not None:
+            unique_holder = self._uniques.get(job.unique_key) or self._stored_unique(job.unique_key)
+            if unique_holder is not None:
+                if unique_holder != job.id and new.on_clash == "refuse":
+                    raise unique_clash(index, new, unique_holder)
+                return unique_holder, "unique"
+            self._uniques[job.unique_key] = job.id
+        if key is not None:
+            self._keys[key.scope, key.name] = (key.content, job.id)
+        return None
 
 
 # refusals of insert --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The findings that several adapters report: one wording for all of them.
+"""The findings of the check that several adapters report, in the same words; and the moves that repair some of them.
 
 `repaired` says whether a repair was made in the same call.
 """
@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from ..lifecycle import Chain, Event, Move, Moved, apply
+from ..model import Job
 from .port import Violation
 
 
@@ -114,3 +118,28 @@ _QUICK_FINDINGS = {
     "settled": "settled jobs still hold a claim",
     "strange": "jobs are held by unknown sessions; the next sweep releases them",
 }
+
+
+# repairs --------------------------------------------------------------------------------------------
+
+
+def stray_tombstone(last: Event, now_ms: int, chain: Chain) -> Event:
+    """Closes the trail of a job whose row is gone."""
+    why = "the job's row was gone"
+    body = (last.job_id, last.seq + 1, now_ms, last.to, last.to, "check", why, last.token, "tombstone", None)
+    return Event(*body, chain.digest(last.digest, body))
+
+
+def second_row_move(job: Job, new_id: str, *, now_ms: int, chain: Chain) -> Moved:
+    """Gives the second row with one id an id of its own, and quarantines it (a unit is cancelled)."""
+    copy = msgspec.structs.replace(job, id=new_id, trimmed_seq=job.version, trimmed_digest=job.head, unique_key=None)
+    # the history of the copy is unknown: its chain begins here
+    start = msgspec.structs.replace(copy, status="pending", settled_ms=None, session=None)
+    why = f"a second row had the id {job.id}; it was {job.status}"
+    return shelved(start, why, now_ms=now_ms, chain=chain)
+
+
+def shelved(job: Job, why: str, *, now_ms: int, chain: Chain) -> Moved:
+    """Quarantines a job for an operator; a unit is cancelled."""
+    move = Move(to="cancelled" if job.is_unit else "quarantined", reason=why, flag="repair")
+    return apply(job, move, now_ms=now_ms, actor="check", chain=chain)

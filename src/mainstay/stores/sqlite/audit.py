@@ -13,16 +13,17 @@ from ...lifecycle import JOB, UNIT, Chain, Event
 from ...model import Job
 from ..boot import boot_id
 from ..bounds import LONGEST_LEAD_MS
-from ..change_check import second_row_move, stray_tombstone
 from ..port import Audited, Violation
 from ..violations import (
     bad_lead,
     duplicate_id,
     duplicate_key,
     quick_finding,
+    second_row_move,
     stranded_key,
     stray_events,
     stray_refusal,
+    stray_tombstone,
     wrong_tally,
 )
 from . import waits

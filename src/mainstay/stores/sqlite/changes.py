@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import apsw
 import msgspec
@@ -12,7 +13,7 @@ from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
 from .. import change_check
-from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob, Written
+from ..port import Change, ChangeResult, ClaimReport, InsertResult, Key, NewJob, Written
 from ..row_codec import json_text
 from . import waits
 from .engine import SqliteTx
@@ -35,19 +36,18 @@ def insert(tx: SqliteTx, jobs: Sequence[NewJob], chain: Chain) -> list[InsertRes
     """Insert all or nothing; the engine undoes it all if this raises."""
     answers: list[InsertResult] = []
     fresh: list[NewJob] = []
-    keys: dict[tuple[str, str], tuple[bytes, str]] = {}
-    uniques: dict[str, str] = {}
+    keys = change_check.BatchKeys(partial(_stored_key, tx), partial(_stored_unique, tx))
     parents: set[str] = set()
     stands: dict[str, str] = {}
     awaits: dict[str, tuple[str, ...]] = {}
     for index, new in enumerate(jobs):
         job = new.job
-        if new.key is not None or job.unique_key is not None:
-            met = _met(tx, index, new, keys, uniques)
-            if met is not None:
-                answers.append(met)
-                stands[job.id] = met.id
-                continue
+        if (new.key is not None or job.unique_key is not None) and (held := keys.holder(index, new)) is not None:
+            if new.must_be_new:
+                raise change_check.already_there(index, held[0])
+            answers.append(InsertResult(held[0], False, held[1]))
+            stands[job.id] = held[0]
+            continue
         if job.parent is not None and job.parent not in parents:
             if not _exists(tx, job.parent, fresh):
                 raise change_check.no_parent(index, job.parent)
@@ -80,57 +80,15 @@ def report(tx: SqliteTx, reports: Sequence[ClaimReport]) -> list[bool]:
 # -- inserting --------------------------------------------------------------------------------
 
 
-def _met(
-    tx: SqliteTx, index: int, new: NewJob, keys: dict[tuple[str, str], tuple[bytes, str]], uniques: dict[str, str]
-) -> InsertResult | None:
-    """The stored job that stands for a new one, by its idempotency key or its unique key. If there is none, the new job
-    takes both keys for the rest of the batch."""
-    job, key = new.job, new.key
-    by: Literal["key", "unique"] = "key"
-    held = None if key is None else _held_by_key(tx, index, new, keys)
-    if held is None and job.unique_key is not None:
-        by, held = "unique", _held_by_unique(tx, index, new, uniques)
-    if held is not None:
-        if new.must_be_new:
-            raise change_check.already_there(index, held)
-        return InsertResult(held, False, by)
-    if key is not None:
-        keys[key.scope, key.name] = (key.content, job.id)
-    if job.unique_key is not None:
-        uniques[job.unique_key] = job.id
-    return None
+def _stored_key(tx: SqliteTx, key: Key) -> tuple[bytes, str] | None:
+    sql = "SELECT content, job_id FROM keys WHERE scope = ? AND name = ? AND until_ms > ?"
+    row = first_row(tx.db, sql, (key.scope, key.name, tx.now_ms))
+    return None if row is None else (row[0], row[1])
 
 
-def _held_by_key(tx: SqliteTx, index: int, new: NewJob, batch: dict[tuple[str, str], tuple[bytes, str]]) -> str | None:
-    key = new.key
-    assert key is not None
-    known = batch.get((key.scope, key.name))
-    if known is None:
-        known = first_row(
-            tx.db,
-            "SELECT content, job_id FROM keys WHERE scope = ? AND name = ? AND until_ms > ?",
-            (key.scope, key.name, tx.now_ms),
-        )
-    if known is None:
-        return None
-    content, job_id = known
-    if content != key.content:
-        raise change_check.key_conflict(index, key, job_id)
-    return job_id
-
-
-def _held_by_unique(tx: SqliteTx, index: int, new: NewJob, batch: dict[str, str]) -> str | None:
-    unique = new.job.unique_key
-    assert unique is not None
-    holder = batch.get(unique)
-    if holder is None:
-        row = first_row(tx.db, "SELECT id FROM jobs WHERE unique_key = ? AND settled_ms IS NULL", (unique,))
-        if row is None:
-            return None
-        holder = str(row[0])
-    if new.on_clash == "refuse":
-        raise change_check.unique_clash(index, new, holder)
-    return holder
+def _stored_unique(tx: SqliteTx, unique_key: str) -> str | None:
+    row = first_row(tx.db, "SELECT id FROM jobs WHERE unique_key = ? AND settled_ms IS NULL", (unique_key,))
+    return None if row is None else row[0]
 
 
 def _exists(tx: SqliteTx, parent: str, batch: Sequence[NewJob]) -> bool:

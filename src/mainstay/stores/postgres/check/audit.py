@@ -15,11 +15,18 @@ import asyncpg
 from ....lifecycle import JOB, UNIT, Chain, Event
 from ....model import Job, Lane
 from ...bounds import LONGEST_LEAD_MS
-from ...change_check import stray_tombstone
 from ...open_claim import claim_event
 from ...port import Audited, Violation
 from ...row_codec import JOB_FIELDS
-from ...violations import bad_lead, quick_finding, stranded_key, stray_events, stray_refusal, wrong_tally
+from ...violations import (
+    bad_lead,
+    quick_finding,
+    stranded_key,
+    stray_events,
+    stray_refusal,
+    stray_tombstone,
+    wrong_tally,
+)
 from ..connection.engine import PostgresEngine, PostgresTx
 from ..connection.pool import Db
 from ..rows.codec import (

@@ -9,10 +9,9 @@ from collections.abc import Collection
 
 from ....lifecycle import Chain, Moved
 from ....model import Job
-from ...change_check import second_row_move, shelved
 from ...port import Violation
 from ...row_codec import JOB_FIELDS
-from ...violations import duplicate_id, duplicate_key
+from ...violations import duplicate_id, duplicate_key, second_row_move, shelved
 from ..connection.engine import PostgresTx
 from ..rows.codec import INSERT_EVENTS, JOB_COLUMNS, REWRITE_JOB, event_arrays, job_values, readable_job
 

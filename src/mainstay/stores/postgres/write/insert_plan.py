@@ -71,8 +71,7 @@ class PostgresInsertPlan:
         self.edges: list[tuple[str, int, str]] = []
         """(waiting job, place, awaited job)"""
         self._facts = facts
-        self._keys: dict[tuple[str, str], tuple[bytes, str]] = {}
-        self._uniques: dict[str, str] = {}
+        self._keys = change_check.BatchKeys(lambda key: facts.keys.get((key.scope, key.name)), facts.uniques.get)
         self._stands: dict[str, str] = {}
         """earlier job of the batch -> the one that stands for it: itself, or one that was stored before"""
         self._parents: dict[str, None] = {}
@@ -124,12 +123,9 @@ class PostgresInsertPlan:
         return not by_key and new.job.unique_key not in facts.uniques
 
     def _judge(self, index: int, new: NewJob, *, ours: bool) -> None:
-        job, key = new.job, new.key
-        if key is not None and (held := self._held_by_key(index, key)) is not None:
-            self._met(index, new, held, "key")
-            return
-        if job.unique_key is not None and (held := self._held_by_unique(index, new)) is not None:
-            self._met(index, new, held, "unique")
+        job = new.job
+        if (new.key is not None or job.unique_key is not None) and (held := self._keys.holder(index, new)) is not None:
+            self._met(index, new, *held)
             return
         if job.parent is not None and self._stands.get(job.parent) != job.parent:
             if job.parent in self._facts.missing or not is_id(job.parent):
@@ -137,10 +133,6 @@ class PostgresInsertPlan:
             self._parents[job.parent] = None
         after = dict.fromkeys(self._awaited(index, place, on) for place, on in enumerate(new.after))
         self._stands[job.id] = job.id
-        if key is not None:
-            self._keys[key.scope, key.name] = (key.content, job.id)
-        if job.unique_key is not None:
-            self._uniques[job.unique_key] = job.id
         self.answers.append(InsertResult(job.id, True))
         if ours:
             return  # it was stored before, and the result was lost
@@ -148,23 +140,6 @@ class PostgresInsertPlan:
             raise change_check.id_conflict(index, job.id)
         self.fresh.append(new)
         self.edges += [(job.id, place, on) for place, on in enumerate(after)]
-
-    def _held_by_key(self, index: int, key: Key) -> str | None:
-        known = self._keys.get((key.scope, key.name)) or self._facts.keys.get((key.scope, key.name))
-        if known is None:
-            return None
-        content, job_id = known
-        if content != key.content:
-            raise change_check.key_conflict(index, key, job_id)
-        return job_id
-
-    def _held_by_unique(self, index: int, new: NewJob) -> str | None:
-        unique = new.job.unique_key
-        assert unique is not None
-        holder = self._uniques.get(unique) or self._facts.uniques.get(unique)
-        if holder is not None and holder != new.job.id and new.on_clash == "refuse":
-            raise change_check.unique_clash(index, new, holder)
-        return holder
 
     def _met(self, index: int, new: NewJob, held: str, by: Literal["key", "unique"]) -> None:
         self._stands[new.job.id] = held

@@ -356,7 +356,7 @@ async def test_a_job_sent_to_a_child_that_just_died_is_innocent_and_runs_in_anot
 
 
 async def test_a_child_that_closed_its_pipe_is_ended(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_handle, "_DEAF_S", 0.01)
+    monkeypatch.setattr(child_handle, "_CLOSED_PIPE_S", 0.01)
     ending = await nursery.ending("closes_everything")
     assert isinstance(ending, Crashed)
     assert "had closed the pipe to its worker" in ending.error.message

@@ -18,7 +18,7 @@ from ..errors import InvalidInput
 from ..worker import logs
 from ..worker.messages import Hello
 from ..worker.supervisor import Supervisor
-from ..worker.worker_options import Orders, shown_url
+from ..worker.worker_options import WorkerOptions, shown_url
 from .command import command
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def run_worker(
       mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
       mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
     """
-    orders = Orders(
+    orders = WorkerOptions(
         target=target,
         name=_worker_name(name),
         queues=_queues(queues),
@@ -147,7 +147,7 @@ def _served(address: str) -> Iterator[Served | None]:
         yield served
 
 
-def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
+def _banner(orders: WorkerOptions, hello: Hello, metrics: str) -> None:
     concurrency = orders.concurrency or hello.settings.concurrency
     engines = f"{orders.processes} {'process' if orders.processes == 1 else 'processes'} x {concurrency} jobs"
     lines = (

@@ -979,7 +979,7 @@ async def test_a_step_of_the_wall_clock_times_nothing_out(shift: Shift) -> None:
     await begun.wait()
 
     shift.clock.set_wall(shift.clock.now_ms() + 7_200_000)
-    engine._limits.tick()
+    engine._runs.tick()
     end.set()
 
     assert (await shift.settled(job_id)).status == "succeeded"

@@ -200,7 +200,7 @@ def main(argument: str) -> int:
     leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(argument, type=ChildConfig)
     die_with_parent(config.parent)
-    logs.configure(config.log_level, as_json=config.json_logs)
+    logs.configure(config.options.log_level, as_json=config.options.json_logs)
     _prefer_in_oom_kill()
     faulthandler.enable()  # after a memory fault, stderr shows the line of Python
     sock = socket.socket(fileno=config.pipe_fd)
@@ -218,7 +218,7 @@ def main(argument: str) -> int:
     with asyncio.Runner() as runner:
         try:
             # before there is a loop: a module may run its own while it is imported
-            program = load(config.target)
+            program = load(config.options.target)
             runner.run(run(program))
         except BaseException as error:
             if started and isinstance(error, SystemExit | KeyboardInterrupt):

@@ -38,6 +38,7 @@ from .child_handle import CLOSING, ChildHandle
 from .context import Context
 from .endings import Ending, Halted
 from .pipe import ChildConfig
+from .worker_options import WorkerOptions
 
 #: a child is replaced after this number of jobs, in case they leak memory
 RECYCLE_AFTER = 1_000
@@ -109,28 +110,23 @@ class ChildRun:
 
 
 class Children:
-    """At most `most` processes that run the program `target` (`module:app`), started when they are needed.
+    """At most `most` processes that run the program of a worker, started when they are needed.
 
     Use it on one loop, in a thread that lives as long as the process: children die with the thread that started them.
     """
 
     def __init__(
         self,
-        target: str,
+        options: WorkerOptions,
         *,
         most: int,
-        name: str,
-        log_level: str = "info",
-        json_logs: bool = False,
         recycle_after: int = RECYCLE_AFTER,
         idle_s: float = IDLE_S,
     ) -> None:
-        self.target = target
+        self.target = options.target
         self.recycle_after = recycle_after
         self._idle_s = idle_s
-        self._name = name
-        self._log_level = log_level
-        self._json_logs = json_logs
+        self._options = options
         self._most = most
         self._waiting: deque[ChildRun] = deque()
         self._children: set[ChildHandle] = set()
@@ -180,14 +176,7 @@ class Children:
 
     def command(self, pipe_fd: int) -> list[str]:
         """The command line of a child."""
-        config = ChildConfig(
-            target=self.target,
-            name=self._name,
-            pipe_fd=pipe_fd,
-            parent=os.getpid(),
-            log_level=self._log_level,
-            json_logs=self._json_logs,
-        )
+        config = ChildConfig(options=self._options, pipe_fd=pipe_fd, parent=os.getpid())
         return [sys.executable, "-m", "mainstay.worker.child", msgspec.json.encode(config).decode()]
 
     @property

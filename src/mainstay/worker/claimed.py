@@ -14,9 +14,9 @@ MOST_S = 0.25
 class ClaimedJobs:
     """First claimed, first begun; each with the time of its claim.
 
-    >>> held = ClaimedJobs()
-    >>> held.add(["a", "b"], now_s=1.0); held.add(["c"], now_s=1.2)
-    >>> held.next(), held.too_long(now_s=1.26), len(held)
+    >>> claimed = ClaimedJobs()
+    >>> claimed.add(["a", "b"], now_s=1.0); claimed.add(["c"], now_s=1.2)
+    >>> claimed.next(), claimed.too_long(now_s=1.26), len(claimed)
     ('a', ['b'], 1)
     """
 

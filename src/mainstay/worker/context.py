@@ -100,8 +100,8 @@ class Context:
     """One attempt of one job, seen from inside. Get it with `mainstay.context()`.
 
     `progress` and `submit` never wait. Calls that have to reach the store have two forms: `await save(...)` in an
-    `async def`, `save_sync(...)` in a plain function. While the store is away, both wait until it is back; if the job is asked
-    to stop during that wait, it ends there.
+    `async def`, `save_sync(...)` in a plain function. While the store is away, both wait until it is back; if the job
+    is asked to stop during that wait, it ends there.
     """
 
     def __init__(self, job: Job, link: Link, *, pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]) -> None:

@@ -85,11 +85,8 @@ class EngineHost:
         control = self._control = await self._opened()
         session = await self._open_session()
         children = Children(
-            self._options.target,
+            self._options,
             most=control.settings.children or children_at_most(self._concurrency, processors=processors.available()),
-            name=self._options.name,
-            log_level=self._options.log_level,
-            json_logs=self._options.json_logs,
         )
         engine = self._engine = Engine(
             self._program,

@@ -31,20 +31,16 @@ from ..control.payload import encoded
 from ..model import ErrorInfo, Job, Progress, Settings
 from .context import Stopped
 from .endings import Crashed, Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
+from .worker_options import WorkerOptions
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a child runs; its one command-line argument."""
 
-    target: str
-    """`module:app`"""
-    name: str
-    """the worker's name, to be seen in a list of processes"""
+    options: WorkerOptions
     pipe_fd: int
     parent: int
     """the engine's process id"""
-    log_level: str = "info"
-    json_logs: bool = False
 
 
 # from the engine ------------------------------------------------------------------------------------

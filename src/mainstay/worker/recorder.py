@@ -47,12 +47,12 @@ class Recorder:
 
     >>> recorder = Recorder.create(2)
     >>> recorder.begin(1, "01a1e20f-5355-7137-b2a7-4de452e6b59d", token=1, started_ms=5, deadline_ms=9)
-    >>> seen = Recorder(os.dup(recorder.fd))
-    >>> [entry.started_ms for entry in seen.running()]
+    >>> copy = Recorder(os.dup(recorder.fd))
+    >>> [entry.started_ms for entry in copy.running()]
     [5]
-    >>> recorder.end(1); seen.running()
+    >>> recorder.end(1); copy.running()
     []
-    >>> recorder.close(); seen.close()
+    >>> recorder.close(); copy.close()
     """
 
     def __init__(self, fd: int) -> None:

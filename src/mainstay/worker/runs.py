@@ -51,6 +51,7 @@ from .solo_turn import SoloTurn
 
 log = logging.getLogger("mainstay.worker")
 
+_TICK_S = 0.1
 #: how long a job that has to run alone is postponed when another engine of this worker runs one
 _ALONE_LATER_S = 5.0
 _FIRST_PARK_S = 30.0
@@ -116,6 +117,8 @@ class Runs:
         """the one job that runs has the engine for itself"""
         self._closed = False
         self._retired = False
+        self._ticked_s = 0.0
+        self._was_late = False
         self.room = asyncio.Event()
         """set when more may be wanted than a moment ago"""
         self.busy = asyncio.Event()
@@ -312,6 +315,48 @@ class Runs:
             self.idle.set()
             self.busy.clear()
 
+    # limits -------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Check the limits of the runs ten times a second while there are jobs, until cancelled."""
+        while True:
+            await self.busy.wait()
+            self._ticked_s = self._loop.time()
+            while self.busy.is_set():
+                await asyncio.sleep(_TICK_S)
+                self.tick()
+
+    def tick(self) -> None:
+        if self._process.recorder is not None:
+            self._process.recorder.tick()
+        now_ms = self._clock.lease_ms()
+        for run in self:
+            self._check(run, now_ms)
+        self._give_back_stale(self._loop.time())
+        if self._reports.due:
+            self._ledger.wake()
+
+    def _check(self, run: JobRun, now_ms: int) -> None:
+        """Over its limit, it is asked to stop. After its grace, a child process is killed; a thread or coroutine cannot
+        be killed."""
+        if not run.cause:
+            if now_ms >= run.deadline_ms:
+                run.stop(run.overrun, run.overrun)
+        elif now_ms >= run.kill_ms:
+            if run.child is not None:
+                run.child.kill()
+            else:
+                self.leave_behind(run)
+
+    def _give_back_stale(self, now_s: float) -> None:
+        """Give back the jobs that have waited too long: another session may have a free slot. Not at the first tick
+        after the loop stood still: then jobs waited for the loop, and begin now."""
+        is_late, self._ticked_s = now_s - self._ticked_s > 2 * _TICK_S, now_s
+        first_late, self._was_late = is_late and not self._was_late, is_late
+        if not first_late and (stale := self._waiting.too_long(now_s=now_s, patient=runs_alone)):
+            self._pace.stuck()
+            self.give_back(stale)
+
     # part with jobs -----------------------------------------------------------------------------
 
     def give_back(self, jobs: Sequence[Job]) -> None:
@@ -322,12 +367,6 @@ class Runs:
 
     def give_back_waiting(self) -> None:
         self.give_back(self._waiting.everything())
-
-    def give_back_stale(self, now_s: float) -> None:
-        """Give back the jobs that have waited too long: another session may have a free slot."""
-        if stale := self._waiting.too_long(now_s=now_s, patient=runs_alone):
-            self._pace.stuck()
-            self.give_back(stale)
 
     def cancel(self, ids: Collection[str]) -> None:
         """Stop jobs that were cancelled."""

@@ -9,9 +9,9 @@ from pathlib import Path
 def state_folder(part: str) -> Path:
     """A folder that only this user can read: in MAINSTAY_STATE if that is set, else where the platform keeps such
     files. Created if missing."""
-    given = os.environ.get("MAINSTAY_STATE")
-    if given:
-        home = Path(given)
+    root = os.environ.get("MAINSTAY_STATE")
+    if root:
+        home = Path(root)
     else:
         state = os.environ.get("XDG_STATE_HOME")
         home = (Path(state) if state else Path.home() / ".local" / "state") / "mainstay"

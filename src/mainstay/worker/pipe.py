@@ -37,10 +37,10 @@ from .worker_options import WorkerOptions
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a child runs; its one command-line argument."""
 
-    options: WorkerOptions
-    pipe_fd: int
     parent: int
     """the engine's process id"""
+    pipe_fd: int
+    options: WorkerOptions
 
 
 # from the engine ------------------------------------------------------------------------------------

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import Conflict, InvalidInput
-from ..stores import Durability, NewJob
+from ..stores import Durability, InsertResult, NewJob
 from ..stores.durability import strongest
 from .failure import shown
 from .job_factory import JobRequest
 from .options import MOST_AWAITED, Plan
 from .payload import content_of
-from .submission import Submitted
 
 ReadOptions = Callable[[Mapping[str, Any]], Plan]
 MakeJobs = Callable[[Iterable[JobRequest]], Sequence[NewJob]]
@@ -29,9 +28,9 @@ class SubmittedGroup(msgspec.Struct, frozen=True):
     stored now, and the members are those that one waits or waited for: with its key, those that were submitted with
     it."""
 
-    then: Submitted
+    then: InsertResult
     """the callback; its id is the `group` of the members that were made for it"""
-    members: list[Submitted]
+    members: list[InsertResult]
 
 
 def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], said: str = "") -> SubmittedGroup:
@@ -39,7 +38,8 @@ def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], s
     then; one that met another by its unique key alone tells what that one waits for."""
     *members, then = jobs
     ids = awaited if then.job.unique_key is not None else _paired(members, awaited)
-    return SubmittedGroup(Submitted(callback, False, said), [Submitted(each, False, said) for each in ids])
+    results = [InsertResult(job_id, False, durability=said) for job_id in (callback, *ids)]
+    return SubmittedGroup(results[0], results[1:])
 
 
 def _paired(members: Sequence[NewJob], awaited: Sequence[str]) -> Sequence[str]:

@@ -163,16 +163,14 @@ class EngineHost:
                 await within(self._drained.wait(), outage.failed(error))
             else:
                 outage.over()
-                self._send(self._hello(session))
+                hello = Hello(
+                    session=session.id,
+                    store_url=self._program.store_url,
+                    settings=self._control.settings,
+                    queues=self._queues,
+                )
+                self._send(hello)
                 return session
-
-    def _hello(self, session: Session) -> Hello:
-        return Hello(
-            session=session.id,
-            store_url=self._program.store_url,
-            settings=self._control.settings,
-            queues=self._queues,
-        )
 
     @property
     def _queues(self) -> tuple[str, ...]:

@@ -30,6 +30,14 @@ _HERE, _APART = 1, 2
 SLOTS = 65_536
 
 
+def unnamed_file(label: str) -> int:
+    """A file in memory for processes that inherit it, where the system has such files; else in the temporary folder."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(label, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class Running(msgspec.Struct, frozen=True):
     """A job that had begun and not ended when the recorder was read."""
 
@@ -64,11 +72,7 @@ class Recorder:
     @classmethod
     def create(cls, slots: int = SLOTS) -> Recorder:
         """A new recorder; a child process inherits its `fd`."""
-        if hasattr(os, "memfd_create"):
-            fd = os.memfd_create("mainstay-recorder", os.MFD_CLOEXEC)
-        else:
-            with tempfile.TemporaryFile() as file:
-                fd = os.dup(file.fileno())
+        fd = unnamed_file("mainstay-recorder")
         os.ftruncate(fd, _HEAD.size + slots * _SLOT.size)
         return cls(fd)
 

@@ -44,9 +44,8 @@ from .outage import Outage
 from .pace import ClaimPace
 from .program import Program, Work
 from .recorder import Recorder
-from .reports import Reports
+from .reports import Reports, RunLink
 from .run import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, JobRun
-from .run_link import RunLink
 from .solo_turn import SoloTurn
 
 log = logging.getLogger("mainstay.worker")
@@ -110,12 +109,12 @@ class Runs:
         self._waiting = ClaimedJobs()
         self._running: dict[int, JobRun] = {}
         """by slot: after a lost session the same job may be here twice, once stopping and once claimed again"""
-        self._left_behind: list[JobRun] = []
+        self.left_behind: list[JobRun] = []
         self._clean_context = contextvars.copy_context()
         """every run begins with it: nothing that another job has set"""
         self._alone = False
         """the one job that runs has the engine for itself"""
-        self._closed = False
+        self.closed = False
         self._retired = False
         self._ticked_s = 0.0
         self._was_late = False
@@ -139,14 +138,6 @@ class Runs:
     @property
     def running(self) -> Collection[JobRun]:
         return self._running.values()
-
-    @property
-    def left_behind(self) -> Sequence[JobRun]:
-        return self._left_behind
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     # claim --------------------------------------------------------------------------------------
 
@@ -173,7 +164,7 @@ class Runs:
             self._waiting
             and self._free_slots
             and len(self._running) + self._ledger.unstored < self._most_unstored
-            and not self._closed
+            and not self.closed
             and not self._alone
         ):
             if not runs_alone(self._waiting.first):
@@ -404,19 +395,19 @@ class Runs:
     def leave_behind(self, run: JobRun) -> None:
         """It does not stop and cannot be killed: its slot stays taken, and this process is no longer clean."""
         self._forget(run)
-        self._left_behind.append(run)
+        self.left_behind.append(run)
         log.error("would not stop job_id=%s name=%s cause=%s", run.job.id, run.job.name, run.cause)
         self.retire(f"job {run.job.id} ({run.job.name}) would not stop")
         self._made_room()
 
     def end_left_behind(self) -> None:
         """Write the ends of the jobs that are left behind: the process is about to exit."""
-        for run in self._left_behind:
+        for run in self.left_behind:
             self._write_end(run, Halted("did not stop within its grace"))
 
     def retire(self, reason: str) -> None:
         """Take no more jobs, because this process is no longer clean; reported once."""
-        if self._retired or self._closed:
+        if self._retired or self.closed:
             return
         self._retired = True
         log.warning("retiring: %s", reason)
@@ -426,7 +417,7 @@ class Runs:
 
     def close(self) -> None:
         """Begin no more jobs: the engine drains."""
-        self._closed = True
+        self.closed = True
 
     def close_threads(self) -> None:
         for threads in (self._threads, self._one_thread):
@@ -438,7 +429,7 @@ class Runs:
         """All jobs that are known here, also those that are left behind or whose ends are not stored yet."""
         yield from self._waiting
         yield from self._ledger.jobs
-        for run in (*self._running.values(), *self._left_behind):
+        for run in (*self._running.values(), *self.left_behind):
             yield run.job
 
     def claims_of(self, session: str) -> set[Claim]:

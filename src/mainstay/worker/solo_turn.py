@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
+
+from .recorder import unnamed_file
 
 
 class SoloTurn:
@@ -20,10 +21,7 @@ class SoloTurn:
 
     @classmethod
     def create(cls) -> SoloTurn:
-        if hasattr(os, "memfd_create"):
-            return cls(os.memfd_create("mainstay-solo-turn", os.MFD_CLOEXEC))
-        with tempfile.TemporaryFile() as file:
-            return cls(os.dup(file.fileno()))
+        return cls(unnamed_file("mainstay-solo-turn"))
 
     def take(self) -> bool:
         """Take the lock, if it is free; never waits."""

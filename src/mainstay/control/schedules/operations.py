@@ -12,12 +12,11 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, Schedule
-from ...stores import Query
+from ...stores import InsertResult, Query
 from ..control import Control
 from ..failure import shown
 from ..job_factory import JobRequest
 from ..options import check_text
-from ..submission import Submitted
 from .plan import COUNTED, ticks_between, upcoming
 from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, request_of, spec_bytes
 from .when import When, at_of, next_tick
@@ -94,7 +93,7 @@ async def resume(control: Control, name: str, *, actor: str = "client") -> None:
 
 async def run_now(
     control: Control, name: str, *, actor: str, prepare: Callable[[JobRequest], JobRequest] | None = None
-) -> Submitted:
+) -> InsertResult:
     """Submit the schedule's job at once, beside its ticks; also when it is paused. With overlap "skip" the answer may
     be the job that is not settled yet (`created` is False). `prepare` is that of the `Ticker`: a program's hooks."""
     check_text(actor, field="actor")
@@ -104,7 +103,7 @@ async def run_now(
         request = prepare(request)
     (made,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
     log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, made.id, made.created)
-    return Submitted(made.id, made.created)
+    return made
 
 
 async def drop(control: Control, name: str, *, actor: str = "client") -> None:

@@ -42,13 +42,16 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """refuse the whole batch with `AlreadySubmitted` if another job stands for it"""
 
 
-class InsertResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of one new job: itself, or the one that was there before."""
+class InsertResult(msgspec.Struct, gc=False):
+    """What became of one new job: itself, or an earlier one (`created` is False)."""
 
     id: str
     created: bool
     by: Literal["", "key", "unique"] = ""
-    """what gave the other job back: the idempotency key (that job may be gone since), or the unique key"""
+    """which key led to the earlier job: the idempotency key (that job may be deleted since), or the unique key"""
+    durability: str = ""
+    """what the answer survives, in words: the requested level, and the level that the store is configured for. Set by
+    control"""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):

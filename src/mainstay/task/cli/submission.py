@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...app import App
-from ...control import Control, JobRequest, Submitted
+from ...control import Control, InsertResult, JobRequest
 from ...control.json_view import stored_value
 from ...errors import MainstayError, UnknownTask
 from ...kinds import kinds
@@ -98,7 +98,7 @@ class Line(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, kw_only=True):
     """How far it got."""
 
-    jobs: list[Submitted] = []
+    jobs: list[InsertResult] = []
     next_line: int = 1
     """the first line that is not stored"""
 

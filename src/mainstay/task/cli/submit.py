@@ -21,7 +21,7 @@ from ...cli.options import panel
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...clock import seconds
-from ...control import Control, Submitted
+from ...control import Control, InsertResult
 from ...control.explain import is_alive
 from ...control.task_defaults import TaskDefaults, filled
 from ...errors import InvalidInput, MainstayError
@@ -196,7 +196,7 @@ async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     return Checked(task_of(to.app, name), options)
 
 
-def _tell(made: Submitted, *, validated: bool, aside: bool) -> None:
+def _tell(made: InsertResult, *, validated: bool, aside: bool) -> None:
     if not validated:
         _unvalidated()
     if not made.created:

@@ -315,7 +315,10 @@ class Runs:
             self._ticked_s = self._loop.time()
             while self.busy.is_set():
                 await asyncio.sleep(_TICK_S)
-                self.tick()
+                try:
+                    self.tick()
+                except Exception:
+                    log.exception("the limits of the running jobs could not be checked; trying again")
 
     def tick(self) -> None:
         if self._process.recorder is not None:

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from ..clock import duration_text, seconds
 from ..errors import InvalidInput
+from ..stores import shown_url
 from ..worker import logs
 from ..worker.messages import Hello
 from ..worker.supervisor import Supervisor
-from ..worker.worker_options import WorkerOptions, shown_url
+from ..worker.worker_options import WorkerOptions
 from .command import command
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError
-from ..stores import open_store
+from ..stores import open_store, shown_url
 from .async_waits import first, within
 from .crash_blame import EngineDeath, reap
 from .engine_record import EngineRecord
@@ -31,7 +31,7 @@ from .outage import Outage
 from .outbox import kept, write_kept
 from .solo_turn import SoloTurn
 from .spawn import ENGINE, spawn
-from .worker_options import WorkerOptions, shown_url
+from .worker_options import WorkerOptions
 
 log = logging.getLogger("mainstay.worker")
 

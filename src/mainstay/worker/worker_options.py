@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from ..stores import shown_url
-
-__all__ = ["WorkerOptions", "shown_url"]
-
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker runs."""

@@ -19,7 +19,7 @@ from mainstay.cli import app
 from mainstay.cli import worker as worker_command
 from mainstay.control import Control
 from mainstay.stores import open_store
-from mainstay.worker.worker_options import Orders
+from mainstay.worker.worker_options import WorkerOptions
 from tests.worker.crews import ROOT, alive
 
 PROGRAM = "tests.worker.crew_program:stage"
@@ -268,10 +268,10 @@ async def test_the_banner_tells_what_runs_and_json_logs_are_json_alone(shell: Sh
 def test_a_worker_without_a_name_is_called_by_its_machine_and_process(
     monkeypatch: pytest.MonkeyPatch, host: str, name: str
 ) -> None:
-    orders: list[Orders] = []
+    orders: list[WorkerOptions] = []
 
     class Noted:
-        def __init__(self, given: Orders, **_: object) -> None:
+        def __init__(self, given: WorkerOptions, **_: object) -> None:
             orders.append(given)
 
         async def run(self) -> int:

@@ -183,7 +183,7 @@ async def test_a_follow_up_that_waits_for_nobody_there_is_refused_with_its_compl
     spawn = (JobRequest("follow", None, {"after": ["018bcfe5-6800-7000-8000-0123456789ab"]}),)
     [outcome] = await bench.worker.attempts.complete([Completion(job, spawn=spawn)])
     assert outcome.outcome == "invalid"
-    assert "waits for one, that is gone" in str(outcome.error)
+    assert "waits for a job that does not exist" in str(outcome.error)
 
 
 # operators -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mainstay.model import Job
 from mainstay.stores import open_store
 from mainstay.worker.spawn import ENGINE
 from mainstay.worker.supervisor import Supervisor
-from mainstay.worker.worker_options import Orders
+from mainstay.worker.worker_options import WorkerOptions
 
 ROOT = Path(__file__).parents[2]
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_engine.py")))
@@ -90,7 +90,7 @@ async def crew_on(
     """A crew on a database, gone afterwards whatever the test did."""
     url = f"sqlite:///{path}"
     store = await open_store(url)
-    given = Orders(target=target or url, name="crew", **{"grace_s": 1.0, **orders})  # type: ignore[arg-type]
+    given = WorkerOptions(target=target or url, name="crew", **{"grace_s": 1.0, **orders})  # type: ignore[arg-type]
     crew = Crew(Supervisor(given, command=command, rng=random.Random(1)), Control(store))
     try:
         yield crew

@@ -8,6 +8,7 @@ from mainstay.control import Extension
 from mainstay.model import Progress
 from mainstay.worker import Context, Input
 from mainstay.worker.children import Children
+from mainstay.worker.worker_options import WorkerOptions
 from tests.worker.program import job, stage
 
 
@@ -32,7 +33,7 @@ class Begun:
 
 
 async def main() -> None:
-    children = Children("tests.worker.program:stage", most=3, name="doomed")
+    children = Children(WorkerOptions(target="tests.worker.program:stage", name="doomed"), most=3)
     pids = []
     for name in ("waits_on_the_loop", "hears_nothing", "holds_the_interpreter"):
         begun = Begun()

@@ -39,11 +39,11 @@ class Fake:
         self.recorder = Recorder(config.recorder_fd)
         self.held: list[Job] = []
         self.session = ""
-        self.manners = config.queues
+        self.manners = config.options.queues
 
     async def greet(self, url: str) -> None:
         session = await self.control.claims.open_session(
-            worker=self.config.name, pid=os.getpid(), supervisor=self.config.supervisor_pid
+            worker=self.config.options.name, pid=os.getpid(), supervisor=self.config.supervisor_pid
         )
         self.session = session.id
         self.say(Hello(session=session.id, store_url=url, settings=self.control.settings, queues=("default",)))
@@ -82,14 +82,14 @@ class Fake:
 async def main() -> None:
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
     link = socket.socket(fileno=config.link_fd)
-    if "unfit" in config.queues or "FAKE_UNFIT" in os.environ:
+    if "unfit" in config.options.queues or "FAKE_UNFIT" in os.environ:
         link.sendall(line(Unfit("it does not feel well")))
         sys.exit(2)
-    if "silent" in config.queues:
+    if "silent" in config.options.queues:
         sys.exit(7)
-    fake = Fake(config, Control(await open_store(config.target), settings=FAST), link)
+    fake = Fake(config, Control(await open_store(config.options.target), settings=FAST), link)
     reader, _ = await asyncio.open_connection(sock=link.dup())
-    await fake.greet(config.target)
+    await fake.greet(config.options.target)
     claiming: asyncio.Task[None] | None = None
     while text := await reader.readline():
         match msgspec.json.decode(text, type=ToEngine):
@@ -102,7 +102,7 @@ async def main() -> None:
                 await fake.drain()
             case Pulsed(known=False):
                 fake.held.clear()
-                await fake.greet(config.target)
+                await fake.greet(config.options.target)
     os._exit(9)
 
 

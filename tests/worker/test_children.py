@@ -26,6 +26,7 @@ from mainstay.worker import children as module
 from mainstay.worker.children import Children, ChildRun
 from mainstay.worker.endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
 from mainstay.worker.process import Process
+from mainstay.worker.worker_options import WorkerOptions
 from tests.worker.program import job, stage
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +110,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def nursery() -> AsyncIterator[Nursery]:
-    children = Children(TARGET, most=3, name="w")
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=3)
     yield Nursery(children)
     await children.close()
     assert left_over() == []
@@ -356,7 +357,7 @@ async def test_a_job_sent_to_a_child_that_just_died_is_innocent_and_runs_in_anot
 
 
 async def test_a_child_that_closed_its_pipe_is_ended(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_handle, "_DEAF_S", 0.01)
+    monkeypatch.setattr(child_handle, "_CLOSED_PIPE_S", 0.01)
     ending = await nursery.ending("closes_everything")
     assert isinstance(ending, Crashed)
     assert "had closed the pipe to its worker" in ending.error.message
@@ -471,7 +472,7 @@ async def test_a_child_is_kept_warm(nursery: Nursery) -> None:
 
 
 async def test_children_that_have_nothing_to_do_go_and_one_stays() -> None:
-    children = Children(TARGET, most=3, name="w", idle_s=0.05)
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=3, idle_s=0.05)
     nursery = Nursery(children)
     runs = [await nursery.begun("waits_on_the_loop") for _ in range(3)]
     witnesses = {run.pid: Witness(run.pid) for run in runs if run.pid is not None}
@@ -507,7 +508,7 @@ async def test_a_fresh_child_runs_one_job(nursery: Nursery) -> None:
 
 
 async def test_a_fresh_child_takes_the_place_of_an_idle_one() -> None:
-    children = Children(TARGET, most=1, name="w")
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=1)
     nursery = Nursery(children)
     warm = Witness((await nursery.result("who"))[0])
     result_of(await nursery.begin(job("who"), fresh=True).ending)
@@ -518,7 +519,7 @@ async def test_a_fresh_child_takes_the_place_of_an_idle_one() -> None:
 async def test_a_child_is_recycled_after_its_jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     left = tmp_path / "left"
     monkeypatch.setenv("STAGE_LEFT", str(left))
-    children = Children(TARGET, most=1, name="w", recycle_after=2)
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=1, recycle_after=2)
     nursery = Nursery(children)
     pids = [(await nursery.result("who"))[0] for _ in range(3)]
     assert pids[0] == pids[1] != pids[2]
@@ -527,7 +528,7 @@ async def test_a_child_is_recycled_after_its_jobs(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_close_lets_jobs_stop_within_the_grace_and_kills_the_rest(tmp_path: Path) -> None:
-    children = Children(TARGET, most=3, name="w")
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=3)
     nursery = Nursery(children)
     stops, stays = await nursery.begun("waits_on_the_loop"), await nursery.begun("hears_nothing")
     starting, waiting = nursery.begin(job("who")), nursery.begin(job("who"))
@@ -546,7 +547,7 @@ async def test_a_program_that_does_not_load_fails_its_job_and_the_next_start_wai
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_START_AGAIN_S", 600.0)
-    children = Children("tests.worker.nowhere:app", most=1, name="w")
+    children = Children(WorkerOptions(target="tests.worker.nowhere:app", name="w"), most=1)
     nursery = Nursery(children)
     ending = await nursery.ending("add", a=1, b=1)
     assert isinstance(ending, Failed)
@@ -562,7 +563,7 @@ async def test_a_program_that_does_not_load_fails_its_job_and_the_next_start_wai
 
 
 async def test_a_lifespan_that_cannot_be_entered_fails_the_job() -> None:
-    children = Children("tests.worker.program:broken_lifespan", most=1, name="w")
+    children = Children(WorkerOptions(target="tests.worker.program:broken_lifespan", name="w"), most=1)
     ending = await Nursery(children).ending("add", a=1, b=1)
     assert isinstance(ending, Failed)
     assert ending.error.type == "RuntimeError"
@@ -576,7 +577,7 @@ async def test_a_process_that_dies_while_it_starts_fails_the_job(
 ) -> None:
     (tmp_path / "dies_at_import.py").write_text("import os\nos._exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT / 'src'}")
-    children = Children("dies_at_import:app", most=1, name="w")
+    children = Children(WorkerOptions(target="dies_at_import:app", name="w"), most=1)
     ending = await Nursery(children).ending("add", a=1, b=1)
     assert isinstance(ending, Failed)
     assert ending.error.code == "child_unfit"
@@ -598,7 +599,7 @@ async def test_a_process_that_is_killed_while_it_starts_costs_the_job_nothing(
         "from tests.worker.program import stage\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "src")]))
-    children = Children("killed_at_import:stage", most=1, name="w")
+    children = Children(WorkerOptions(target="killed_at_import:stage", name="w"), most=1)
     ending = await Nursery(children).ending("add", a=1, b=1)
     if deaths == 1:
         assert result_of(ending) == 2
@@ -619,14 +620,14 @@ async def test_a_shortage_of_processes_costs_the_job_nothing(monkeypatch: pytest
         return Process(*given, **more)
 
     monkeypatch.setattr(child_handle, "Process", short)
-    children = Children(TARGET, most=1, name="w")
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=1)
     assert await Nursery(children).result("add", a=1, b=1) == 2
     await children.close()
 
 
 async def test_no_process_to_be_had_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    children = Children(TARGET, most=1, name="w")
+    children = Children(WorkerOptions(target=TARGET, name="w"), most=1)
     ending = await Nursery(children).ending("add", a=1, b=1)
     assert isinstance(ending, Failed)
     assert "could not be started" in ending.error.message
@@ -637,7 +638,7 @@ def test_all_of_it_works_on_uvloop() -> None:
     uvloop = pytest.importorskip("uvloop")
 
     async def scenario() -> None:
-        children = Children(TARGET, most=2, name="w")
+        children = Children(WorkerOptions(target=TARGET, name="w"), most=2)
         nursery = Nursery(children)
         data = os.urandom(3 << 20)
         assert await nursery.result("doubles", data=data) == data + data
@@ -656,7 +657,7 @@ def test_all_of_it_works_on_uvloop() -> None:
 
 
 async def test_what_a_job_logs_is_formatted_as_in_its_engine(capfd: pytest.CaptureFixture[str]) -> None:
-    children = Children(TARGET, most=1, name="w", log_level="info", json_logs=True)
+    children = Children(WorkerOptions(target=TARGET, name="w", log_level="info", json_logs=True), most=1)
     result_of(await Nursery(children).begin(job("logs")).ending)
     await children.close(grace_s=60)
     record = msgspec.json.decode(capfd.readouterr().err)

@@ -979,10 +979,38 @@ async def test_a_step_of_the_wall_clock_times_nothing_out(shift: Shift) -> None:
     await begun.wait()
 
     shift.clock.set_wall(shift.clock.now_ms() + 7_200_000)
-    engine._limits.tick()
+    engine._runs.tick()
     end.set()
 
     assert (await shift.settled(job_id)).status == "succeeded"
+
+
+async def test_a_tick_that_fails_does_not_end_the_watch_over_limits(
+    shift: Shift, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, failed = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    shift.act(endless)
+    job_id = await shift.submit("endless", timeout="10s", retries=0)
+    engine = await shift.begin()
+    await begun.wait()
+    tick = engine._runs.tick
+
+    def breaks() -> None:
+        monkeypatch.setattr(engine._runs, "tick", tick)
+        failed.set()
+        raise TypeError("unexpected")
+
+    monkeypatch.setattr(engine._runs, "tick", breaks)
+    await failed.wait()
+    shift.clock.advance(11)
+
+    assert (await shift.settled(job_id)).error is not None
+    assert "could not be checked" in caplog.text
 
 
 async def test_an_ending_that_cannot_be_written_fails_its_job_and_no_other(shift: Shift) -> None:

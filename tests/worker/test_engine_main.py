@@ -19,6 +19,7 @@ from mainstay.stores import open_store
 from mainstay.worker.engine_main import EngineHost, children_at_most
 from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Hello, Pulsed, StartClaiming, ToEngine, line
 from mainstay.worker.recorder import Recorder
+from mainstay.worker.worker_options import WorkerOptions
 from tests.worker.crews import ENGINE, crew_on
 from tests.worker.program import Stage
 
@@ -57,8 +58,7 @@ async def supervised(stage: Stage) -> AsyncIterator[Supervised]:
     ours, theirs = socket.socketpair()
     recorder = Recorder.create(64)
     config = EngineConfig(
-        target="x:y",
-        name="w",
+        options=WorkerOptions(target="x:y", name="w"),
         supervisor_pid=os.getpid(),
         link_fd=theirs.detach(),
         recorder_fd=os.dup(recorder.fd),
@@ -148,11 +148,11 @@ async def test_an_engine_that_cannot_hear_any_more_drains(
         def deaf(*_: object) -> None:
             raise RuntimeError("deaf")
 
-        monkeypatch.setattr(EngineHost, "_heard", deaf)
+        monkeypatch.setattr(EngineHost, "_receive", deaf)
         engine.say(StartClaiming())
 
         assert await engine.running == 0
-    assert "cannot hear its supervisor any more" in caplog.text
+    assert "lost the link to its supervisor" in caplog.text
 
 
 async def test_an_engine_whose_supervisor_is_gone_ends(stage: Stage) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Pulsed, Unfit
 from mainstay.worker.spawn import EngineHandle, spawn
+from mainstay.worker.worker_options import WorkerOptions
 
 LAST_WORDS = """
 import json, os, sys
@@ -33,7 +34,8 @@ os._exit(0 if before >= set(STOP_SIGNALS) and not after & set(STOP_SIGNALS) else
 
 
 def config(link_fd: int, recorder_fd: int) -> EngineConfig:
-    return EngineConfig(target="x:app", name="w", supervisor_pid=os.getpid(), link_fd=link_fd, recorder_fd=recorder_fd)
+    options = WorkerOptions(target="x:app", name="w")
+    return EngineConfig(options=options, supervisor_pid=os.getpid(), link_fd=link_fd, recorder_fd=recorder_fd)
 
 
 def started(script: str, heard: list[FromEngine]) -> EngineHandle:

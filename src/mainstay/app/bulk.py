@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..control import Submitted
+from ..control import InsertResult
 from ..control.chunks import move_index, note_stored
 from ..control.options import check_count
 from ..control.transactional import Enqueuer
@@ -62,7 +62,7 @@ def submit_many_within(
     return made.handles
 
 
-def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[Submitted]]]:
+def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[InsertResult]]]:
     """What submits a chunk within a transaction."""
     requests = [call.ready() for call in part]
     return lambda enqueuer: enqueuer.submit_many(requests)
@@ -90,7 +90,7 @@ class _Made:
         if self._progress is not None:
             self._progress(len(self.handles))
 
-    def of(self, part: list[Call[Any]], stored: list[Submitted]) -> None:
+    def of(self, part: list[Call[Any]], stored: list[InsertResult]) -> None:
         self.handles += [Handle.of(self._client, call.returns, each) for call, each in zip(part, stored, strict=True)]
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from ..control import Control, Duty, JobRequest, Submitted
+from ..control import Control, Duty, InsertResult, JobRequest
 from ..control.schedules import (
     CatchUp,
     Overlap,
@@ -113,7 +113,7 @@ class Schedules:
         """What is stored, with the times that only this program knows, and what is declared and not stored yet."""
         return await describe(control, self._whens, declared=self._specs.values())
 
-    async def run_now(self, control: Control, name: str, *, actor: str) -> Submitted:
+    async def run_now(self, control: Control, name: str, *, actor: str) -> InsertResult:
         """Submit the job of a stored schedule, with the hooks asked as for a tick."""
         if name in self._specs and name not in {row.name for row in await control.store.schedules()}:
             rule = f"{name!r} is declared but not registered yet; a worker registers it when it starts"

@@ -14,7 +14,7 @@ from ..stores import Query
 from ..task.codec import Sealer
 from ..worker.messages import Hello
 from ..worker.supervisor import STOPPED, UNFIT, Supervisor
-from ..worker.worker_options import Orders
+from ..worker.worker_options import WorkerOptions
 from .outside_job import queue_of
 from .spec import DRIVER, row_name, spec_of
 
@@ -38,7 +38,7 @@ def queue_to_serve(job: Job, sealer: Sealer) -> str:
 
 
 async def execute(
-    control: Control, job: Job, orders: Orders, *, linger_s: float, ready: Callable[[Hello], None] | None = None
+    control: Control, job: Job, orders: WorkerOptions, *, linger_s: float, ready: Callable[[Hello], None] | None = None
 ) -> int:
     """Work on the units of a batch until none is open; then wait for what may follow, aggregations, for so long. The
     exit code: 0 if nothing is left open, and else another."""

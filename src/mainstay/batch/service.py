@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ..control import Control, JobRequest, Plan, Submitted
+from ..control import Control, InsertResult, JobRequest, Plan
 from ..control.drivers import driver_id
 from ..control.explain import is_alive
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
@@ -385,7 +385,7 @@ class BatchService:
 
     # submit -----------------------------------------------------------------------------------------
 
-    async def submit(self, spec: Spec, groups: list[ManifestGroup], plan: Plan) -> Submitted:
+    async def submit(self, spec: Spec, groups: list[ManifestGroup], plan: Plan) -> InsertResult:
         """Keep what is to be made with the outputs, then the job. If the outputs cannot be reached, there is no job."""
         (job_id,) = self._ids.take(self.control.store.clock.now_ms(), 1)
         store = await self.output_stores.get(spec.outputs, create=True)

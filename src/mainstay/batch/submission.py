@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import Any
 
-from ..control import Submitted
+from ..control import InsertResult
 from ..errors import InvalidInput
 from ..task.drafts import Draft, drafted
 from ..task.options import merged
@@ -41,7 +41,7 @@ async def submit_batch(
     deadline: Any,
     runner: str,
     options: dict[str, Any],
-) -> Submitted:
+) -> InsertResult:
     """Check everything, write the manifest, then the job."""
     client = study.client
     seeds = seeds_of(seeds)

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from ..clock import duration_text, seconds
 from ..errors import InvalidInput
+from ..stores import shown_url
 from ..words import counted
 from ..worker.messages import Hello
 from ..worker.supervisor import Supervisor
-from ..worker.worker_options import Orders, shown_url
+from ..worker.worker_options import WorkerOptions
 from .command import command
 from .options import LogOptions
 
@@ -85,7 +86,7 @@ def run_worker(
       mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
       mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
     """
-    orders = Orders(
+    orders = WorkerOptions(
         target=target,
         name=_worker_name(name),
         queues=_queues(queues),
@@ -144,7 +145,7 @@ def _metrics_server(address: str) -> Iterator[MetricsServer | None]:
         yield server
 
 
-def _banner(orders: Orders, hello: Hello, metrics: str) -> None:
+def _banner(orders: WorkerOptions, hello: Hello, metrics: str) -> None:
     concurrency = orders.concurrency or hello.settings.concurrency
     engines = f"{counted(orders.processes, 'process', 'processes')} x {concurrency} jobs"
     lines = (

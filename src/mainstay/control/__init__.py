@@ -4,6 +4,7 @@ Layer: above stores, below worker. Start from `Control`. `rules/` contains the d
 beside it read and write.
 """
 
+from ..stores import InsertResult
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .claims import Extension
 from .control import Control
@@ -15,7 +16,6 @@ from .operations import Operations
 from .options import OPTION_NAMES, Plan
 from .payload import decoded
 from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
-from .submission import Submitted
 from .sweep import Swept
 from .writer import Outcome
 
@@ -30,13 +30,13 @@ __all__ = [
     "Duty",
     "Extension",
     "Failure",
+    "InsertResult",
     "JobRequest",
     "Operations",
     "Outcome",
     "Plan",
     "Quarantine",
     "Stop",
-    "Submitted",
     "SubmittedGroup",
     "Swept",
     "Verdict",

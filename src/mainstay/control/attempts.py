@@ -103,7 +103,7 @@ class AttemptEnds:
             new_jobs = self._jobs.new_jobs(spawn, actor=job.session) if spawn else ()
             holder = _holder(job)
         except MainstayError as error:
-            return AttemptEnd(job, _refuse(error), "", None, (), None, started_ms, "success", decide)
+            return AttemptEnd(job, _refuse(error), "", started_ms=started_ms, kind="success", policy=decide)
         success = partial(_succeed, data, started_ms, holder, self._chain)
         return AttemptEnd(job, success, holder, holder, new_jobs, on_last, started_ms, "success", decide)
 
@@ -116,7 +116,6 @@ class AttemptEnds:
         after_s: float | None = None,
         crashed: bool = False,
         on_last: Move | None = None,
-        started_ms: int | None = None,
     ) -> AttemptEnd:
         """The attempt failed; the policy decides what follows, in the same transaction."""
         given: object = error_info(error) if isinstance(error, BaseException) else error
@@ -131,16 +130,9 @@ class AttemptEnds:
             verdict = after_failure(row, info, rng=self._rng, decide=decide, after_s=after_s)
             return attempts.fail(row, info, verdict, now_ms=now_ms)
 
-        return _end(job, fail, on_last=on_last, started_ms=started_ms, kind="failure", policy=decide)
+        return _end(job, fail, "failure", on_last)
 
-    def timeout(
-        self,
-        job: Job,
-        cause: Literal["run", "stall"],
-        *,
-        decide: Decide | None = None,
-        started_ms: int | None = None,
-    ) -> AttemptEnd:
+    def timeout(self, job: Job, cause: Literal["run", "stall"], *, decide: Decide | None = None) -> AttemptEnd:
         """Its worker stopped it at its run timeout, or because it stalled."""
         if cause not in ("run", "stall"):
             raise InvalidInput("cause", f"{cause!r} is not one of run, stall")
@@ -148,21 +140,19 @@ class AttemptEnds:
         def time_out(row: Job, now_ms: int) -> Moves:
             return overdue.time_out(row, stalled=cause == "stall", now_ms=now_ms, rng=self._rng, decide=decide)
 
-        return _end(job, time_out, started_ms=started_ms, kind="failure", policy=decide)
+        return _end(job, time_out, "failure")
 
-    def release(self, job: Job, reason: str, *, lost: bool = False, started_ms: int | None = None) -> AttemptEnd:
+    def release(self, job: Job, reason: str, *, lost: bool = False) -> AttemptEnd:
         """The claim is given back; no failure is counted. `lost`: see `Attempts.release`."""
         check_text(reason, field="reason", limit=1000)
-        return _end(job, lambda row, _: attempts.release(row, reason, lost=lost), started_ms=started_ms)
+        return _end(job, lambda row, _: attempts.release(row, reason, lost=lost))
 
-    def snooze(
-        self, job: Job, wait: str | timedelta, reason: str | None = None, *, started_ms: int | None = None
-    ) -> AttemptEnd:
+    def snooze(self, job: Job, wait: str | timedelta, reason: str | None = None) -> AttemptEnd:
         """The job postponed itself; no failure is counted."""
         wait_s = _checked_wait(wait, field="snooze")
         if reason is not None:
             check_text(reason, field="reason", limit=1000)
-        return _end(job, lambda row, now_ms: attempts.snooze(row, wait_s, reason, now_ms=now_ms), started_ms=started_ms)
+        return _end(job, lambda row, now_ms: attempts.snooze(row, wait_s, reason, now_ms=now_ms))
 
     def park(self, job: Job, wait: str | timedelta, reason: str) -> AttemptEnd:
         """Its worker cannot run it; neither a failure nor a start is counted."""
@@ -170,16 +160,16 @@ class AttemptEnds:
         check_text(reason, field="reason", limit=1000)
         return _end(job, lambda row, now_ms: attempts.park(row, wait_s, reason, now_ms=now_ms))
 
-    def skip(self, job: Job, reason: str, *, started_ms: int | None = None) -> AttemptEnd:
+    def skip(self, job: Job, reason: str) -> AttemptEnd:
         """The job found that it is not needed."""
         check_text(reason, field="reason", limit=1000)
-        return _end(job, lambda row, _: attempts.skip(row, reason), started_ms=started_ms)
+        return _end(job, lambda row, _: attempts.skip(row, reason))
 
-    def cancellation(self, job: Job, reason: str | None = None, *, started_ms: int | None = None) -> AttemptEnd:
+    def cancellation(self, job: Job, reason: str | None = None) -> AttemptEnd:
         """The work has stopped, as a cancel asked."""
         if reason is not None:
             check_text(reason, field="reason", limit=1000)
-        return _end(job, lambda row, _: cancellation.confirm(row, reason), started_ms=started_ms)
+        return _end(job, lambda row, _: cancellation.confirm(row, reason))
 
 
 class Attempts:
@@ -255,19 +245,13 @@ class Attempts:
 
 
 def _end(
-    job: Job,
-    decide: Decision,
-    *,
-    on_last: Move | None = None,
-    started_ms: int | None = None,
-    kind: Literal["failure", "other"] = "other",
-    policy: Decide | None = None,
+    job: Job, decide: Decision, kind: Literal["success", "failure", "other"] = "other", on_last: Move | None = None
 ) -> AttemptEnd:
     try:
         holder = _holder(job)
     except InvalidInput as error:
-        return AttemptEnd(job, _refuse(error), "", None, (), None, started_ms, kind, policy)
-    return AttemptEnd(job, decide, holder, holder, (), on_last, started_ms, kind, policy)
+        return AttemptEnd(job, _refuse(error), "", kind=kind)
+    return AttemptEnd(job, decide, holder, holder, (), on_last, kind=kind)
 
 
 def _refuse(error: MainstayError) -> Decision:

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import Conflict, InvalidInput
-from ..stores import Durability, NewJob
+from ..stores import Durability, InsertResult, NewJob
 from ..stores.durability import strongest
 from .failure import shown
 from .job_factory import JobRequest
 from .options import MOST_AWAITED, Plan
 from .payload import content_of
-from .submission import Submitted
 
 ReadOptions = Callable[[Mapping[str, Any]], Plan]
 MakeJobs = Callable[[Iterable[JobRequest]], Sequence[NewJob]]
@@ -28,9 +27,9 @@ class SubmittedGroup(msgspec.Struct, frozen=True):
     """A stored group. If its callback was submitted before (`then.created` is False), nothing was stored now, and the
     members are the jobs that the earlier callback waits or waited for."""
 
-    then: Submitted
+    then: InsertResult
     """the callback; its id is the `group` of the members that were created for it"""
-    members: list[Submitted]
+    members: list[InsertResult]
 
 
 def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], durability: str = "") -> SubmittedGroup:
@@ -38,8 +37,8 @@ def known_group(callback: str, jobs: Sequence[NewJob], awaited: Sequence[str], d
     same as then; if only the unique key matched, the members are those of the other callback."""
     *members, then = jobs
     ids = awaited if then.job.unique_key is not None else _paired(members, awaited)
-    stored = [Submitted(each, False, durability) for each in ids]
-    return SubmittedGroup(Submitted(callback, False, durability), stored)
+    results = [InsertResult(job_id, False, durability=durability) for job_id in (callback, *ids)]
+    return SubmittedGroup(results[0], results[1:])
 
 
 def _paired(members: Sequence[NewJob], awaited: Sequence[str]) -> Sequence[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from ..errors import InvalidInput
+from ..errors import Conflict, InvalidInput
 from ..lifecycle import Chain, Moved, submit, table_of, time_text
 from ..model import AWAITS_MS, BLANK, IdSource, Settings, check_id, rank_of
 from ..stores import Key, NewJob
@@ -19,6 +20,8 @@ from .options import OptionReader, Plan, check_name
 from .payload import content_of, encoded, unique_of
 
 _KNOWN_NAMES = 4096
+#: how stores name a job in an error
+_INDEXED = re.compile(r"jobs\[(\d+)\](: |\.)")
 _sha256 = hashlib.sha256
 
 
@@ -197,4 +200,18 @@ def placed(error: InvalidInput, index: int, many: int) -> InvalidInput:
         return error
     error.field = f"requests[{index}].{error.field}"
     error.args = (f"{error.field}: {error.rule}",)
+    return error
+
+
+def in_requests(error: Conflict | InvalidInput, many: int) -> Conflict | InvalidInput:
+    """The error of a store, which names jobs by their index, with the names that the submitter knows."""
+    first = error.field if isinstance(error, InvalidInput) else str(error)
+    index = _INDEXED.match(first)
+    if index is None:
+        return error
+    rest = first[index.end() :]
+    message = rest if many == 1 else f"requests[{index[1]}]{index[2]}{rest}"
+    if isinstance(error, InvalidInput):
+        error.field, message = message, f"{message}: {error.rule}"
+    error.args = (message,)
     return error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -15,16 +15,18 @@ from ..clock import seconds
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, JobNotFound, UniqueClash, WaitTimeout
 from ..lifecycle import UNIT, Event, Move, apply, table_of
 from ..model import Job, Settings, check_id
-from ..stores import Change, Durability, JobStore, NewJob, Query, RefusedWrite, Wake
+from ..stores import Change, Durability, InsertResult, JobStore, NewJob, Query, RefusedWrite, Wake
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .job_factory import JobFactory, JobRequest
+from .job_factory import JobFactory, JobRequest, in_requests
 from .options import Plan
-from .submission import MayReplace, Submitted, in_requests
 from .trail import read_events, read_story
 from .wait_polls import Polls, is_over
 
 log = logging.getLogger("mainstay.control")
+
+#: raises if this job may not be cancelled for another one
+MayReplace = Callable[[Job], Awaitable[None]]
 
 _REPLACE_ROUNDS = 8
 #: a waiter looks again at least this often
@@ -47,7 +49,7 @@ class JobService:
         """Check options once, for any number of requests."""
         return self._factory.plan(options)
 
-    async def submit(self, name: str, payload: Any = None, **options: Any) -> Submitted:
+    async def submit(self, name: str, payload: Any = None, **options: Any) -> InsertResult:
         """Submit one job.
 
         Options: queue, priority (-100..100), delay or run_at, retries, backoff (exponential, linear, fixed),
@@ -59,7 +61,7 @@ class JobService:
         """
         return await self.submit_request(JobRequest(name, payload, options))
 
-    async def submit_request(self, request: JobRequest, *, may_replace: MayReplace | None = None) -> Submitted:
+    async def submit_request(self, request: JobRequest, *, may_replace: MayReplace | None = None) -> InsertResult:
         """Submit one job whose options may have been read before. `may_replace` is called before `on_clash="replace"`
         cancels a job, and raises to refuse it."""
         store = self._store
@@ -74,7 +76,7 @@ class JobService:
             return await self._replace(new, may_replace)
         return (await self.insert([new], plan.durability))[0]
 
-    async def submit_many(self, requests: Iterable[JobRequest]) -> list[Submitted]:
+    async def submit_many(self, requests: Iterable[JobRequest]) -> list[InsertResult]:
         """Submit many jobs, all or none."""
         store = self._store
         prepared = self._factory.make(requests, now_ms=store.clock.now_ms(), chain=store.chain)
@@ -118,7 +120,7 @@ class JobService:
         now_ms, chain = self._store.clock.now_ms(), self._store.chain
         return self._factory.together(requests, now_ms=now_ms, chain=chain, actor=actor)
 
-    async def insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> list[Submitted]:
+    async def insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> list[InsertResult]:
         """Insert all or none. A refusal names a job by its place among the requests."""
         store = self._store
         try:
@@ -129,9 +131,11 @@ class JobService:
                 results = await store.insert(jobs, durability=durability)
         except (Conflict, InvalidInput) as error:
             raise in_requests(error, len(jobs)) from error.__cause__
-        return [Submitted(each.id, each.created, text, each.by) for each in results]
+        for result in results:
+            result.durability = text
+        return results
 
-    async def _replace(self, new: NewJob, may_replace: MayReplace | None) -> Submitted:
+    async def _replace(self, new: NewJob, may_replace: MayReplace | None) -> InsertResult:
         """Insert, or cancel the waiting holder of the unique key and insert in the same transaction."""
         for _ in range(_REPLACE_ROUNDS):
             [submitted] = await self.insert([new], None)
@@ -151,7 +155,7 @@ class JobService:
             # the key of a spawned job may have returned another one, and the answer does not say so: read it
             if (await self._store.get([new.job.id]))[0] is not None:
                 log.info("replaced job_id=%s by=%s", holder.id, new.job.id)
-                return Submitted(new.job.id, True, self._store.durability)
+                return InsertResult(new.job.id, True, durability=self._store.durability)
         raise Conflict(
             f"unique key {new.job.unique_key!r}: other submits kept taking it; nothing was submitted, try again"
         )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import AlreadySubmitted, Conflict, InvalidInput
 from ..lifecycle import Chain
-from ..stores import Durability, NewJob
+from ..stores import Durability, InsertResult, NewJob
 from ..stores.durability import strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
-from .job_factory import JobFactory, JobRequest
-from .submission import Submitted, in_requests
+from .job_factory import JobFactory, JobRequest, in_requests
+from .options import Plan
 
 if TYPE_CHECKING:
     from ..stores.postgres.enqueue import Steps
@@ -32,7 +32,7 @@ class Enqueuer:
         self._factory = factory
         self._chain = chain
 
-    def submit_many(self, requests: Iterable[JobRequest]) -> Steps[list[Submitted]]:
+    def submit_many(self, requests: Iterable[JobRequest]) -> Steps[list[InsertResult]]:
         """Submit all or none."""
         now_ms = yield from self._enqueue.arrive(self._chain.fingerprint)
         prepared = self._factory.make(requests, now_ms=now_ms, chain=self._chain)
@@ -73,9 +73,15 @@ class Enqueuer:
             raise in_group(error, len(jobs) - 1) from error.__cause__
         return SubmittedGroup(stored[-1], stored[:-1])
 
-    def _insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> Steps[list[Submitted]]:
+    def _insert(self, jobs: Sequence[NewJob], durability: Durability | None) -> Steps[list[InsertResult]]:
         for index, new in enumerate(jobs):
             if new.job.parent is not None:
                 raise InvalidInput(f"jobs[{index}].parent", "a unit is submitted with its job, not in a transaction")
         results, text = yield from self._enqueue.insert(jobs, chain=self._chain, durability=durability)
-        return [Submitted(each.id, each.created, text) for each in results]
+        for result in results:
+            result.durability = text
+        return results
+
+
+def _level(plans: Iterable[Plan]) -> Durability | None:
+    return strongest(plan.durability for plan in plans)

@@ -206,7 +206,7 @@ def _clash(request: MoveRequest, row: Job) -> MainstayError:
     if request.spawn:
         return Conflict(
             f"job {row.id}: a job that it submits clashes with a stored one (its key was used with other arguments, or "
-            "its unique key is held), or is a unit of a deleted job, or waits for one; nothing was written"
+            "its unique key is held), or belongs to or waits for a job that does not exist; nothing was written"
         )
     return UniqueClash(
         f"job {row.id}: another unsettled job holds its unique key {row.unique_key!r}; wait for that one, or cancel it"

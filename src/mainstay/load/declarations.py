@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..control import JobRequest, Submitted
+from ..control import InsertResult, JobRequest
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import Client, Handle
@@ -124,7 +124,7 @@ class Loads(Declarations):
             return None
         return self._job(self.plan(what.test, what.options), {})
 
-    def handle(self, name: str, made: Submitted) -> Handle[Summary]:
+    def handle(self, name: str, made: InsertResult) -> Handle[Summary]:
         """A run that was submitted."""
         from .stats.model import Summary  # noqa: PLC0415 - an extra
 

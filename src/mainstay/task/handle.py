@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from ..control import Submitted
+from ..control import InsertResult
 from ..errors import JobFailed
 from ..model import ErrorInfo, Job
 from .client import Client
@@ -39,7 +39,7 @@ class Handle(Generic[R_co]):
         self._returns = returns
 
     @classmethod
-    def of(cls, client: Client, returns: Returns[R_co], made: Submitted) -> Handle[R_co]:
+    def of(cls, client: Client, returns: Returns[R_co], made: InsertResult) -> Handle[R_co]:
         """What was just submitted."""
         return cls(client, returns, made.id, created=made.created, durability=made.durability)
 

@@ -22,6 +22,7 @@ from ..stores import StoreProxy, Wake
 from ..stores.memory import MemoryStore
 from ..worker.children import Children
 from ..worker.engine import Engine, EngineProcess
+from ..worker.worker_options import WorkerOptions
 from .clock import VirtualClock
 from .results import DrainError
 
@@ -119,7 +120,7 @@ class Worker:
         if self._processes is None:
             return None
         most = self._concurrency or self._app.settings.concurrency
-        return Children(self._processes, most=most, name="testing", log_level="warning")
+        return Children(WorkerOptions(target=self._processes, name="testing", log_level="warning"), most=most)
 
     async def _stop_engine(self) -> None:
         self._engine.drain(0)

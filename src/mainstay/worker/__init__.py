@@ -1,7 +1,7 @@
 """Workers: a supervisor that runs no user code, engines that do, and the children of engines.
 
-Layer: above control, below the kinds of job. Start from `Program` (what a worker is pointed at), `Engine` (one
-process's loop: claim, run, acknowledge) and `Supervisor` (spawns engines, beats for them, buries them).
+Layer: above control, below the kinds of job. Start from `Program` (what a worker runs), `Engine` (one process's loop:
+claim, run, store the end) and `Supervisor` (starts engines, sends their heartbeats, reaps them).
 """
 
 from .context import Context, Input, context

@@ -1,6 +1,6 @@
-"""From `module:app` to the object it names, or to what may have been meant.
+"""From `module:app` to the object it names, or to an error with a suggestion.
 
-The one place that does so: workers, commands and tests all load their app here, and say the same when they cannot.
+Workers, commands and tests all load their app here, and report the same errors.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 from ..errors import InvalidInput, MainstayError
 
-#: whether an object is what is looked for
+#: whether an object is of the wanted kind
 Fits = Callable[[object], bool]
 
-#: what was loaded, by the name it was asked for
+#: loaded objects, with the target that named them
 _targets: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
 
 _FORM = "write it as module:app, like shop.tasks:app"
@@ -44,28 +44,30 @@ def find(target: str, fits: Fits) -> Any:
         hint = f"did you mean {name}:app?" if name else _FORM
         raise InvalidInput("app", f"{target!r} does not say which object is the app; {hint}")
     module = _module(name)
-    found: Any = module
+    target_object: Any = module
     for part in path.split("."):
-        if not hasattr(found, part):
-            raise InvalidInput("app", f"{_place(name, module)} has no {part!r}; {_other(name, found, part, fits)}")
-        found = getattr(found, part)
-    if not _is_app(found, fits):
-        what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+        if not hasattr(target_object, part):
+            suggestion = _suggest_name(name, target_object, part, fits)
+            raise InvalidInput("app", f"{_place(name, module)} has no {part!r}; {suggestion}")
+        target_object = getattr(target_object, part)
+    if not _is_app(target_object, fits):
+        is_class = isinstance(target_object, type)
+        what = f"the class {target_object.__name__}" if is_class else f"of type {type(target_object).__name__}"
         raise InvalidInput("app", f"{target} is {what}, not an app; make one: app = App('sqlite:///jobs.db')")
-    with contextlib.suppress(TypeError):  # not an app, then: what is looked for may be anything, a dictionary say
-        _targets[found] = target.strip()
-    return found
+    with contextlib.suppress(TypeError):  # not every object can have a weak reference, for example a dictionary
+        _targets[target_object] = target.strip()
+    return target_object
 
 
 def loaded(program: object) -> str:
-    """The `module:app` that a program was loaded by: what another process is to load to be the same. Empty if it was
-    not loaded but made here."""
+    """The `module:app` that a program was loaded from: another process loads the same program by it. Empty if it was
+    created in this process."""
     return _targets.get(program, "")
 
 
-def _is_app(found: object, fits: Fits) -> bool:
-    """A class has all the attributes that its objects have."""
-    return not isinstance(found, type) and fits(found)
+def _is_app(value: object, fits: Fits) -> bool:
+    # a class has all the attributes that its objects have
+    return not isinstance(value, type) and fits(value)
 
 
 def _module(name: str) -> Any:
@@ -77,15 +79,15 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or name
         if f"{name}.".startswith(f"{missing}."):
-            raise InvalidInput("app", f"there is no module {missing!r}; {_other_module(missing, here)}") from None
+            raise InvalidInput("app", f"there is no module {missing!r}; {_suggest_module(missing, here)}") from None
         raise InvalidInput(
             "app", f"module {name} imports {missing!r}, which is not installed here{_where(error)}"
         ) from error
     except MainstayError as error:
         raise InvalidInput("app", f"importing {name} failed: {error}{_where(error)}") from error
     except (Exception, SystemExit) as error:
-        told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InvalidInput("app", f"importing {name} failed: {told}{_where(error)}") from error
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InvalidInput("app", f"importing {name} failed: {text}{_where(error)}") from error
 
 
 def _where(error: BaseException) -> str:
@@ -102,18 +104,18 @@ def _place(name: str, module: Any) -> str:
     return f"module {name} ({file})" if file else f"module {name}"
 
 
-def _other(name: str, found: Any, wanted: str, fits: Fits) -> str:
-    """What may have been meant: an app there is, or else a name that looks alike."""
-    names = [key for key in dir(found) if not key.startswith("_")]
-    apps = [key for key in names if _is_app(getattr(found, key, None), fits)]
+def _suggest_name(name: str, parent: Any, wanted: str, fits: Fits) -> str:
+    """An app of that module, or else a similar name."""
+    names = [key for key in dir(parent) if not key.startswith("_")]
+    apps = [key for key in names if _is_app(getattr(parent, key, None), fits)]
     close = difflib.get_close_matches(wanted, apps or names, n=1) or apps[:1]
     return f"did you mean {name}:{close[0]}?" if close else "make one there: app = App('sqlite:///jobs.db')"
 
 
-def _other_module(missing: str, here: str) -> str:
+def _suggest_module(missing: str, here: str) -> str:
     parent, _, last = missing.rpartition(".")
     places = list(getattr(sys.modules.get(parent), "__path__", ())) if parent else [here]
-    known = [found.name for found in pkgutil.iter_modules(places)]
+    known = [module.name for module in pkgutil.iter_modules(places)]
     close = difflib.get_close_matches(last, known, n=1)
     if close:
         return f"did you mean {f'{parent}.' if parent else ''}{close[0]}?"

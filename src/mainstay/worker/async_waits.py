@@ -1,4 +1,4 @@
-"""Two ways to wait that asyncio spells out in several lines."""
+"""Two ways to wait that take several lines with asyncio alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 async def first(*waits: Awaitable[object]) -> None:
-    """Come back when one of them has happened. A future that is waited for goes on; a coroutine is cancelled."""
+    """Wait for the first of them. The other futures go on; the other coroutines are cancelled."""
     tasks = [asyncio.ensure_future(asyncio.shield(wait) if asyncio.isfuture(wait) else wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -19,7 +19,7 @@ async def first(*waits: Awaitable[object]) -> None:
 
 
 async def within(wait: Coroutine[Any, Any, object], most_s: float) -> None:
-    """Come back when it has happened, or when the time is over. Whoever is cancelled meanwhile is."""
+    """Wait for it, but not longer than this. A cancel of the caller is passed on."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(most_s):
             await wait

@@ -1,4 +1,4 @@
-"""One attempt, from stored arguments to its ending: the same on an engine's loop, in its threads and in a child."""
+"""One attempt, from stored arguments to its ending: the same on an engine's loop, in a thread and in a child."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .program import Hook, Program, Work
 
 
 async def attempt(program: Program, work: Work, context: Context, threads: Executor) -> Ending:
-    """Unpack, enter the hooks, call, pack. Never raises for what the job does; whatever that is, it is an ending.
+    """Unpack, enter the hooks, call, pack. Never raises for what the job does: that is an ending, too.
 
-    To stop it: `context.stop(why)`, and for an `async def` cancel the task this runs in.
+    To stop it: `context.stop(why)`, and for an `async def` cancel the task that runs this.
     """
     try:
         arguments = work.unpack(context.job.payload)
@@ -32,19 +32,23 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
     try:
         hooks = program.around(context)
         if hooks:
-            result = await _hooked(hooks, work, arguments, threads)
+            result = await _run_with_hooks(hooks, work, arguments, threads)
         else:
-            result = work.pack(await work.call(arguments)) if work.is_async else await _plain(work, arguments, threads)
+            result = (
+                work.pack(await work.call(arguments))
+                if work.is_async
+                else await _run_in_thread(work, arguments, threads)
+            )
         return Done(result, context.close())
     except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a task ends that task, not its neighbours
         context.close()
         return _ending_of(error, context)
 
 
-async def _hooked(hooks: Sequence[Hook], work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
+async def _run_with_hooks(hooks: Sequence[Hook], work: Work, arguments: Any, threads: Executor) -> msgspec.Raw | None:
     """Hooks run where the task runs: on the loop for an `async def`, in its thread for a plain function. An async hook
     cannot be entered in a thread: around a plain function it runs on the loop, outside of all others."""
-    result: msgspec.Raw | None = None  # what a hook that swallows an error leaves
+    result: msgspec.Raw | None = None  # stays so if a hook suppresses an error
     async with AsyncExitStack() as stack:
         inside: list[AbstractContextManager[Any]] = []
         for hook in hooks:
@@ -57,19 +61,19 @@ async def _hooked(hooks: Sequence[Hook], work: Work, arguments: Any, threads: Ex
         if work.is_async:
             result = work.pack(await work.call(arguments))
         else:
-            result = await _plain(work, arguments, threads, inside)
+            result = await _run_in_thread(work, arguments, threads, inside)
     return result
 
 
-async def _plain(
+async def _run_in_thread(
     work: Work, arguments: Any, threads: Executor, hooks: Sequence[AbstractContextManager[Any]] = ()
 ) -> msgspec.Raw | None:
-    # the thread sees what the hooks have set; its result is packed there as well, big ones would block the loop
+    # the thread has the context of the hooks; it also packs the result, since a big one would block the loop
     run = contextvars.copy_context().run
-    return await asyncio.get_running_loop().run_in_executor(threads, run, _plainly, work, arguments, hooks)
+    return await asyncio.get_running_loop().run_in_executor(threads, run, _call_in_thread, work, arguments, hooks)
 
 
-def _plainly(work: Work, arguments: Any, hooks: Sequence[AbstractContextManager[Any]]) -> msgspec.Raw | None:
+def _call_in_thread(work: Work, arguments: Any, hooks: Sequence[AbstractContextManager[Any]]) -> msgspec.Raw | None:
     result: msgspec.Raw | None = None
     try:
         with ExitStack() as stack:
@@ -77,13 +81,13 @@ def _plainly(work: Work, arguments: Any, hooks: Sequence[AbstractContextManager[
                 stack.enter_context(hook)
             result = work.pack(work.call(arguments))
     except StopIteration as error:
-        # no future takes one (before Python 3.12 it would never be done); a coroutine turns it into the same
+        # a future does not take it (before Python 3.12 it would never be done); a coroutine raises the same
         raise RuntimeError("it raised StopIteration") from error
     return result
 
 
 def _ending_of(error: BaseException, context: Context) -> Ending:
-    """What an exception that left the task means."""
+    """The ending for an exception that left the task."""
     match _unwrapped(error):
         case Retry(after_s=after_s, reason=reason):
             return Failed(error=ErrorInfo(type="Retry", code="retry", message=reason), after_s=after_s)
@@ -101,7 +105,7 @@ def _ending_of(error: BaseException, context: Context) -> Ending:
 
 
 def _unwrapped(error: BaseException) -> BaseException:
-    """A directive given inside a task group comes wrapped, however deep; more than one error is an error."""
+    """A directive inside a task group is wrapped, perhaps several times; a group of several errors is an error."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         inner = error.exceptions[0]
         if not isinstance(inner, BaseExceptionGroup | Directive):

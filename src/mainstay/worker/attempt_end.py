@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+
+import msgspec
 
 from ..control import AttemptEnd, AttemptEnds, Quarantine, error_info
 from ..errors import InvalidInput
@@ -16,35 +17,34 @@ def attempt_end(ends: AttemptEnds, run: JobRun, ending: Ending) -> AttemptEnd | 
     if type(ending) is Done:  # nearly all of them
         return ends.success(run.job, ending.result, ending.followups, started_ms=run.started_ms, decide=run.work.decide)
     try:
-        return _other_end(ends, run, ending)
+        end = _other_end(ends, run, ending)
     except InvalidInput as error:  # a wait or a reason that cannot be stored is a mistake in the job
-        info = error_info(error, retryable=False)
-        return ends.failure(run.job, info, decide=run.work.decide, started_ms=run.started_ms)
+        end = ends.failure(run.job, error_info(error, retryable=False), decide=run.work.decide)
+    return None if end is None else msgspec.structs.replace(end, started_ms=run.started_ms, policy=run.work.decide)
 
 
 def _other_end(ends: AttemptEnds, run: JobRun, ending: Ending) -> AttemptEnd | None:
-    job, started_ms, decide = run.job, run.started_ms, run.work.decide
+    job, decide = run.job, run.work.decide
     match ending:
         case Failed():
-            return ends.failure(job, ending.error, decide=decide, after_s=ending.after_s, started_ms=started_ms)
+            return ends.failure(job, ending.error, decide=decide, after_s=ending.after_s)
         case Misfit(error):
             verdict = Quarantine(f"its arguments do not fit the task: {error.message}")
-            return ends.failure(job, error, decide=lambda *_: verdict, started_ms=started_ms)
+            return ends.failure(job, error, decide=lambda *_: verdict)
         case Crashed(error):
-            return ends.failure(job, error, crashed=True, started_ms=started_ms)
+            return ends.failure(job, error, crashed=True)
         case PutOff(wait_s, reason):
-            return ends.snooze(job, timedelta(seconds=wait_s), reason, started_ms=started_ms)
+            return ends.snooze(job, timedelta(seconds=wait_s), reason)
         case NotNeeded(reason):
-            return ends.skip(job, reason, started_ms=started_ms)
+            return ends.skip(job, reason)
         case Halted() if run.cause == LOST:
             return None
         case Halted() if run.cause == CANCELLED:
-            return ends.cancellation(job, started_ms=started_ms)
+            return ends.cancellation(job)
         case Halted() if run.cause in (OVERRAN, STALLED):
-            cause: Literal["run", "stall"] = "stall" if run.cause == STALLED else "run"
-            return ends.timeout(job, cause, decide=decide, started_ms=started_ms)
+            return ends.timeout(job, "stall" if run.cause == STALLED else "run", decide=decide)
         case Halted():
             # also a job that stopped although nothing asked it to: it goes back to the queue
-            return ends.release(job, "its worker stopped", started_ms=started_ms)
+            return ends.release(job, "its worker stopped")
         case _:  # `Gone`
             return None

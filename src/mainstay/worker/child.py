@@ -1,8 +1,8 @@
-"""A child process of an engine: `python -m mainstay.worker.child`. `children` is its other side.
+"""A child process of an engine: `python -m mainstay.worker.child`. `children` is the engine's side of it.
 
 It loads the program, enters its lifespan and runs one job at a time: an `async def` on the loop of the main thread, a
-plain function in one thread beside it, so that a request to stop gets through while either runs. It has no session
-and touches no store: what a job says goes over the pipe. It ends when the engine hangs up, and dies with it.
+plain function in another thread, so that a request to stop is received while either runs. It has no session and no
+store: progress, checkpoints and results go over the pipe. It ends when the engine closes the pipe, and dies with it.
 """
 
 from __future__ import annotations
@@ -50,44 +50,44 @@ from .program import Program, load
 from .spawn import leave_stopping_to_the_supervisor
 
 #: progress is passed on at once, but not more often than this
-_TELL_EVERY_S = 0.05
+_SEND_EVERY_S = 0.05
 
 _decoder: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 
 
 class PipeLink:
-    """Where the words of one job in a child go: to its engine. Deaf once the job has ended."""
+    """The `Link` of a job in a child: everything goes to its engine, until the job has ended."""
 
     def __init__(self, pipe: Pipe, numbers: itertools.count[int]) -> None:
         self.loop = asyncio.get_running_loop()
         self._pipe = pipe
         self._numbers = numbers
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
-        self._said: Progress | None = None
-        self._told: Progress | None = None
-        self._told_at = 0.0
+        self._pending: dict[int, asyncio.Future[bytes]] = {}
+        self._latest: Progress | None = None
+        self._sent: Progress | None = None
+        self._sent_s = 0.0
         self._due = False
         self._closed = False
 
     def progress(self, progress: Progress) -> None:
-        self._said = checked_progress(progress)
+        self._latest = checked_progress(progress)
         if self._due or self._closed:
             return
-        # the flag goes up before and comes down before `_said` is read: the last word is never the one that is lost
+        # set before the send is scheduled, cleared before `_latest` is read: the last progress is never lost
         self._due = True
-        self.loop.call_soon_threadsafe(self._tell_soon)
+        self.loop.call_soon_threadsafe(self._send_soon)
 
     async def save(self, checkpoint: bytes) -> None:
-        await self._ask("save", checkpoint)
+        await self._request("save", checkpoint)
 
     async def extend(self) -> Extension:
-        return msgspec.msgpack.decode(await self._ask("extend"), type=Extension)
+        return msgspec.msgpack.decode(await self._request("extend"), type=Extension)
 
     async def inputs(self) -> list[Input]:
-        return msgspec.msgpack.decode(await self._ask("inputs"), type=list[Input])
+        return msgspec.msgpack.decode(await self._request("inputs"), type=list[Input])
 
     def answer(self, answer: ChildAnswer) -> None:
-        waiting = self._asked.pop(answer.number, None)
+        waiting = self._pending.pop(answer.number, None)
         if waiting is None or waiting.done():
             return
         if answer.refusal is None:
@@ -96,37 +96,37 @@ class PipeLink:
             waiting.set_exception(refused(answer.refusal))
 
     def close(self) -> None:
-        """Say what is left to say, and nothing after it."""
-        self._tell()
+        """Send the last progress, and nothing after it."""
+        self._send_latest()
         self._closed = True
-        for waiting in self._asked.values():
+        for waiting in self._pending.values():
             waiting.cancel()
 
-    async def _ask(self, what: Literal["save", "extend", "inputs"], data: bytes = b"") -> bytes:
+    async def _request(self, what: Literal["save", "extend", "inputs"], data: bytes = b"") -> bytes:
         if self._closed:
-            raise MainstayError("the job has ended; what runs after it can save and ask for nothing")
-        self._tell()  # more time is earned by progress, so it must be there first
+            raise MainstayError("the job has ended; it can no longer save or ask for anything")
+        self._send_latest()  # more time is earned by progress, so the engine must have it first
         number = next(self._numbers)
         waiting: asyncio.Future[bytes] = self.loop.create_future()
-        self._asked[number] = waiting
+        self._pending[number] = waiting
         self._pipe.send(ChildRequest(number, what, data))
         return await waiting
 
-    def _tell_soon(self) -> None:
-        wait_s = self._told_at + _TELL_EVERY_S - self.loop.time()
+    def _send_soon(self) -> None:
+        wait_s = self._sent_s + _SEND_EVERY_S - self.loop.time()
         if wait_s > 0:
-            self.loop.call_later(wait_s, self._tell)
+            self.loop.call_later(wait_s, self._send_latest)
         else:
-            self._tell()
+            self._send_latest()
 
-    def _tell(self) -> None:
+    def _send_latest(self) -> None:
         self._due = False
-        said = self._said
-        if said is None or said is self._told or self._closed:
+        latest = self._latest
+        if latest is None or latest is self._sent or self._closed:
             return
-        self._told = said
-        self._told_at = self.loop.time()
-        self._pipe.send(ChildProgress(said))
+        self._sent = latest
+        self._sent_s = self.loop.time()
+        self._pipe.send(ChildProgress(latest))
 
 
 class Child:
@@ -143,21 +143,21 @@ class Child:
         self._is_async = False
 
     async def serve(self, sock: socket.socket) -> None:
-        """Until the engine hangs up. In the middle of a job, that ends the process."""
-        self._pipe = await Pipe.over(sock, self._hear)
+        """Until the engine closes the pipe. During a job, that ends the process."""
+        self._pipe = await Pipe.over(sock, self._receive)
         self._pipe.send(ChildReady())
         await self._pipe.ended
         if self._link is not None:
             os._exit(1)
         self._threads.shutdown()
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         match _decoder.decode(data):
             case RunJob(job):
                 self._begin(job)
             case StopJob(why) if self._link is not None:
                 self._context.stop(why)
-                # a thread cannot be cancelled; it has to look at `stopping`
+                # a thread cannot be cancelled; the job has to check `stopping`
                 if self._is_async:
                     self._task.cancel()
             case ChildAnswer() as answer if self._link is not None:
@@ -169,8 +169,8 @@ class Child:
         self._context = Context(job, self._link, pack=self._program.pack, unpack=self._program.unpack)
         try:
             work = self._program.work(job.kind, job.name)
-        except MainstayError as error:  # the engine knows it; the program is not the same in every process
-            self._say(Failed(error=error_info(error)))
+        except MainstayError as error:  # the engine has this task: the program differs between processes
+            self._send_ending(Failed(error=error_info(error)))
             return
         self._is_async = work.is_async
         self._task = asyncio.create_task(attempt(self._program, work, self._context, self._threads))
@@ -178,19 +178,19 @@ class Child:
 
     def _end(self, task: asyncio.Task[Ending]) -> None:
         if task.cancelled():  # before it had taken its first step
-            self._say(Halted(self._context.stopping or "cancelled"))
+            self._send_ending(Halted(self._context.stopping or "cancelled"))
         elif (error := task.exception()) is not None:
-            self._say(Failed(error=error_info(error)))
+            self._send_ending(Failed(error=error_info(error)))
         else:
-            self._say(task.result())
+            self._send_ending(task.result())
 
-    def _say(self, ending: Ending) -> None:
+    def _send_ending(self, ending: Ending) -> None:
         assert self._link is not None
         self._link.close()
         self._link = None
         try:
             data = frame(to_wire(ending, self._program.settings))
-        except Exception as error:  # noqa: BLE001 - whatever it was that cannot be said, its job has to end
+        except Exception as error:  # noqa: BLE001 - whatever cannot be sent, the job has to end
             data = frame(to_wire(Failed(error=error_info(error)), self._program.settings))
         self._pipe.send_frame(data)
 
@@ -200,9 +200,9 @@ def main(argument: str) -> int:
     leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(argument, type=ChildConfig)
     die_with_parent(config.parent)
-    logs.configure(config.log_level, as_json=config.json_logs)
-    _be_first_to_go()
-    faulthandler.enable()  # a memory fault says on stderr which line of Python led to it
+    logs.configure(config.options.log_level, as_json=config.options.json_logs)
+    _prefer_in_oom_kill()
+    faulthandler.enable()  # after a memory fault, stderr shows the line of Python
     sock = socket.socket(fileno=config.pipe_fd)
     sock.set_inheritable(False)
     started = False
@@ -217,27 +217,27 @@ def main(argument: str) -> int:
 
     with asyncio.Runner() as runner:
         try:
-            # before there is a loop: modules may run one of their own while they are imported
-            program = load(config.target)
+            # before there is a loop: a module may run its own while it is imported
+            program = load(config.options.target)
             runner.run(run(program))
         except BaseException as error:
             if started and isinstance(error, SystemExit | KeyboardInterrupt):
                 leave_at_once(error)
             if started:
                 raise
-            _give_up(sock, error)
+            _send_unfit(sock, error)
             return 1
     return 0
 
 
-def _be_first_to_go() -> None:
-    """When memory runs out, the kernel shall take the process of one job and not that of its engine."""
+def _prefer_in_oom_kill() -> None:
+    """When memory runs out, the kernel shall kill the process of one job, not its engine."""
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError):
         score.write_text(str(min(int(score.read_text()) + 500, 1000)))
 
 
-def _give_up(sock: socket.socket, error: BaseException) -> None:
+def _send_unfit(sock: socket.socket, error: BaseException) -> None:
     with contextlib.suppress(OSError), sock:
         sock.setblocking(True)
         sock.sendall(frame(ChildUnfit(error_info(error))))

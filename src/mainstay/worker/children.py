@@ -11,17 +11,17 @@ segfault, a kill for lack of memory or an `os._exit` ends one job (`Crashed`) an
 A child is
 
     starting    the process loads the program, for the run that needed it
-    idle        warm, waiting for a job                     <- Ready; Ended
+    idle        warm, waits for a job                       <- ChildReady; Ended
     busy        has one job                                 <- RunJob is sent
-    ending      takes no more jobs; its process is to go    <- hung up on (recycled, one job only, close), or killed
+    ending      takes no more jobs; its process will end    <- pipe closed (recycled, one job only, close), or killed
 
-and from any of them it may die. That ends the run it had: `Failed` while starting, when the program does not load here;
-`Crashed` when busy; `Halted` if it was asked to stop before. A job whose child was killed while it started, or died
-before it took the job (`Begun`), is innocent: it goes to another, once, and is then put off. The next start after one
-that failed waits a little longer each time. One idle child is kept warm; others go when nothing came for a while.
+and from any of them it may die. That ends its run: `Failed` while starting, if the program does not load; `Crashed`
+when busy; `Halted` if it was asked to stop before. A job whose child was killed while it started, or died before it
+took the job (`ChildStarted`), is not to blame: it goes to another child, once, and is then postponed. The next start
+after a failed one waits a little longer each time. One idle child is kept warm; others end after some idle time.
 
-`child_handle` is one child as the engine holds it, `child` what runs in its process, `pipe` what the two say to each
-other, `process` how one is started and buried.
+`child_handle` is one child as the engine holds it, `child` runs in its process, `pipe` has the messages between them,
+`process` starts and reaps it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from .child_handle import CLOSING, ChildHandle
 from .context import Context
 from .endings import Ending, Halted
 from .pipe import ChildConfig
+from .worker_options import WorkerOptions
 
-#: a child makes room for a new one after so many jobs, should they leak
+#: a child is replaced after this number of jobs, in case they leak memory
 RECYCLE_AFTER = 1_000
-#: how long a child may have nothing to do; one is kept however long it waits
+#: how long a child may be idle; one child is kept however long it is idle
 IDLE_S = 60.0
 #: how long the next start waits after one that failed; doubled each time
 _START_AGAIN_S = 0.5
@@ -56,10 +57,9 @@ class ChildRun:
         self.context = context
         self.fresh = fresh
         self.ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        """how it ended; there once it has, and never an exception. To cancel the wait is to kill the job"""
+        """how it ended; never an exception. To cancel the wait is to kill the job"""
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """done when a child has taken it: what it waits before that is not its own time. Never done if it ended
-        before"""
+        """done when a child has taken it: the wait before that is not its own time. Never done if it ended before"""
         self.stopping: str | None = None
         self.passed_on = False
         """a child died before it took the job"""
@@ -73,7 +73,7 @@ class ChildRun:
         return None if self.child is None else self.child.pid
 
     def stop(self, why: str) -> None:
-        """Ask it to stop. It ends as `Halted`, unless it comes to another end first. What has not begun ends now."""
+        """Ask it to stop. It ends as `Halted`, unless it ends otherwise first. If it has not begun, it ends now."""
         if self.stopping is not None or self.ending.done():
             return
         self.stopping = why
@@ -83,7 +83,7 @@ class ChildRun:
             self.child.stop(self, why)
 
     def kill(self) -> None:
-        """End its process and what that has started. `Halted` if it was asked to stop before, else `Crashed`."""
+        """Kill its process and all that it started. `Halted` if it was asked to stop before, else `Crashed`."""
         if self.ending.done():
             return
         if self.child is None or self.child.state == "starting":
@@ -92,7 +92,7 @@ class ChildRun:
             self.child.kill()
 
     def begin(self) -> None:
-        """A child has it: what happens from now on is its doing."""
+        """A child has it: it is responsible for what happens from now on."""
         if not self.begun.done():
             self.begun.set_result(None)
 
@@ -110,56 +110,51 @@ class ChildRun:
 
 
 class Children:
-    """At most `most` processes that run the program `target` (`module:app`), started when they are needed.
+    """At most `most` processes that run the program of a worker, started when they are needed.
 
     Use it on one loop, in a thread that lives as long as the process: children die with the thread that started them.
     """
 
     def __init__(
         self,
-        target: str,
+        options: WorkerOptions,
         *,
         most: int,
-        name: str,
-        log_level: str = "info",
-        json_logs: bool = False,
         recycle_after: int = RECYCLE_AFTER,
         idle_s: float = IDLE_S,
     ) -> None:
-        self.target = target
+        self.target = options.target
         self.recycle_after = recycle_after
         self._idle_s = idle_s
-        self._name = name
-        self._log_level = log_level
-        self._json_logs = json_logs
+        self._options = options
         self._most = most
         self._waiting: deque[ChildRun] = deque()
         self._children: set[ChildHandle] = set()
-        """all whose process may be there"""
+        """all whose process may exist"""
         self._idle: list[ChildHandle] = []
         """the warmest last"""
-        self._thinning: asyncio.TimerHandle | None = None
+        self._thinning_timer: asyncio.TimerHandle | None = None
         self._failed_starts = 0
         self._start_at = 0.0
         self._closed = False
 
     def begin(self, job: Job, context: Context, *, fresh: bool = False) -> ChildRun:
-        """Run a job. Progress, checkpoints and questions of the job go to the link of `context`; follow-up jobs come
-        back with its ending. `fresh`: in a new process that runs nothing else."""
+        """Run a job. Its progress, checkpoints and requests go to the link of `context`; follow-up jobs come back with
+        its ending. `fresh`: in a new process that runs nothing else."""
         run = ChildRun(self, job, context, fresh=fresh)
         if self._closed:
             run.end(Halted(CLOSING))
             return run
         self._waiting.append(run)
-        self._hand_out()
+        self._assign()
         return run
 
     async def close(self, grace_s: float = 0) -> None:
-        """End all children: jobs are asked to stop, idle ones leave their lifespan, and what is left after the grace
-        is killed. No process is there afterwards. Safe to call twice."""
+        """End all children: jobs are asked to stop, idle children leave their lifespan, and the rest is killed after
+        the grace. No process is left afterwards. Safe to call twice."""
         self._closed = True
-        if self._thinning is not None:
-            self._thinning.cancel()
+        if self._thinning_timer is not None:
+            self._thinning_timer.cancel()
         for run in list(self._waiting):
             run.stop(CLOSING)
         for child in list(self._children):
@@ -173,22 +168,15 @@ class Children:
                 child.kill()
             await asyncio.gather(*lives, return_exceptions=True)
 
-    # told by runs and children ------------------------------------------------------------------
+    # called by runs and children ----------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     def command(self, pipe_fd: int) -> list[str]:
-        """How a child is started."""
-        config = ChildConfig(
-            target=self.target,
-            name=self._name,
-            pipe_fd=pipe_fd,
-            parent=os.getpid(),
-            log_level=self._log_level,
-            json_logs=self._json_logs,
-        )
+        """The command line of a child."""
+        config = ChildConfig(options=self._options, pipe_fd=pipe_fd, parent=os.getpid())
         return [sys.executable, "-m", "mainstay.worker.child", msgspec.json.encode(config).decode()]
 
     @property
@@ -197,7 +185,7 @@ class Children:
         return max(0.0, self._start_at - asyncio.get_running_loop().time())
 
     def withdraw(self, run: ChildRun, why: str) -> None:
-        """It is stopped before it had a child."""
+        """It was stopped before it had a child."""
         self._waiting.remove(run)
         run.end(Halted(why))
 
@@ -210,17 +198,17 @@ class Children:
         self._start_at = asyncio.get_running_loop().time() + wait_s
 
     def rest(self, child: ChildHandle) -> None:
-        """It has nothing to do."""
+        """It is idle."""
         self._idle.append(child)
-        self._hand_out()
-        if self._thinning is None and len(self._idle) > 1:
-            self._thinning = asyncio.get_running_loop().call_later(self._idle_s, self._thin)
+        self._assign()
+        if self._thinning_timer is None and len(self._idle) > 1:
+            self._thinning_timer = asyncio.get_running_loop().call_later(self._idle_s, self._thin)
 
     def ends(self, child: ChildHandle) -> None:
-        """It takes no more jobs; its place is free."""
+        """It takes no more jobs; another may start."""
         if child in self._idle:
             self._idle.remove(child)
-        self._hand_out()
+        self._assign()
 
     def again(self, run: ChildRun) -> None:
         """Its child died before it took the job."""
@@ -231,13 +219,13 @@ class Children:
             self._waiting.appendleft(run)
 
     def gone(self, child: ChildHandle) -> None:
-        """Its process is no more."""
+        """Its process has ended."""
         self._children.discard(child)
         self.ends(child)
 
-    # handing out --------------------------------------------------------------------------------
+    # assignment ---------------------------------------------------------------------------------
 
-    def _hand_out(self) -> None:
+    def _assign(self) -> None:
         while self._waiting and not self._closed:
             run = self._waiting[0]
             if self._idle and not run.fresh:
@@ -247,18 +235,18 @@ class Children:
                 self._waiting.popleft()
                 self._children.add(ChildHandle(self, run))
             elif self._idle:
-                self._idle[0].leave()  # makes room, and comes back here
+                self._idle[0].leave()  # it makes room, and this is called again
                 return
             else:
                 return
 
     def _thin(self) -> None:
-        """Let those go that had nothing to do for long. The one that waits for the shortest time stays."""
-        self._thinning = None
+        """End children that were idle for long. The last one that became idle stays."""
+        self._thinning_timer = None
         loop = asyncio.get_running_loop()
         while len(self._idle) > 1:
             wait_s = self._idle[0].idle_since_s + self._idle_s - loop.time()
             if wait_s > 0:
-                self._thinning = loop.call_later(wait_s, self._thin)
+                self._thinning_timer = loop.call_later(wait_s, self._thin)
                 return
             self._idle[0].leave()

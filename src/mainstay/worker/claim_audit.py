@@ -1,4 +1,4 @@
-"""What the store says a session holds, against what its engine has: who is missing on either side."""
+"""The claims of a session in the store, compared with those that its engine knows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Claim = tuple[str, int]
 
 
 class ClaimAudit:
-    """Tells what is amiss at two looks in a row: what is on its way from or to the store is so only once.
+    """Reports differences that were found twice in a row: a claim on its way to or from the store differs only once.
 
-    >>> account = ClaimAudit()
-    >>> account.compare({("a", 1)}, known={("b", 1)}, ours={("b", 1)})
+    >>> audit = ClaimAudit()
+    >>> audit.compare({("a", 1)}, known={("b", 1)}, ours={("b", 1)})
     (set(), set())
-    >>> account.compare({("a", 1)}, known={("b", 1)}, ours={("b", 1)})
+    >>> audit.compare({("a", 1)}, known={("b", 1)}, ours={("b", 1)})
     ({('a', 1)}, {('b', 1)})
     """
 
@@ -25,10 +25,11 @@ class ClaimAudit:
     def compare(
         self, listed: AbstractSet[Claim], *, known: AbstractSet[Claim], ours: AbstractSet[Claim], whole: bool = True
     ) -> tuple[set[Claim], set[Claim]]:
-        """What the store lists and we do not know, and what is ours and it does not list: the claims that were so at
-        the last look as well. A list that is not `whole` says nothing about what is not in it."""
+        """The claims that the store lists and the engine does not know, and the engine's own claims that the store does
+        not list; only those that also differed at the last call. A list that is not `whole` says nothing about other
+        claims."""
         unknown = set(listed - known)
         absent = set(ours - listed) if whole else set()
-        amiss = unknown & self._unknown, absent & self._absent
+        twice = unknown & self._unknown, absent & self._absent
         self._unknown, self._absent = unknown, absent
-        return amiss
+        return twice

@@ -1,4 +1,4 @@
-"""Jobs that are claimed and have not begun. Nobody else can run them, so none may wait here for long."""
+"""Jobs that are claimed and have not begun. No other session can run them, so none may wait here for long."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ..model import Job
 
-#: how long a claimed job may wait to begin before it goes back, for others to take
+#: how long a claimed job may wait to begin before it goes back to the queue
 MOST_S = 0.25
 
 
 class ClaimedJobs:
-    """First come, first begun; each with the time it came.
+    """First claimed, first begun; each with the time of its claim.
 
-    >>> held = ClaimedJobs()
-    >>> held.add(["a", "b"], now_s=1.0); held.add(["c"], now_s=1.2)
-    >>> held.next(), held.too_long(now_s=1.26), len(held)
+    >>> claimed = ClaimedJobs()
+    >>> claimed.add(["a", "b"], now_s=1.0); claimed.add(["c"], now_s=1.2)
+    >>> claimed.next(), claimed.too_long(now_s=1.26), len(claimed)
     ('a', ['b'], 1)
     """
 
@@ -34,34 +34,34 @@ class ClaimedJobs:
 
     @property
     def first(self) -> Job:
-        """The one that `next` takes out."""
+        """The job that `next` takes out."""
         return self._jobs[0][1]
 
     def next(self) -> Job:
-        """The one to begin now."""
+        """Take out the job to begin now."""
         return self._jobs.popleft()[1]
 
     def too_long(self, *, now_s: float, patient: Callable[[Job], bool] = lambda _: False) -> list[Job]:
-        """Take out those that have waited for too long; a `patient` one stays if it is the first."""
+        """Take out the jobs that have waited too long; a `patient` one stays if it is the first."""
         if self._jobs and patient(self.first):
             first = self._jobs.popleft()
-            found = self.too_long(now_s=now_s)
+            late = self.too_long(now_s=now_s)
             self._jobs.appendleft(first)
-            return found
-        found = []
+            return late
+        late = []
         while self._jobs and now_s - self._jobs[0][0] > MOST_S:
-            found.append(self._jobs.popleft()[1])
-        return found
+            late.append(self._jobs.popleft()[1])
+        return late
 
     def everything(self) -> list[Job]:
         """Take all of them out."""
-        found = list(self)
+        jobs = list(self)
         self._jobs.clear()
-        return found
+        return jobs
 
     def only(self, ids: Collection[str]) -> list[Job]:
-        """Take these out."""
-        found = [job for job in self if job.id in ids]
-        if found:
-            self._jobs = deque((came_s, job) for came_s, job in self._jobs if job.id not in ids)
-        return found
+        """Take out the jobs with these ids."""
+        jobs = [job for job in self if job.id in ids]
+        if jobs:
+            self._jobs = deque((claimed_s, job) for claimed_s, job in self._jobs if job.id not in ids)
+        return jobs

@@ -1,6 +1,6 @@
-"""What a running job can see and say: `context()`.
+"""The running job, seen from inside: `context()`.
 
-The context is the same object on the loop, in a thread and in a child process; what differs is the `Link` behind it.
+The context works the same on the loop, in a thread and in a child process; only the `Link` behind it differs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _current: contextvars.ContextVar[Context] = contextvars.ContextVar("mainstay.con
 
 
 class Directive(BaseException):
-    """How a job ends itself other than by returning. Not an `Exception`, so that no `except Exception` in between
-    takes it for an error."""
+    """How a job ends itself other than by returning. Not an `Exception`, so that an `except Exception` in the job does
+    not catch it."""
 
 
 class Retry(Directive):
@@ -58,7 +58,7 @@ class Skip(Directive):
 
 
 class LetGo(Directive):
-    """It has given its claim away itself, with a write of its own: nothing more is to be written about it."""
+    """It has given its claim away itself, with its own write: nothing more is written about it."""
 
 
 class Stopped(Directive):
@@ -76,7 +76,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(Protocol):
-    """Where a context's words go."""
+    """How a context reaches the store."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -84,7 +84,7 @@ class Link(Protocol):
         ...
 
     def progress(self, progress: Progress) -> None:
-        """Take note; sent with the next beat. Callable from any thread, never waits."""
+        """Note it; it is sent with the next batch. Callable from any thread, never waits."""
         ...
 
     async def save(self, checkpoint: bytes) -> None:
@@ -99,23 +99,23 @@ class Link(Protocol):
 class Context:
     """One attempt of one job, seen from inside. Get it with `mainstay.context()`.
 
-    `progress` and `submit` never wait. What has to reach the store has two forms: `await save(...)` in an `async
-    def`, `save_sync(...)` in a plain function. While the store is away, both wait until it is back; if the job is asked
-    to stop meanwhile, it leaves there.
+    `progress` and `submit` never wait. Calls that have to reach the store have two forms: `await save(...)` in an
+    `async def`, `save_sync(...)` in a plain function. While the store is away, both wait until it is back; if the job
+    is asked to stop during that wait, it ends there.
     """
 
     def __init__(self, job: Job, link: Link, *, pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]) -> None:
         self.job = job
         """the row as it was claimed"""
         self._followups: list[JobRequest] | None = []
-        """what was given to `submit`; None once the job has ended"""
+        """the jobs given to `submit`; None once the job has ended"""
         self._link = link
         self._pack = pack
         self._unpack = unpack
         self._stopping: str | None = None
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
 
-    # what it is ---------------------------------------------------------------------------------
+    # the job ------------------------------------------------------------------------------------
 
     @property
     def id(self) -> str:
@@ -123,36 +123,36 @@ class Context:
 
     @property
     def link(self) -> Link:
-        """Where its words go; for its worker."""
+        """For its worker."""
         return self._link
 
     @property
     def attempt(self) -> int:
-        """1 for the first; attempts that failed, crashed or were lost with their worker count, snoozes and releases do
+        """1 for the first. Attempts that failed, crashed or were lost with their worker count; snoozes and releases do
         not."""
         return self.job.attempt
 
     @property
     def checkpoint(self) -> Any:
-        """What an earlier attempt saved last; None if none did."""
+        """The last data that an earlier attempt saved; None if none did."""
         return None if self.job.checkpoint is None else self._unpack(self.job.checkpoint)
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that says which job it is: `job_id`, `job_name` and `attempt` are on every record, and what else is
-        given: `context().log.info("sent", to="ann")`."""
+        """A logger with `job_id`, `job_name` and `attempt` on every record, and with the keywords of the call:
+        `context().log.info("sent", to="ann")`."""
         if self._log is None:
             self._log = _JobLog(log, {"job_id": self.id, "job_name": self.job.name, "attempt": self.attempt})
         return self._log
 
-    # how it goes --------------------------------------------------------------------------------
+    # progress -----------------------------------------------------------------------------------
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Say how far it has come. Only this feeds the stall timeout and earns more time."""
+        """Report how far it is. Only this resets the stall timeout and earns more run time."""
         self._link.progress(Progress(done=done, total=total, message=message))
 
     async def save(self, checkpoint: Any) -> None:
-        """Keep data that the next attempt finds in `checkpoint`, should this one not come to its end."""
+        """Store data that the next attempt finds in `checkpoint`, if this one does not succeed."""
         await self._link.save(self._pack(checkpoint))
 
     def save_sync(self, checkpoint: Any) -> None:
@@ -160,8 +160,8 @@ class Context:
         self._run(self._link.save(self._pack(checkpoint)))
 
     async def extend(self) -> Extension:
-        """Ask for more run time. It is earned by progress: granted if progress rose since the last grant, five times
-        at most, each half the one before."""
+        """Request more run time. It is earned by progress: granted if progress rose since the last grant, at most five
+        times, each half the one before."""
         return await self._link.extend()
 
     def extend_sync(self) -> Extension:
@@ -176,16 +176,16 @@ class Context:
         """`inputs`, for a plain function."""
         return self._run(self._link.inputs())
 
-    # whether to go on ---------------------------------------------------------------------------
+    # stop ---------------------------------------------------------------------------------------
 
     @property
     def stopping(self) -> str | None:
-        """Why it is asked to stop (cancelled, timed out, worker stops); None: go on. An `async def` is cancelled
-        besides; a plain function has to look."""
+        """Why it is asked to stop (cancelled, timed out, worker stops); None: go on. An `async def` is also cancelled;
+        a plain function has to check this."""
         return self._stopping
 
     def check(self) -> None:
-        """Leave here if it is asked to stop: for loops in plain functions."""
+        """End the job here if it is asked to stop: for loops in plain functions."""
         if self._stopping is not None:
             raise Stopped(self._stopping)
 
@@ -193,12 +193,12 @@ class Context:
         """Ask it to stop; called by its worker."""
         self._stopping = self._stopping or why
 
-    # what follows -------------------------------------------------------------------------------
+    # follow-ups ---------------------------------------------------------------------------------
 
     def submit(self, *jobs: Any) -> None:
         """Submit jobs (`task.job(...)`) in the same transaction as this one's success, or not at all."""
         if self._followups is None:
-            raise MainstayError(f"job {self.id} has ended; what it submits now would go with nothing")
+            raise MainstayError(f"job {self.id} has ended; it can no longer submit jobs with its success")
         for job in jobs:
             followup = getattr(job, "followup", None)
             request = job if followup is None else followup()
@@ -207,24 +207,24 @@ class Context:
             self._followups.append(request)
 
     def close(self) -> tuple[JobRequest, ...]:
-        """The job has ended; what it submits with its success. Called by its worker."""
+        """The job has ended: the jobs to submit with its success. Called by its worker."""
         followups, self._followups = self._followups, None
         return tuple(followups or ())
 
     def retry(self, after: str | timedelta | None = None, reason: str = "asked to be tried again") -> NoReturn:
-        """Leave here; count a failure and try again, after `after` if given, else after the usual backoff."""
+        """End this attempt; count a failure and try again, after `after` if given, else after the usual backoff."""
         raise Retry(None if after is None else seconds(after, field="after"), reason)
 
     def snooze(self, wait: str | timedelta, reason: str | None = None) -> NoReturn:
-        """Leave here and come back after a wait; no failure is counted."""
+        """End this attempt and run again after a wait; no failure is counted."""
         raise Snooze(seconds(wait, field="wait"), reason)
 
     def skip(self, reason: str) -> NoReturn:
-        """Leave here for good: there is nothing to do."""
+        """End the job: it is not needed."""
         raise Skip(reason)
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run on the worker's loop, from a thread of its own."""
+        """Run on the worker's loop, from another thread."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -242,10 +242,10 @@ def context() -> Context:
     Traceback (most recent call last):
     mainstay.errors.MainstayError: no job is running here; context() works inside a task only
     """
-    found = _current.get(None)
-    if found is None:
+    current = _current.get(None)
+    if current is None:
         raise MainstayError("no job is running here; context() works inside a task only")
-    return found
+    return current
 
 
 def enter(context: Context) -> contextvars.Token[Context]:
@@ -253,14 +253,14 @@ def enter(context: Context) -> contextvars.Token[Context]:
     return _current.set(context)
 
 
-#: what the standard logger takes; every other keyword is a field of the record
+#: the keywords of the standard logger; every other keyword is a field of the record
 _LOGGING = ("exc_info", "stack_info", "stacklevel", "extra")
-#: what a record has already, and would not let a field replace
+#: the attributes that every record has; a field cannot replace them
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class _JobLog(logging.LoggerAdapter[logging.Logger]):
-    """Adds the job's fields to those the caller gives as keywords: `log.info("sent", to="ann")`."""
+    """Adds the fields of the job to the keywords of the call: `log.info("sent", to="ann")`."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         given = {name: kwargs.pop(name) for name in list(kwargs) if name not in _LOGGING}

@@ -9,12 +9,11 @@ sees only that the session is dead.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections import Counter
 
 import msgspec
 
-from ..control import Control, Failure
+from ..control import AttemptEnd, AttemptEnds, Control
 from ..control.ended_log import log_end
 from ..control.rules.blame import runs_alone
 from ..control.rules.overdue import has_stalled
@@ -59,19 +58,8 @@ class ReapResult(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(f"{name}={count}" for name, count in msgspec.structs.asdict(self).items() if count) or "none"
 
 
-class _JobsByFate(msgspec.Struct):
-    """The rows, by what becomes of them."""
-
-    crashed: list[Job]
-    overran: list[Job]
-    stalled: list[Job]
-    stopped: list[Job]
-    unbegun: list[Job]
-
-
 async def reap(control: Control, death: EngineDeath) -> ReapResult:
     """Settle every job that a dead engine held, and close its session. A second call finds no jobs."""
-    fates = _sorted(await _held(control, death), death)
     others = sum(not entry.apart for entry in death.running) - 1
     beside = f" and {counted(others, 'other job')}" if others > 0 else ""
     error = ErrorInfo(
@@ -79,26 +67,16 @@ async def reap(control: Control, death: EngineDeath) -> ReapResult:
         code="worker_crashed",
         message=f"its engine {in_words(death.status)} while it ran this{beside}",
     )
-    # the supervisor killed it: a job that had not begun is not to blame
-    on_purpose = death.kill_reason is not None or bool(death.blamed)
-    # requested together, they are one commit
-    outcomes = await asyncio.gather(
-        control.attempts.fail([Failure(job, error, crashed=True) for job in fates.crashed]),
-        control.attempts.time_out(fates.overran, cause="run"),
-        control.attempts.time_out(fates.stalled, cause="stall"),
-        control.attempts.release(fates.stopped, reason=_release_reason(death), lost=not on_purpose),
-        control.attempts.release(fates.unbegun, reason="its worker died before the work began", lost=not on_purpose),
-    )
+    rows = await _held(control, death)
+    fates = [fate for row in rows if (fate := _fate(control.attempts.ends, row, death, error)) is not None]
+    outcomes = await control.attempts.write([end for _, end in fates])
     await control.claims.close_session(death.session)
-    for outcome in (*outcomes[0], *outcomes[1], *outcomes[2]):
-        log_end(outcome)
-    crashed, overran, stalled, stopped, unbegun = [sum(outcome.ok for outcome in part) for part in outcomes]
-    return ReapResult(
-        crashed=crashed,
-        timed_out=overran + stalled,
-        released=stopped + unbegun,
-        left=sum(not outcome.ok for part in outcomes for outcome in part),
-    )
+    counts: Counter[str] = Counter()
+    for (field, end), outcome in zip(fates, outcomes, strict=True):
+        counts[field if outcome.ok else "left"] += 1
+        if end.kind == "failure":
+            log_end(outcome)
+    return ReapResult(**counts)
 
 
 async def _held(control: Control, death: EngineDeath) -> list[Job]:
@@ -113,24 +91,21 @@ async def _held(control: Control, death: EngineDeath) -> list[Job]:
             return rows
 
 
-def _sorted(rows: Sequence[Job], death: EngineDeath) -> _JobsByFate:
-    begun = {(entry.job_id, entry.token) for entry in death.running}
-    apart = {(entry.job_id, entry.token) for entry in death.running if entry.apart}
-    blamed = {(entry.job_id, entry.token) for entry in death.blamed}
-    on_purpose = death.kill_reason is not None or bool(blamed)
-    fates = _JobsByFate([], [], [], [], [])
-    for row in rows:
-        claim = (row.id, row.token)
-        if claim in blamed:
-            (fates.stalled if has_stalled(row) else fates.overran).append(row)
-        elif claim not in begun:
-            fates.unbegun.append(row)
-        elif on_purpose or (claim in apart and not runs_alone(row)):
-            fates.stopped.append(row)
-        elif is_stopping(row.parent, row.status) or table_of(row.parent).allows(row.status, "pending"):
-            fates.crashed.append(row)
-        # a phase that can only be taken over in place is left to the sweep
-    return fates
+def _fate(ends: AttemptEnds, row: Job, death: EngineDeath, error: ErrorInfo) -> tuple[str, AttemptEnd] | None:
+    """The field of `ReapResult` that counts it, and the end of its attempt."""
+    # if the supervisor killed the engine, no job is to blame but those it killed it for
+    on_purpose = death.kill_reason is not None or bool(death.blamed)
+    claim = (row.id, row.token)
+    running = next((entry for entry in death.running if (entry.job_id, entry.token) == claim), None)
+    if any((entry.job_id, entry.token) == claim for entry in death.blamed):
+        return "timed_out", ends.timeout(row, "stall" if has_stalled(row) else "run")
+    if running is None:
+        return "released", ends.release(row, "its worker died before the work began", lost=not on_purpose)
+    if on_purpose or (running.apart and not runs_alone(row)):
+        return "released", ends.release(row, _release_reason(death), lost=not on_purpose)
+    if is_stopping(row.parent, row.status) or table_of(row.parent).allows(row.status, "pending"):
+        return "crashed", ends.failure(row, error, crashed=True)
+    return None  # a phase that can only be taken over in place is left to the sweep
 
 
 def _release_reason(death: EngineDeath) -> str:

@@ -1,7 +1,7 @@
-"""Declarations: what an app declares of one kind of job, and what a worker needs of it.
+"""Declarations: the part of an app that belongs to one kind of job, as far as a worker needs it.
 
-A kind names the callable that makes its part of an app (`mainstay.kinds.Kind.declarations`). The part is made on first
-use; `App` asks every part for the handlers of jobs, their queues, and the duties of the leader.
+A kind names the callable that creates its part of an app (`mainstay.kinds.Kind.declarations`). The part is created on
+first use; `App` asks every part for the handlers of jobs, their queues, and the duties of the leader.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The app that a part belongs to, as far as the part may use it."""
 
     client: Any
-    """what jobs are submitted and read through: a `task.Client`"""
+    """submits and reads jobs: a `task.Client`"""
     options: Mapping[str, Any] = {}
     """arguments of the app that belong to a kind"""
     target: Callable[[], str] = lambda: ""
-    """the `module:app` that the app was loaded by; empty if it was not loaded but made in this process"""
+    """the `module:app` that the app was loaded from; empty if it was created in this process"""
 
 
 class AppBase(ABC):
@@ -83,20 +83,20 @@ class Declarations:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Work] = {}
-        """what runs a job, by the job's name"""
+        """the handlers, by the name of the job"""
 
     @property
     def queues(self) -> Collection[str]:
-        """The queues its jobs go to: what a worker listens on by default."""
+        """The queues of its jobs: a worker listens on them by default."""
         return ()
 
     def defaults(self, name: str) -> Mapping[str, Any]:
-        """The options that a submit by name takes from what was declared."""
+        """The declared options, for a submit by name."""
         del name
         return {}
 
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
-        """The arguments in a stored payload, for hooks that look at a job; raises `InvalidInput`."""
+        """The arguments in a stored payload, for hooks that inspect a job; raises `InvalidInput`."""
         del name, payload
         return {}
 
@@ -106,16 +106,16 @@ class Declarations:
         return None
 
     def declares(self, name: str) -> bool:
-        """Whether jobs of this name can be submitted; `handlers` may have more names, those of units."""
+        """Whether jobs of this name can be submitted; `handlers` may also have the names of units."""
         return name in self.handlers
 
     def duties(self, control: Control) -> Sequence[Duty]:
-        """What the leader does for this kind."""
+        """The duties of the leader for this kind."""
         del control
         return ()
 
     async def close(self) -> None:
-        """Release what was opened. The store of the jobs has been closed before."""
+        """Release resources. The job store is closed before."""
 
 
 __all__ = ["Declarations", "Host"]

@@ -4,8 +4,8 @@
 
 - `ClaimLoop` decides when to claim, `EngineSession` claims, `Runs` begins, runs and ends jobs, the `Ledger` stores
   their ends. Each goes on while the others wait for the store.
-- `RunLimits` watches the runs: a job over a limit is asked to stop. `EngineSession` brings cancels, and every few
-  seconds compares the claims that the store lists with those that are known here.
+- `Runs` also watches the limits of running jobs. `EngineSession` brings cancels, and every few seconds compares the
+  claims that the store lists with those that are known here.
 - *Draining* gives back jobs that have not begun, waits for the others within the grace, and gives back those that did
   not finish. `runs` lists all ways in which an engine parts with a job.
 """
@@ -26,7 +26,6 @@ from .ledger import Ledger
 from .program import Program
 from .reports import Reports
 from .run import DRAINED, LOST, JobRun
-from .run_limits import RunLimits
 from .runs import EngineProcess, Runs
 
 __all__ = ["Engine", "EngineProcess"]
@@ -63,9 +62,6 @@ class Engine:
             concurrency=concurrency or control.settings.concurrency,
             process=process,
             rng=rng,
-        )
-        self._limits = RunLimits(
-            self._runs, self._ledger, reports, clock=control.store.clock, recorder=process.recorder
         )
         self._session = EngineSession(
             program, control, self._runs, session, queues=queues, open_session=process.open_session, rng=rng
@@ -125,7 +121,7 @@ class Engine:
     def start(self) -> None:
         """Begin to claim and to listen for cancels."""
         self._ledger.start()
-        self._watching = asyncio.create_task(self._limits.watch(), name="mainstay limits")
+        self._watching = asyncio.create_task(self._runs.watch(), name="mainstay limits")
         self._loops = [
             asyncio.create_task(self._claims.run(), name="mainstay claims"),
             asyncio.create_task(self._session.listen(), name="mainstay cancels"),

@@ -1,7 +1,7 @@
 """The engine's process: `python -m mainstay.worker.engine_main CONFIG`, spawned by a supervisor.
 
-Loads the program, opens a session (which takes the lock that shows it lives), says hello, and works until it is told
-to drain. It dies with its supervisor: nobody would beat for it.
+Loads the program, opens a session (which takes the lock that shows it lives), sends `Hello`, and works until it is
+asked to drain. It dies with its supervisor, which sends its heartbeats.
 """
 
 from __future__ import annotations
@@ -40,31 +40,32 @@ from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
 
-#: the loop and the store's writer thread share the interpreter; at the usual 5 ms the one waits long for the other
+#: the loop and the store's writer thread share the interpreter; at the default of 5 ms each waits long for the other
 SWITCH_S = 0.0005
-#: the longest line the supervisor may say: a cancel of very many jobs
+#: the longest message of the supervisor: a cancel of very many jobs
 _LONGEST_LINE = 1 << 26
 
 _decode = msgspec.json.Decoder(ToEngine).decode
 
 
 class EngineHost:
-    """One engine and its line to the supervisor."""
+    """One engine and its link to the supervisor."""
 
     def __init__(self, config: EngineConfig, program: Program) -> None:
         self._config = config
+        self._options = config.options
         self._program = program
         self._writer: asyncio.StreamWriter
         self._go = asyncio.Event()
         self._stop: Callable[[Engine], None] | None = None
-        """how the engine is to come to its end, once it was told to"""
+        """how to stop the engine, once that was requested"""
         self._drained = asyncio.Event()
         self._engine: Engine | None = None
         self._control: Control
-        self._side: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Work until told to stop; the exit code."""
+        """Work until asked to stop; the exit code."""
         adopt(asyncio.get_running_loop())
         link = socket.socket(fileno=self._config.link_fd)
         reader, self._writer = await asyncio.open_connection(sock=link, limit=_LONGEST_LINE)
@@ -73,7 +74,7 @@ class EngineHost:
             async with self._program.lifespan():
                 await self._work()
         finally:
-            for task in (listening, *self._side):
+            for task in (listening, *self._tasks):
                 task.cancel()
             self._writer.close()
             await self._program.close()
@@ -84,11 +85,8 @@ class EngineHost:
         control = self._control = await self._opened()
         session = await self._open_session()
         children = Children(
-            self._config.target,
+            self._options,
             most=control.settings.children or children_at_most(self._concurrency, processors=processors.available()),
-            name=self._config.name,
-            log_level=self._config.log_level,
-            json_logs=self._config.json_logs,
         )
         engine = self._engine = Engine(
             self._program,
@@ -115,28 +113,28 @@ class EngineHost:
                 self._stop(engine)
             await engine.stopped.wait()
         finally:
-            # the session is closed by the supervisor, which beats for it until we are gone
+            # the supervisor closes the session when this process has ended
             await duties.stop()
         if engine.left_behind:
-            # what would not stop keeps the interpreter from ending
-            log.warning("leaving n=%d jobs behind that would not stop", engine.left_behind)
+            # a thread that did not stop would keep the interpreter from exiting
+            log.warning("exits with jobs that would not stop n=%d", engine.left_behind)
             logging.shutdown()
             os._exit(0)
 
     def _check_offer(self) -> None:
-        """A worker that can run nothing would look alive while every job of its queues waits."""
+        """A worker without tasks would look healthy while every job of its queues waits."""
         offer = offer_of(self._program, self._queues)
         if offer is not None and not offer.tasks:
             error = InvalidInput(
                 "app",
-                f"{self._config.target} has no tasks, studies or load tests, so this worker could run nothing: name "
+                f"{self._options.target} has no tasks, studies or load tests, so this worker could run nothing: name "
                 "the module that imports them (mainstay worker package.main:app), or import them where the app is made",
             )
-            self._say(Unfit(str(error)))
+            self._send(Unfit(str(error)))
             raise error
 
     async def _opened(self) -> Control:
-        """The store, as soon as it can be had."""
+        """Open the store as soon as it can be reached."""
         outage = Outage("open", random.Random())
         while True:
             try:
@@ -149,12 +147,12 @@ class EngineHost:
                 return control
 
     async def _open_session(self) -> Session:
-        """A session, as soon as it can be had. A drain ends the tries: then there is nothing to claim for."""
+        """Open a session as soon as the store can be reached. A drain ends the tries: nothing will be claimed."""
         outage = Outage("session", random.Random())
         while True:
             try:
                 session = await self._control.claims.open_session(
-                    worker=self._config.name,
+                    worker=self._options.name,
                     pid=os.getpid(),
                     supervisor=self._config.supervisor_pid,
                     offer=offer_of(self._program, self._queues),
@@ -165,24 +163,22 @@ class EngineHost:
                 await within(self._drained.wait(), outage.failed(error))
             else:
                 outage.over()
-                self._say(self._hello(session))
+                hello = Hello(
+                    session=session.id,
+                    store_url=self._program.store_url,
+                    settings=self._control.settings,
+                    queues=self._queues,
+                )
+                self._send(hello)
                 return session
-
-    def _hello(self, session: Session) -> Hello:
-        return Hello(
-            session=session.id,
-            store_url=self._program.store_url,
-            settings=self._control.settings,
-            queues=self._queues,
-        )
 
     @property
     def _queues(self) -> tuple[str, ...]:
-        return self._config.queues or tuple(self._program.queues) or ("default",)
+        return self._options.queues or tuple(self._program.queues) or ("default",)
 
     @property
     def _concurrency(self) -> int:
-        return self._config.concurrency or self._program.settings.concurrency
+        return self._options.concurrency or self._program.settings.concurrency
 
     @property
     def _grace_s(self) -> float:
@@ -192,32 +188,32 @@ class EngineHost:
         assert self._engine is not None
         store = self._control.store
         path = keep(changes, store_url=store.url, session=self._engine.session.id, at_ms=store.clock.now_ms())
-        log.warning("store away n=%d endings kept in %s; when it is back: mainstay jobs sync", len(changes), path)
+        log.warning("store away n=%d ends of jobs kept in %s; when it is back: mainstay jobs sync", len(changes), path)
 
     def _retire(self, reason: str) -> None:
-        self._say(Retiring(reason))
+        self._send(Retiring(reason))
         self._drain(self._grace_s)
 
-    def _say(self, message: FromEngine) -> None:
+    def _send(self, message: FromEngine) -> None:
         self._writer.write(line(message))
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Hear, and nothing else: what takes long is done aside, so that a drain is always heard."""
+        """Receive messages; longer work is done in tasks, so that a drain is always received."""
         try:
             while text := await reader.readline():
-                self._heard(text)
+                self._receive(text)
         except Exception:
-            log.exception("engine cannot hear its supervisor any more, draining")
+            log.exception("engine lost the link to its supervisor, draining")
             self._drain(self._grace_s)
         else:
-            # the supervisor is gone: nobody beats for us any more
+            # the supervisor has ended: nothing sends our heartbeats
             self._end(Engine.abandon)
 
-    def _heard(self, text: bytes) -> None:
+    def _receive(self, text: bytes) -> None:
         try:
             message = _decode(text)
         except msgspec.MsgspecError as error:
-            log.warning("supervisor said something odd: %s", error)
+            log.warning("unknown message from the supervisor: %s", error)
             return
         if isinstance(message, StartClaiming):
             self._go.set()
@@ -225,17 +221,17 @@ class EngineHost:
             self._drain(message.grace_s)
         elif self._engine is not None:
             pulsed = self._engine.pulsed(message.session, known=message.known, cancelling=message.cancelling)
-            self._aside(pulsed)
+            self._start_task(pulsed)
 
-    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._side.add(task)
-        task.add_done_callback(self._done_aside)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
 
-    def _done_aside(self, task: asyncio.Task[None]) -> None:
-        self._side.discard(task)
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self._drained.is_set():
-            log.error("what the supervisor said could not be followed; its next word may", exc_info=error)
+            log.error("a message of the supervisor could not be handled; waiting for the next one", exc_info=error)
 
     def _drain(self, grace_s: float) -> None:
         self._end(lambda engine: engine.drain(grace_s))
@@ -248,48 +244,48 @@ class EngineHost:
 
 
 def children_at_most(concurrency: int, *, processors: int) -> int:
-    """How many child processes an engine has: more than there are processors would only slow each other down. Two at
-    least, so that one long job does not keep a suspect waiting."""
+    """How many child processes an engine has: more than one per processor would only slow each other down. At least
+    two, so that one long job does not keep a suspect waiting."""
     return min(concurrency, max(2, processors))
 
 
 def main() -> int:
-    """What the process runs."""
+    """Run the engine process to its end; the exit code."""
     leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
     die_with_parent(config.supervisor_pid)
-    logs.configure(config.log_level, as_json=config.json_logs)
+    logs.configure(config.options.log_level, as_json=config.options.json_logs)
     sys.setswitchinterval(SWITCH_S)
     try:
-        program = load(config.target)
+        program = load(config.options.target)
     except Exception as error:
-        # ours say it all in a line, and the supervisor shows it; where another is behind it, its trace is wanted
+        # our errors say it all in a line, which the supervisor shows; an error with a cause needs its traceback
         if not isinstance(error, MainstayError) or error.__cause__ is not None:
-            log.exception("cannot load %s", config.target)
-        _say_unfit(config, error)
+            log.exception("cannot load %s", config.options.target)
+        _send_unfit(config, error)
         return 2
     try:
         return run(EngineHost(config, program))
     except MainstayError as error:
-        _say_unfit(config, error)
+        _send_unfit(config, error)
         return 2
 
 
-def _say_unfit(config: EngineConfig, error: Exception) -> None:
+def _send_unfit(config: EngineConfig, error: Exception) -> None:
     text = line(Unfit(str(error) if isinstance(error, MainstayError) else f"{type(error).__name__}: {error}"))
     with contextlib.suppress(OSError):
         os.write(config.link_fd, text)
 
 
 def run(host: EngineHost) -> int:
-    """On the fastest loop that is installed."""
+    """Run on the fastest loop that is installed."""
     try:
         import uvloop  # noqa: PLC0415 - an extra
     except ImportError:
-        made = None
+        new_loop = None
     else:
-        made = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=made) as runner:
+        new_loop = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         try:
             return runner.run(host.run())
         except (SystemExit, KeyboardInterrupt) as error:

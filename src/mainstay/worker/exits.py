@@ -1,4 +1,4 @@
-"""The end of a process: seen as an event, not noticed by asking; said in words; and, one's own, made at once."""
+"""The end of a process: as an event, in words, and how to end this one at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 
 log = logging.getLogger("mainstay.worker")
 
-#: what a process ends with when a job told its loop to exit
+#: the exit code of a process whose job ended the loop
 EXITED = 70
 
 _HINTS = {
@@ -42,14 +42,14 @@ def in_words(status: int) -> str:
     return f"was killed by {number.name}" + (f" ({hint})" if hint else "")
 
 
-def on_exit(pid: int, tell: Callable[[], None]) -> Callable[[], None]:
-    """Call `tell` once, on this loop, when a process of ours has ended; it is left to the caller to reap. What is
-    returned calls it off."""
+def on_exit(pid: int, notify: Callable[[], None]) -> Callable[[], None]:
+    """Call `notify` once, on this loop, when a child of this process has ended; the caller reaps it. The returned
+    function cancels that."""
     loop = asyncio.get_running_loop()
     try:
         handle = os.pidfd_open(pid)
-    except (AttributeError, OSError):  # not everywhere, and not in every sandbox
-        return _on_exit_by_thread(pid, tell, loop)
+    except (AttributeError, OSError):  # not on every system, and not in every sandbox
+        return _on_exit_by_thread(pid, notify, loop)
 
     def forget() -> None:
         nonlocal handle
@@ -60,13 +60,13 @@ def on_exit(pid: int, tell: Callable[[], None]) -> Callable[[], None]:
 
     def exited() -> None:
         forget()
-        tell()
+        notify()
 
     loop.add_reader(handle, exited)
     return forget
 
 
-def _on_exit_by_thread(pid: int, tell: Callable[[], None], loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+def _on_exit_by_thread(pid: int, notify: Callable[[], None], loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
     called_off = False
 
     def forget() -> None:
@@ -75,12 +75,12 @@ def _on_exit_by_thread(pid: int, tell: Callable[[], None], loop: asyncio.Abstrac
 
     def exited() -> None:
         if not called_off:
-            tell()
+            notify()
 
     def wait() -> None:
-        with contextlib.suppress(ChildProcessError):  # reaped by somebody else: it has ended
+        with contextlib.suppress(ChildProcessError):  # another part of the program has reaped it: it has ended
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile, and nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(exited)
 
     threading.Thread(target=wait, name="mainstay-waiter", daemon=True).start()
@@ -88,10 +88,10 @@ def _on_exit_by_thread(pid: int, tell: Callable[[], None], loop: asyncio.Abstrac
 
 
 def leave_at_once(error: BaseException) -> NoReturn:
-    """End this process without cleaning up.
+    """End this process without cleanup.
 
-    A job called `sys.exit()` in a task it had started, and that ends the loop. Whoever cleaned up now would end its
-    neighbours as if they had been asked to, and wipe out the traces of what ran.
+    A job called `sys.exit()` in a task that it had started, and that ends the loop. A cleanup would end the other jobs
+    as if they had been asked to stop, and delete the record of which jobs ran.
     """
     log.critical("a job ended its process with %s", type(error).__name__, exc_info=error)
     logging.shutdown()

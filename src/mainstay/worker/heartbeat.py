@@ -72,10 +72,10 @@ class SupervisorLoops:
             marks = {engine: engine.marks() for engine in self._engines() if not engine.dead}
             lasting = {
                 engine: part
-                for engine, found in marks.items()
-                if (part := [mark for mark in found if (mark.job_id, mark.token) in previous])
+                for engine, new in marks.items()
+                if (part := [mark for mark in new if (mark.job_id, mark.token) in previous])
             }
-            previous = {(mark.job_id, mark.token) for found in marks.values() for mark in found}
+            previous = {(mark.job_id, mark.token) for new in marks.values() for mark in new}
             if lasting:
                 try:
                     await self._control.claims.report([mark for part in lasting.values() for mark in part])

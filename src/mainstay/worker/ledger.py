@@ -12,6 +12,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ..control import AttemptEnd, Control, Outcome, error_info
 from ..control.ended_log import log_end
 from ..errors import StoreError
@@ -182,4 +184,5 @@ class Ledger:
 
     def _fail(self, end: AttemptEnd, error: Exception) -> None:
         info = error_info(error, retryable=False)
-        self.add(self._control.attempts.ends.failure(end.job, info, decide=end.policy, started_ms=end.started_ms))
+        failure = self._control.attempts.ends.failure(end.job, info, decide=end.policy)
+        self.add(msgspec.structs.replace(failure, started_ms=end.started_ms))

@@ -1,10 +1,10 @@
-"""What a worker says: one line a record, on stderr; the same in its supervisor and its engines.
+"""The log of a worker: one line a record, on stderr; the same in its supervisor and its engines.
 
 Control characters are escaped, so that the text of an error can neither end a line nor control a terminal. A traceback
-follows its record; each of its lines begins with a mark, so that none can pass for a record.
+follows its record; each of its lines begins with a mark, so that none looks like a record.
 
-Fields given as `extra` (those of a job come with `context().log`) follow the message as `key=value`; with JSON they
-are keys beside it.
+Fields given as `extra` (`context().log` adds those of a job) follow the message as `key=value`; with JSON they are keys
+beside it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import msgspec
 from ..control.failure import one_line
 from ..errors import InvalidInput
 
-#: what each line of a traceback begins with
+#: the mark at the beginning of each line of a traceback
 _TRACE = "  | "
 
 LEVELS = ("debug", "info", "warning", "error")
 
-#: what every record has; whatever else is on one was given as `extra`
+#: the attributes of every record; all others were given as `extra`
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(level: str = "info", *, as_json: bool = False, stream: IO[str] | None = None) -> None:
-    """Set up the root logger. A program that sets up logging of its own, when it is imported, has the last word."""
+    """Set up the root logger. A program that sets up its own logging when it is imported overrides it."""
     if level.lower() not in LEVELS:
         raise InvalidInput("log-level", f"{level!r} is not one of {', '.join(LEVELS)}")
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if as_json else PlainLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # what asyncio says at "debug" is about itself
+    # debug records of asyncio are about asyncio itself
     logging.getLogger("asyncio").setLevel(logging.INFO)
 
 
@@ -50,8 +50,8 @@ class PlainLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_quoted(value)}" for key, value in extras(record).items())
         at = datetime.fromtimestamp(record.created).astimezone()
-        said = one_line(record.getMessage())
-        text = f"{at:%Y-%m-%d %H:%M:%S} {record.levelname.lower()} {record.name} {said}{fields}"
+        message = one_line(record.getMessage())
+        text = f"{at:%Y-%m-%d %H:%M:%S} {record.levelname.lower()} {record.name} {message}{fields}"
         return "\n".join([text, *(f"{_TRACE}{one_line(line)}" for line in _trace(self, record).split("\n") if line)])
 
 
@@ -59,7 +59,7 @@ class JsonLines(logging.Formatter):
     """For machines: an object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -68,12 +68,12 @@ class JsonLines(logging.Formatter):
             **extras(record),
         }
         if trace := _trace(self, record):
-            told["traceback"] = trace
-        return msgspec.json.encode(told, enc_hook=repr).decode()
+            fields["traceback"] = trace
+        return msgspec.json.encode(fields, enc_hook=repr).decode()
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields that were given with a record."""
+    """The fields given with a record."""
     return {key: value for key, value in vars(record).items() if key not in _OWN}
 
 

@@ -1,36 +1,28 @@
-"""What a supervisor and its engines say to each other: JSON, a line each, over a socket pair."""
+"""The messages between a supervisor and its engines: JSON, one a line, over a socket pair."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ..model import Settings
+from .worker_options import WorkerOptions
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine is to run; its one command-line argument."""
+    """How an engine runs; its one command-line argument."""
 
-    target: str
-    """`module:app`"""
-    name: str
-    """the worker's name"""
-    queues: tuple[str, ...] = ()
-    """empty: those of the program"""
-    concurrency: int | None = None
-    """None: as the settings say"""
-    log_level: str = "info"
-    json_logs: bool = False
+    options: WorkerOptions
     supervisor_pid: int
     """the process it dies with"""
     link_fd: int
     recorder_fd: int
     solo_fd: int = -1
-    """the lock that the engines of a worker share; -1: there is none"""
+    """the lock that the engines of a worker share; -1: none"""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Engine: my program is loaded and this is my session. Said again when a session was lost and a new one opened.
-    The engine claims nothing before it hears `StartClaiming`."""
+    """Engine: my program is loaded and this is my session. Sent again when a session was lost and a new one opened.
+    The engine claims nothing before it receives `StartClaiming`."""
 
     session: str
     store_url: str
@@ -45,17 +37,17 @@ class Retiring(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unfit(msgspec.Struct, frozen=True, tag=True):
-    """Engine: I cannot start (the program does not load, the store is refused). Trying again would not help."""
+    """Engine: I cannot start (the program does not load, the store is refused). Another try would not help."""
 
     reason: str
 
 
 class StartClaiming(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor: your session is being kept alive, and what the dead left has been swept. Claim."""
+    """Supervisor: your session has heartbeats, and the first sweep is done. Claim."""
 
 
 class Pulsed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Supervisor: what the store said to your beat."""
+    """Supervisor: the answer of the store to your heartbeat."""
 
     session: str
     known: bool
@@ -63,8 +55,8 @@ class Pulsed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
-    """Supervisor: take no more jobs; give back what has not begun; finish the rest within the grace, give back
-    what does not finish, exit. Zero: now. A later one replaces an earlier one."""
+    """Supervisor: take no more jobs, give back jobs that have not begun, finish the others within the grace, give back
+    those that did not finish, exit. Zero: now. A later drain replaces an earlier one."""
 
     grace_s: float
 

@@ -1,4 +1,4 @@
-"""A store that is away: said once, tried again for ever, and said once that it is back."""
+"""A store that is away: logged once, tried again until it is back, and logged once that it is back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSING = (StoreUnavailable, StoreLocked, StoreFull, StoreReadOnly, TooManyConfl
 
 
 class Outage:
-    """The failures in a row of one thing that is done over and over.
+    """Consecutive failures of one repeated operation.
 
     >>> outage = Outage("heartbeat", random.Random(1))
     >>> 0.05 <= outage.failed(StoreError("locked")) <= 0.1
@@ -31,13 +31,13 @@ class Outage:
         self._failures = 0
 
     def failed(self, error: Exception) -> float:
-        """Take note; the seconds to wait before the next try, jittered so that a fleet does not come back as one."""
+        """Note a failure; the seconds to wait before the next try, jittered so that workers do not retry together."""
         self._failures += 1
         if self._failures == 1:
             if isinstance(error, StoreError):
                 log.warning("store away what=%s: %s; trying again until it is back", self._what, error)
             else:
-                # not foreseen, so most likely a mistake of ours: it must be seen, and must not stop the worker
+                # unexpected, so most likely a mistake of ours: it must be logged, and must not stop the worker
                 log.error("failed what=%s; trying again", self._what, exc_info=error)
         full = min(self._longest_s, _FIRST_WAIT_S * 2.0 ** min(self._failures - 1, 20))
         return full * self._rng.uniform(0.5, 1.0)

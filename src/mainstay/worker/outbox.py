@@ -1,8 +1,8 @@
-"""What a worker could not write because the store was away when it had to stop: kept in a file of this machine.
+"""Changes that a worker could not write because the store was away when it had to stop, kept in a file.
 
-Each line is a change as it would have been written, under the token its worker had. Whoever applies it later
-(`mainstay jobs sync`, or the supervisor, if the store is back before it leaves) is answered like the worker would have
-been: what was given to somebody else by then is refused, and recorded.
+Each line is a change as it would have been written, under the token of its worker. `mainstay jobs sync` applies it
+later, or the supervisor does if the store is back before it exits. The store answers as it would have answered the
+worker: if another session has the job by then, the change is refused and recorded.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ class OutboxFile(msgspec.Struct, frozen=True):
 
 
 class OutboxResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one change that was kept."""
+    """What became of one kept change."""
 
     job_id: str
     name: str
     wanted: str
-    """the status its worker had for it"""
+    """the status that its worker wanted to write"""
     outcome: str
-    """as `ChangeResult.outcome` says"""
+    """as in `ChangeResult.outcome`"""
     status: str | None
-    """where the job stands now; None: it is gone"""
+    """the status of the job now; None: it is deleted"""
 
     @property
     def fine(self) -> bool:
-        """Whether the worker's word counts."""
+        """Whether the change of the worker counts."""
         return self.outcome in ("applied", "already_applied")
 
 
 class Recording(StoreProxy):
-    """A store that writes nothing: it notes what would be written."""
+    """A store that writes nothing: it records the changes."""
 
     def __init__(self, store: JobStore) -> None:
         super().__init__(store)
@@ -74,7 +74,7 @@ class Recording(StoreProxy):
 
 
 def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int) -> Path:
-    """Write a file, whole or not at all, for nobody else to read."""
+    """Write a file, complete or not at all, that only this user can read."""
     header = OutboxHeader(store=shown_url(store_url), session=session, at_ms=at_ms)
     path = state_folder(_PART) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
     _write(path, header, changes)
@@ -82,27 +82,27 @@ def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int)
 
 
 def kept(store_url: str, *, session: str | None = None) -> list[OutboxFile]:
-    """What was kept for a store; of one session, or of all."""
-    found = (_read(path) for path in sorted(state_folder(_PART).glob("*.ndjson")))
-    wanted = shown_url(store_url)
-    return [one for one in found if one.header.store == wanted and session in (None, one.header.session)]
+    """The files kept for a store, of one session or of all."""
+    files = (_read(path) for path in sorted(state_folder(_PART).glob("*.ndjson")))
+    url = shown_url(store_url)
+    return [file for file in files if file.header.store == url and session in (None, file.header.session)]
 
 
 async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncIterator[OutboxResult]:
-    """Apply what was kept, one by one. A file is removed when all of it is answered; what is in conflict, because
-    somebody changed the job while its worker still has it, stays in it."""
+    """Apply kept changes, one by one. A file is removed when all its changes are answered. A change in conflict stays
+    in it: the job was changed while its worker still has it."""
     for file in files:
         left: list[Change] = []
         for change in file.changes:
-            [answer] = await store.apply([change])
-            if answer.outcome == "conflict":
+            [result] = await store.apply([change])
+            if result.outcome == "conflict":
                 left.append(change)
             yield OutboxResult(
                 job_id=change.before.id,
                 name=change.before.name,
                 wanted=change.after.status,
-                outcome=answer.outcome,
-                status=None if answer.job is None else answer.job.status,
+                outcome=result.outcome,
+                status=None if result.job is None else result.job.status,
             )
         if left:
             _write(file.path, file.header, left)

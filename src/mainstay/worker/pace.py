@@ -1,25 +1,25 @@
 """How many jobs an engine holds beyond those it runs. Pure.
 
-Holding a few keeps it busy while the next claim is on its way; holding many keeps them from workers that are free.
-So it holds what it gets through in a tenth of a second: none when jobs are slow, three batches when they are quick. How
-much that is shows in how long jobs take, and in how soon one ends after the other while more of them wait: where many
-processes share a core, quick jobs come slowly. The next batch is claimed as soon as there is room for it, and may take
-as long as the other two last: on a busy machine a claim takes longer than the jobs of one batch.
+A few keep it busy while the next claim is pending; many would be kept from workers that are free. So it holds as many
+as it runs in a tenth of a second: none if jobs are slow, three batches if they are quick. That number follows from how
+long jobs take, and from the time between two ends while other jobs wait: if many processes share a core, even quick
+jobs end slowly. The next batch is claimed as soon as there is room for it, and the claim may take as long as the other
+two batches last: on a busy machine a claim takes longer than the jobs of one batch.
 """
 
 from __future__ import annotations
 
 AHEAD_MS = 100.0
-#: how much a new duration counts against all before it
+#: the weight of a new duration in the moving average
 _WEIGHT = 0.1
-#: the same for the time between two ends: they come in bursts
+#: the same for the time between two ends, which come in bursts
 _GAP_WEIGHT = 0.02
-#: how many batches are held at most
+#: the most batches that are held
 _BATCHES = 3
 
 
 class ClaimPace:
-    """Fed with how long jobs took; asked how many to hold, and whether now is the time to claim.
+    """Learns how long jobs take; says how many to hold, and whether to claim now.
 
     >>> pace = ClaimPace(concurrency=10, batch=100)
     >>> pace.wanted(running=0, waiting=0), pace.wanted(running=10, waiting=0)
@@ -36,10 +36,10 @@ class ClaimPace:
         self._average_ms: float | None = None
         self._gap_ms: float | None = None
         self._last_ms: float | None = None
-        """when one ended, if others waited to begin"""
+        """when the last one ended, if others waited to begin"""
 
     def finished(self, took_ms: float, *, at_ms: float, waiting: int) -> None:
-        """A job has ended; so many wait to begin. When none does, what comes next says nothing of how quick we are."""
+        """A job has ended, and `waiting` others wait to begin. If none does, the time to the next end says nothing."""
         average, gap, last_ms = self._average_ms, self._gap_ms, self._last_ms
         self._average_ms = took_ms if average is None else average + _WEIGHT * (took_ms - average)
         if last_ms is not None:
@@ -48,7 +48,7 @@ class ClaimPace:
         self._last_ms = at_ms if waiting else None
 
     def stuck(self) -> None:
-        """What was claimed ahead could not begin: the jobs that run are slow, whatever those before them were."""
+        """Waiting jobs could not begin in time: the running jobs are slow, whatever the earlier ones were."""
         self._average_ms = self._concurrency * AHEAD_MS * 2
 
     def wanted(self, *, running: int, waiting: int) -> int:

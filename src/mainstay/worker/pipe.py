@@ -1,18 +1,17 @@
-"""What an engine and its children say to each other: msgpack, each message with its length in front, over a socket
-pair.
+"""The messages between an engine and its children: msgpack, each with its length in front, over a socket pair.
 
-Either side only ever adds to a buffer that its loop empties, so neither waits for the other and no size of arguments
-or results can wedge them.
+Either side only adds to a buffer that its loop empties: neither waits for the other, whatever the size of arguments and
+results.
 
     engine                         child
-                                   Ready, or ChildUnfit and it ends
+                                   ChildReady, or ChildUnfit and it ends
     RunJob        ->
-                  <-               Begun
-                  <-               Told (progress), Ask (save, extend, inputs), any number of them
-    Answer        ->
-    Stop          ->
+                  <-               ChildStarted
+                  <-               ChildProgress, ChildRequest (save, extend, inputs), any number of them
+    ChildAnswer   ->
+    StopJob       ->
                   <-               Ended
-    (hangs up)                     leaves its lifespan and ends
+    (closes)                       leaves its lifespan and ends
 """
 
 from __future__ import annotations
@@ -32,20 +31,16 @@ from ..control.payload import encoded
 from ..model import ErrorInfo, Job, Progress, Settings
 from .context import Stopped
 from .endings import Crashed, Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
+from .worker_options import WorkerOptions
 
 
 class ChildConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a child is to run; its one command-line argument."""
+    """How a child runs; its one command-line argument."""
 
-    target: str
-    """`module:app`"""
-    name: str
-    """the worker's name; for whoever lists the processes"""
-    pipe_fd: int
     parent: int
     """the engine's process id"""
-    log_level: str = "info"
-    json_logs: bool = False
+    pipe_fd: int
+    options: WorkerOptions
 
 
 # from the engine ------------------------------------------------------------------------------------
@@ -58,7 +53,7 @@ class RunJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopJob(msgspec.Struct, frozen=True, tag=True):
-    """Stop the job that runs."""
+    """Stop the running job."""
 
     why: str
 
@@ -72,7 +67,7 @@ class ChildRefusal(msgspec.Struct, frozen=True):
 
 
 class ChildAnswer(msgspec.Struct, frozen=True, tag=True):
-    """To an `ChildRequest`."""
+    """The answer to a `ChildRequest`."""
 
     number: int
     value: bytes = b""
@@ -83,17 +78,17 @@ class ChildAnswer(msgspec.Struct, frozen=True, tag=True):
 
 
 class ChildReady(msgspec.Struct, frozen=True, tag=True):
-    """The program is loaded; give me jobs."""
+    """The program is loaded; the child waits for jobs."""
 
 
 class ChildUnfit(msgspec.Struct, frozen=True, tag=True):
-    """The program does not load; I end."""
+    """The program does not load; the child ends."""
 
     error: ErrorInfo
 
 
 class ChildStarted(msgspec.Struct, frozen=True, tag=True):
-    """I have the job: what happens from now on is its doing."""
+    """The child has the job, which is responsible for what happens from now on."""
 
 
 class ChildProgress(msgspec.Struct, frozen=True, tag=True):
@@ -108,7 +103,7 @@ class ChildRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class Followup(msgspec.Struct, frozen=True):
-    """A `JobRequest`, read to the end where it was made."""
+    """A `JobRequest` whose options and payload are evaluated where it was created."""
 
     name: str
     payload: bytes
@@ -118,7 +113,7 @@ class Followup(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True, tag=True):
-    """`Done`, as it travels."""
+    """`Done`, as it is sent."""
 
     result: bytes | None = None
     followups: tuple[Followup, ...] = ()
@@ -141,23 +136,23 @@ def frame(message: ToChild | FromChild) -> bytes:
 
 
 class Pipe(asyncio.Protocol):
-    """One end of it. `hear` gets the bytes of each message; `ended` is done when the other side has hung up, after
-    everything it said was heard."""
+    """One end of the pipe. `receive` gets the bytes of each message; `ended` is done when the other side has closed it,
+    after all its messages were received."""
 
-    def __init__(self, hear: Callable[[bytes], None]) -> None:
-        self._hear = hear
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self._receive = receive
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def over(cls, sock: socket.socket, hear: Callable[[bytes], None]) -> Pipe:
-        """Takes the socket over."""
-        _, pipe = await asyncio.get_running_loop().create_unix_connection(lambda: cls(hear), sock=sock)
+    async def over(cls, sock: socket.socket, receive: Callable[[bytes], None]) -> Pipe:
+        """A pipe that owns this socket from now on."""
+        _, pipe = await asyncio.get_running_loop().create_unix_connection(lambda: cls(receive), sock=sock)
         return pipe
 
     def send(self, message: ToChild | FromChild) -> None:
-        """Never waits. To somebody who has hung up: nothing."""
+        """Send a message; never waits. Nothing is sent to a side that has closed the pipe."""
         self.send_frame(frame(message))
 
     def send_frame(self, data: bytes) -> None:
@@ -165,12 +160,12 @@ class Pipe(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Hang up once everything is sent."""
+        """Close it once everything is sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Hang up."""
+        """Close it now."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -185,21 +180,21 @@ class Pipe(asyncio.Protocol):
             end = first + int.from_bytes(buffer[start:first], "big")
             if end > len(buffer):
                 break
-            self._hear(bytes(buffer[first:end]))
+            self._receive(bytes(buffer[first:end]))
             start = end
         del buffer[:start]
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it was lost, it is lost
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter
         if not self.ended.done():
             self.ended.set_result(None)
 
 
-# what does not travel as it is ----------------------------------------------------------------------
+# conversions ----------------------------------------------------------------------------------------
 
 
 def to_wire(ending: Ending, settings: Settings) -> Ended:
-    """Of a child's attempt. Raises `InvalidInput` for a follow-up that could not be submitted."""
-    assert not isinstance(ending, Crashed), "the dead do not speak"
+    """The ending of a child's attempt. Raises `InvalidInput` for a follow-up that cannot be submitted."""
+    assert not isinstance(ending, Crashed), "a crashed child sends nothing"
     if not isinstance(ending, Done):
         return Ended(ending)
     followups = tuple(_followup(request, settings) for request in ending.followups)
@@ -229,13 +224,13 @@ def refusal(error: BaseException) -> ChildRefusal:
 
 
 def refused(refusal: ChildRefusal) -> errors.MainstayError | Stopped:
-    """The same error again, if it is one of ours."""
+    """The error of a refusal, with its own type if it is one of ours."""
     if refusal.type == Stopped.__name__:
         return Stopped(refusal.message)
     kind: Any = getattr(errors, refusal.type, None)
     if not (isinstance(kind, type) and issubclass(kind, errors.MainstayError)):
         return errors.MainstayError(f"{refusal.type}: {refusal.message}")
-    # without `__init__`, which would make a new message out of parts
+    # without `__init__`, which would build a new message from parts
     error = kind.__new__(kind, refusal.message)
     vars(error).update(refusal.details)
     return error

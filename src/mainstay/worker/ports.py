@@ -1,4 +1,4 @@
-"""Ports that a program of ours listens on, and why one cannot be opened."""
+"""Listening ports: clear errors, and enough open files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 
 @contextlib.contextmanager
 def opening(host: str, port: int, *, field: str = "port") -> Iterator[None]:
-    """What the system refuses inside is said in our words.
+    """Turn an error of the system into one that says what to do.
 
     >>> with opening("127.0.0.1", 80):
     ...     raise PermissionError(errno.EACCES, "Permission denied")
@@ -31,9 +31,9 @@ def opening(host: str, port: int, *, field: str = "port") -> Iterator[None]:
 
 
 def raise_open_files() -> None:
-    """Up to what this user may have without asking anybody: each connection is one."""
+    """Raise the limit of open files as far as this user may: each connection needs one."""
     try:
-        import resource  # noqa: PLC0415 - there is none on Windows
+        import resource  # noqa: PLC0415 - not on Windows
     except ModuleNotFoundError:
         return
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""A process with a group of its own: started, watched by its pidfd, and gone with everything it started."""
+"""A process with its own group: started, watched by its pidfd, and killed with everything that it started."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .spawn import STOP_SIGNALS
 
 
 class Process:
-    """Start it on the loop that shall see it die, in a thread that stays (see `die_with_parent`).
+    """Start it on the loop that watches it, in a thread that stays (see `die_with_parent`).
 
-    It leads a session of its own: Ctrl-C at the terminal does not reach it, and `kill` ends with it what it started
-    and what has not left its group. The same when it ends by itself. A job that wants to leave a program behind has
-    to start that in another session (`start_new_session=True`).
+    It leads its own session: Ctrl-C at the terminal does not reach it, and `kill` also ends the processes that it
+    started and that have not left its group. The same happens when it ends by itself. A job that wants to leave a
+    program running has to start it in another session (`start_new_session=True`).
     """
 
     def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int]) -> None:
-        # until it has handlers of its own, what stops a whole service must not stop it: the mask is inherited
+        # until it has its own handlers, a signal to the whole service must not stop it: the mask is inherited
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             self._popen = subprocess.Popen(  # noqa: S603 - our own command
@@ -43,11 +43,11 @@ class Process:
             await exited.wait()
         finally:
             forget()
-        return self.bury()
+        return self.reap()
 
-    def bury(self) -> int:
-        """See that it and its group are no more, whatever state they are in."""
-        # as long as it is not reaped, its number and that of its group are not given to anybody else
+    def reap(self) -> int:
+        """Kill it and its group, whatever state they are in, and wait for it: its exit status."""
+        # until it is reaped, the system gives its pid and that of its group to no other process
         self.kill()
         return self._popen.wait()
 

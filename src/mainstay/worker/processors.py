@@ -15,7 +15,7 @@ def available(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Of the group that the process is in, and of those around it: each of them limits it."""
+    """The quotas of the group of this process and of its parents: each of them limits it."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

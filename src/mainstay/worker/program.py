@@ -1,7 +1,7 @@
-"""What a worker runs: the seam between the machinery here and the kinds of job above it.
+"""What a worker runs: the interface between the worker and the kinds of job above it.
 
-A *program* is what `module:app` names. It finds the *work* for a job by kind and name; a work turns stored bytes into
-arguments, arguments into a call, and what comes back into stored bytes. Nothing here knows what a task is.
+A *program* is the object that `module:app` names. It finds the *work* for a job by kind and name; a work turns stored
+bytes into arguments, arguments into a call, and its result into stored bytes. Nothing here knows what a task is.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..model import Offer, Settings
 from .app_import import find
 from .context import Context
 
-#: where the call is made: on the engine's loop, in one of its threads, or in a child process of its own
+#: where the call is made: on the engine's loop, in one of its threads, or in a child process
 Mode = Literal["loop", "thread", "process"]
 
-#: what is entered around a run
+#: a context manager that is entered around a run
 Hook = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
 
 
@@ -32,12 +32,12 @@ class Work(Protocol):
 
     @property
     def is_async(self) -> bool:
-        """Whether `call` answers with a coroutine. In a child process, both kinds of function run."""
+        """Whether `call` returns a coroutine. A child process runs both kinds of function."""
         ...
 
     @property
     def decide(self) -> Decide | None:
-        """Its own rule for what follows a failure; None: the policy stored with the job."""
+        """Its own retry policy; None: the policy stored with the job."""
         ...
 
     def unpack(self, payload: bytes) -> Any:
@@ -45,17 +45,17 @@ class Work(Protocol):
         ...
 
     def call(self, arguments: Any) -> Any:
-        """Make the call. A coroutine function's coroutine, or what a plain function returned."""
+        """Make the call: the coroutine of a coroutine function, or the result of a plain function."""
         ...
 
     def pack(self, result: Any) -> msgspec.Raw | None:
-        """What came back, as it is stored; raises `BadResult` when it cannot be, or is not what was declared."""
+        """The result as it is stored; raises `BadResult` if it cannot be stored or is not of the declared type."""
         ...
 
 
 @runtime_checkable
 class Program(Protocol):
-    """What a worker is pointed at. `App` is one."""
+    """What a worker runs. `App` is one."""
 
     @property
     def store_url(self) -> str: ...
@@ -65,7 +65,7 @@ class Program(Protocol):
 
     @property
     def queues(self) -> Sequence[str]:
-        """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
+        """The queues of its tasks: a worker listens on them by default."""
         ...
 
     async def open(self) -> Control:
@@ -79,7 +79,7 @@ class Program(Protocol):
         ...
 
     def pack(self, value: Any) -> bytes:
-        """Any data as it is stored (a checkpoint)."""
+        """Any data in its stored form (a checkpoint)."""
         ...
 
     def unpack(self, data: bytes) -> Any:
@@ -91,12 +91,12 @@ class Program(Protocol):
         ...
 
     def around(self, context: Context) -> Sequence[Hook]:
-        """What is entered around each run, the outermost first. Where the task runs: on the loop for an `async def`, in
-        its thread for a plain function, in both cases in its child process if it has one."""
+        """The hooks around each run, the outermost first. They run where the task runs: on the loop for an `async def`,
+        in its thread for a plain function; in its child process if it has one."""
         ...
 
     async def prepare(self, control: Control) -> None:
-        """Once in each engine, before its first job: store what this program declares, whoever leads."""
+        """Called once in each engine, before its first job: stores what this program declares."""
         ...
 
     def duties(self, control: Control) -> Sequence[Duty]:

@@ -26,29 +26,6 @@ class JobRun:
     Limits are measured in lease time, which nothing can set: a step of the wall clock must not time anything out.
     """
 
-    __slots__ = (
-        "_clock",
-        "_recorder",
-        "alone",
-        "apart",
-        "began_ms",
-        "begun",
-        "cause",
-        "child",
-        "context",
-        "extra_ms",
-        "job",
-        "kill_ms",
-        "over",
-        "progress_ms",
-        "slot",
-        "started_ms",
-        "store_limits",
-        "task",
-        "waits",
-        "work",
-    )
-
     def __init__(
         self,
         job: Job,

@@ -44,13 +44,13 @@ from .outage import Outage
 from .pace import ClaimPace
 from .program import Program, Work
 from .recorder import Recorder
-from .reports import Reports
+from .reports import Reports, RunLink
 from .run import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, JobRun
-from .run_link import RunLink
 from .solo_turn import SoloTurn
 
 log = logging.getLogger("mainstay.worker")
 
+_TICK_S = 0.1
 #: how long a job that has to run alone is postponed when another engine of this worker runs one
 _ALONE_LATER_S = 5.0
 _FIRST_PARK_S = 30.0
@@ -109,13 +109,15 @@ class Runs:
         self._waiting = ClaimedJobs()
         self._running: dict[int, JobRun] = {}
         """by slot: after a lost session the same job may be here twice, once stopping and once claimed again"""
-        self._left_behind: list[JobRun] = []
+        self.left_behind: list[JobRun] = []
         self._clean_context = contextvars.copy_context()
         """every run begins with it: nothing that another job has set"""
         self._alone = False
         """the one job that runs has the engine for itself"""
-        self._closed = False
+        self.closed = False
         self._retired = False
+        self._ticked_s = 0.0
+        self._was_late = False
         self.room = asyncio.Event()
         """set when more may be wanted than a moment ago"""
         self.busy = asyncio.Event()
@@ -136,14 +138,6 @@ class Runs:
     @property
     def running(self) -> Collection[JobRun]:
         return self._running.values()
-
-    @property
-    def left_behind(self) -> Sequence[JobRun]:
-        return self._left_behind
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     # claim --------------------------------------------------------------------------------------
 
@@ -170,7 +164,7 @@ class Runs:
             self._waiting
             and self._free_slots
             and len(self._running) + self._ledger.unstored < self._most_unstored
-            and not self._closed
+            and not self.closed
             and not self._alone
         ):
             if not runs_alone(self._waiting.first):
@@ -312,6 +306,51 @@ class Runs:
             self.idle.set()
             self.busy.clear()
 
+    # limits -------------------------------------------------------------------------------------
+
+    async def watch(self) -> None:
+        """Check the limits of the runs ten times a second while there are jobs, until cancelled."""
+        while True:
+            await self.busy.wait()
+            self._ticked_s = self._loop.time()
+            while self.busy.is_set():
+                await asyncio.sleep(_TICK_S)
+                try:
+                    self.tick()
+                except Exception:
+                    log.exception("the limits of the running jobs could not be checked; trying again")
+
+    def tick(self) -> None:
+        if self._process.recorder is not None:
+            self._process.recorder.tick()
+        now_ms = self._clock.lease_ms()
+        for run in self:
+            self._check(run, now_ms)
+        self._give_back_stale(self._loop.time())
+        if self._reports.due:
+            self._ledger.wake()
+
+    def _check(self, run: JobRun, now_ms: int) -> None:
+        """Over its limit, it is asked to stop. After its grace, a child process is killed; a thread or coroutine cannot
+        be killed."""
+        if not run.cause:
+            if now_ms >= run.deadline_ms:
+                run.stop(run.overrun, run.overrun)
+        elif now_ms >= run.kill_ms:
+            if run.child is not None:
+                run.child.kill()
+            else:
+                self.leave_behind(run)
+
+    def _give_back_stale(self, now_s: float) -> None:
+        """Give back the jobs that have waited too long: another session may have a free slot. Not at the first tick
+        after the loop stood still: then jobs waited for the loop, and begin now."""
+        is_late, self._ticked_s = now_s - self._ticked_s > 2 * _TICK_S, now_s
+        first_late, self._was_late = is_late and not self._was_late, is_late
+        if not first_late and (stale := self._waiting.too_long(now_s=now_s, patient=runs_alone)):
+            self._pace.stuck()
+            self.give_back(stale)
+
     # part with jobs -----------------------------------------------------------------------------
 
     def give_back(self, jobs: Sequence[Job]) -> None:
@@ -322,12 +361,6 @@ class Runs:
 
     def give_back_waiting(self) -> None:
         self.give_back(self._waiting.everything())
-
-    def give_back_stale(self, now_s: float) -> None:
-        """Give back the jobs that have waited too long: another session may have a free slot."""
-        if stale := self._waiting.too_long(now_s=now_s, patient=runs_alone):
-            self._pace.stuck()
-            self.give_back(stale)
 
     def cancel(self, ids: Collection[str]) -> None:
         """Stop jobs that were cancelled."""
@@ -365,19 +398,19 @@ class Runs:
     def leave_behind(self, run: JobRun) -> None:
         """It does not stop and cannot be killed: its slot stays taken, and this process is no longer clean."""
         self._forget(run)
-        self._left_behind.append(run)
+        self.left_behind.append(run)
         log.error("would not stop job_id=%s name=%s cause=%s", run.job.id, run.job.name, run.cause)
         self.retire(f"job {run.job.id} ({run.job.name}) would not stop")
         self._made_room()
 
     def end_left_behind(self) -> None:
         """Write the ends of the jobs that are left behind: the process is about to exit."""
-        for run in self._left_behind:
+        for run in self.left_behind:
             self._write_end(run, Halted("did not stop within its grace"))
 
     def retire(self, reason: str) -> None:
         """Take no more jobs, because this process is no longer clean; reported once."""
-        if self._retired or self._closed:
+        if self._retired or self.closed:
             return
         self._retired = True
         log.warning("retiring: %s", reason)
@@ -387,7 +420,7 @@ class Runs:
 
     def close(self) -> None:
         """Begin no more jobs: the engine drains."""
-        self._closed = True
+        self.closed = True
 
     def close_threads(self) -> None:
         for threads in (self._threads, self._one_thread):
@@ -399,7 +432,7 @@ class Runs:
         """All jobs that are known here, also those that are left behind or whose ends are not stored yet."""
         yield from self._waiting
         yield from self._ledger.jobs
-        for run in (*self._running.values(), *self._left_behind):
+        for run in (*self._running.values(), *self.left_behind):
             yield run.job
 
     def claims_of(self, session: str) -> set[Claim]:

@@ -1,4 +1,4 @@
-"""Where a program of this machine keeps what must outlive it and belongs to no store."""
+"""Where a program keeps files that must outlive it and belong to no store."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def state_folder(part: str) -> Path:
-    """A folder of the user's own: in MAINSTAY_STATE if that is set, else where the platform keeps such things. Made
-    when it is not there, for nobody else to read."""
-    given = os.environ.get("MAINSTAY_STATE")
-    if given:
-        home = Path(given)
+    """A folder that only this user can read: in MAINSTAY_STATE if that is set, else where the platform keeps such
+    files. Created if missing."""
+    root = os.environ.get("MAINSTAY_STATE")
+    if root:
+        home = Path(root)
     else:
         state = os.environ.get("XDG_STATE_HOME")
         home = (Path(state) if state else Path.home() / ".local" / "state") / "mainstay"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -19,18 +20,18 @@ from typing import Any
 
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError
-from ..stores import open_store
+from ..stores import open_store, shown_url
 from .async_waits import first, within
 from .crash_blame import EngineDeath, reap
 from .engine_record import EngineRecord
 from .exits import in_words
 from .heartbeat import SupervisorLoops
-from .messages import FromEngine, Hello, Retiring, Unfit
+from .messages import EngineConfig, FromEngine, Hello, Retiring, Unfit
 from .outage import Outage
 from .outbox import kept, write_kept
 from .solo_turn import SoloTurn
 from .spawn import ENGINE, spawn
-from .worker_options import Orders, shown_url
+from .worker_options import WorkerOptions
 
 log = logging.getLogger("mainstay.worker")
 
@@ -51,23 +52,23 @@ _STOPPED = "its worker was stopped"
 
 
 class Supervisor:
-    """`await Supervisor(orders).run()` works until it is asked to stop, and returns an exit code."""
+    """`await Supervisor(options).run()` works until it is asked to stop, and returns an exit code."""
 
     def __init__(
         self,
-        orders: Orders,
+        options: WorkerOptions,
         *,
         command: Sequence[str] = ENGINE,
         rng: random.Random | None = None,
         ready: Callable[[Hello], None] | None = None,
     ) -> None:
-        self._orders = orders
+        self._options = options
         self._command = command
         self._rng = rng or random.Random()
         self._ready = ready
         self._solo_turn = SoloTurn.create()
         self._engines: set[EngineRecord] = set()
-        self._slots: list[EngineRecord | None] = [None] * orders.processes
+        self._slots: list[EngineRecord | None] = [None] * options.processes
         self._control: Control | None = None
         self._opening: asyncio.Task[SupervisorLoops] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +104,7 @@ class Supervisor:
         """What a signal does: the first drains, the second gives jobs back now, the third kills."""
         self._requests += 1
         if self._requests == 1:
-            log.info("draining grace=%gs engines=%d; again to stop now", self._orders.grace_s, len(self._engines))
+            log.info("draining grace=%gs engines=%d; again to stop now", self._options.grace_s, len(self._engines))
             self._begin_to_stop()
         elif self._requests == 2:
             log.warning("stopping now; again to kill")
@@ -115,7 +116,7 @@ class Supervisor:
         """A drain through the store: like the first signal, and repeated with every heartbeat from then on. A later
         signal still counts as the first: its sender, for example a service manager, expects it to drain."""
         if not self._stopping.is_set():
-            log.info("asked to drain by=%s grace=%gs engines=%d", by, self._orders.grace_s, len(self._engines))
+            log.info("asked to drain by=%s grace=%gs engines=%d", by, self._options.grace_s, len(self._engines))
             self._begin_to_stop()
 
     def roll(self) -> None:
@@ -158,7 +159,13 @@ class Supervisor:
         engine = EngineRecord(asyncio.get_running_loop().time())
         lock = self._solo_turn.fd
         engine.process = spawn(
-            lambda link_fd, recorder_fd: self._orders.config(link_fd, recorder_fd, lock),
+            lambda link_fd, recorder_fd: EngineConfig(
+                options=self._options,
+                supervisor_pid=os.getpid(),
+                link_fd=link_fd,
+                recorder_fd=recorder_fd,
+                solo_fd=lock,
+            ),
             lambda message: self._receive(engine, message),
             self._command,
             shared_fds=(lock,),
@@ -308,7 +315,7 @@ class Supervisor:
         engine.leaving.set()
         own_s = engine.hello.settings.grace_s if engine.hello is not None else 0.0
         asyncio.get_running_loop().call_later(
-            max(self._orders.grace_s, own_s) + _BEYOND_GRACE_S,
+            max(self._options.grace_s, own_s) + _BEYOND_GRACE_S,
             lambda: engine.kill(reason="its engine was replaced, and it did not end within the grace"),
         )
 
@@ -327,7 +334,7 @@ class Supervisor:
             old, self._slots[slot] = self._slots[slot], successor
             if old is not None:
                 self._let_leave(old)
-                old.drain(self._orders.grace_s)
+                old.drain(self._options.grace_s)
         log.info("restarted engines=%d", len(self._slots))
 
     # stopping -----------------------------------------------------------------------------------
@@ -336,7 +343,7 @@ class Supervisor:
         if not self._stopping.is_set():
             self._stopping.set()
             self._create_task(self._log_running())
-        self._drain(self._orders.grace_s)
+        self._drain(self._options.grace_s)
 
     def _drain(self, grace_s: float) -> None:
         for engine in self._engines:

@@ -17,7 +17,7 @@ from ...clock import seconds
 from ...errors import InvalidInput
 from ...worker import logs
 from ...worker.messages import Hello
-from ...worker.worker_options import Orders
+from ...worker.worker_options import WorkerOptions
 from ..outside_job import worker_name
 from ..outside_worker import execute, queue_to_serve
 
@@ -75,7 +75,7 @@ def run_units(
         if to.app is None:
             raise InvalidInput("app", "name the app: --app module:app")
         job = await to.control.jobs.get(await full_id(to.control.store, job_id))
-        orders = Orders(
+        orders = WorkerOptions(
             target=app,
             name=f"{worker_name(job.id)}{os.getpid()}",
             queues=(queue_to_serve(job, to.app.client.sealer),),

@@ -12,12 +12,11 @@ import msgspec
 from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, Schedule
-from ...stores import Query
+from ...stores import InsertResult, Query
 from ..control import Control
 from ..failure import shown
 from ..job_factory import JobRequest
 from ..options import check_text
-from ..submission import Submitted
 from .plan import COUNTED, ticks_between, upcoming
 from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, request_of, spec_bytes
 from .when import When, at_of, next_tick
@@ -94,7 +93,7 @@ async def resume(control: Control, name: str, *, actor: str = "client") -> None:
 
 async def run_now(
     control: Control, name: str, *, actor: str, prepare: Callable[[JobRequest], JobRequest] | None = None
-) -> Submitted:
+) -> InsertResult:
     """Submit the job of a schedule now, in addition to its ticks, even if it is paused. With overlap "skip" the result
     may be the job that is not settled yet (`created` is False). `prepare` is that of the `Ticker`: a program's
     hooks."""
@@ -103,9 +102,9 @@ async def run_now(
     request = request_of(spec, scheduled_for=at_of(control.store.clock.now_ms()))
     if prepare is not None:
         request = prepare(request)
-    (result,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
-    log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, result.id, result.created)
-    return Submitted(result.id, result.created)
+    (made,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
+    log.info("run on request schedule=%s actor=%s job_id=%s created=%s", name, actor, made.id, made.created)
+    return made
 
 
 async def drop(control: Control, name: str, *, actor: str = "client") -> None:

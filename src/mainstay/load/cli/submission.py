@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...control import JobRequest, Submitted
+from ...control import InsertResult, JobRequest
 from ...model import Job
 from ...task.cli.arguments import Given
 from ..app_methods import LoadMethods
@@ -33,7 +33,7 @@ class LoadMaker:
 
     async def result(self, job: Job) -> Any:
         """The summary without its curves, which are in the reports."""
-        summary = await self._app.loads.handle(self._name, Submitted(job.id, created=True)).result()
+        summary = await self._app.loads.handle(self._name, InsertResult(job.id, created=True)).result()
         return msgspec.to_builtins(msgspec.structs.replace(summary, points=[]))
 
 

@@ -41,13 +41,16 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """refuse the whole batch with `AlreadySubmitted` if another job stands for it"""
 
 
-class InsertResult(msgspec.Struct, frozen=True, gc=False):
+class InsertResult(msgspec.Struct, gc=False):
     """The result of one new job: itself, or the stored job that stands for it."""
 
     id: str
     created: bool
     by: Literal["", "key", "unique"] = ""
-    """why the other job was returned: its idempotency key (the job may be deleted), or its unique key"""
+    """which key led to the earlier job: the idempotency key (that job may be deleted since), or the unique key"""
+    durability: str = ""
+    """what the answer survives, in words: the requested level, and the level that the store is configured for. Set by
+    control"""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...control import Control, JobRequest, Submitted
+from ...control import Control, InsertResult, JobRequest
 from ...control.json_view import stored_value
 from ...errors import MainstayError, UnknownTask
 from ...kinds import kinds
@@ -99,7 +99,7 @@ class ArgumentLine(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, kw_only=True):
     """The jobs that are stored so far."""
 
-    jobs: list[Submitted] = []
+    jobs: list[InsertResult] = []
     next_line: int = 1
     """the first line that is not stored"""
 

@@ -21,7 +21,7 @@ from ...cli.options import panel
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
 from ...clock import seconds
-from ...control import Control, Submitted
+from ...control import Control, InsertResult
 from ...control.explain import is_alive
 from ...control.task_defaults import TaskDefaults, filled
 from ...errors import InvalidInput, MainstayError
@@ -196,7 +196,7 @@ async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     return Checked(task_of(to.app, name), options)
 
 
-def _print_id(submitted: Submitted, *, validated: bool, to_stderr: bool) -> None:
+def _print_id(submitted: InsertResult, *, validated: bool, to_stderr: bool) -> None:
     if not validated:
         _warn_unvalidated()
     if not submitted.created:

@@ -22,7 +22,7 @@
     ├── UnknownTask             no task of this name in this program
     ├── WaitTimeout             a job had not settled at the end of the wait
     ├── StaleClaim              the claim was lost; the write was refused and recorded
-    ├── SessionLost             the session was given up or never opened: open a new one
+    ├── SessionLost             the session is dead or was never opened: open a new one
     ├── WorkerNotFound          no live worker has this name or id
     ├── NotLeader               a leader's write after its lease was lost
     ├── RunnerFailed            an outside runner did not answer, or refused

@@ -43,7 +43,7 @@ class StoreConnection:
                 first = self._opening is None
                 opening = self._opening = self._opening or Future()
             if first:
-                # whoever asked first may be cancelled; the others want it all the same
+                # shielded: the first caller may be cancelled while others wait
                 return await asyncio.shield(asyncio.ensure_future(self._open(opening)))
             if (control := await asyncio.shield(asyncio.wrap_future(opening))) is not None:
                 return control

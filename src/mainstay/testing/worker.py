@@ -141,7 +141,7 @@ class Worker:
         self._retired = True
         self._watched.raise_alarm()
 
-    # the end of what runs -----------------------------------------------------------------------
+    # the end of running jobs --------------------------------------------------------------------
 
     async def _let_finish(self, until_ms: int | None) -> None:
         """Wait for running jobs in real time. A job that runs too long counts as hanging, and virtual time moves to its

@@ -162,7 +162,7 @@ class _Run:
 
     async def schedules(self, *, repair: bool) -> list[Violation]:
         """Unreadable schedules never tick. A repair pauses them and keeps them for an operator."""
-        found = []
+        violations = []
         for row in await self._store.schedules():
             try:
                 read_spec(row.spec)
@@ -175,8 +175,10 @@ class _Run:
                 continue
             if repair:
                 await self._store.pause_schedule(row.name, paused=True)
-            found.append(Violation(code="bad_schedule", message=message, repaired="it was paused" if repair else None))
-        return found
+            violations.append(
+                Violation(code="bad_schedule", message=message, repaired="it was paused" if repair else None)
+            )
+        return violations
 
     def report(self, violations: list[Violation], began_ms: int) -> Report:
         return Report(

@@ -114,16 +114,16 @@ async def _ahead(store: JobStore, job: Job) -> tuple[int, bool]:
         return 0, True
     query = Query(queue=job.queue, status=_CLAIMABLE, oldest_first=True)
     mine = (job.rank, job.due_ms, job.id)
-    ahead = seen = 0
+    ahead = read = 0
     cursor = None
     for _ in range(_MOST_PAGES):
         page = await store.find(query, cursor=cursor, limit=_PAGE)
-        seen += len(page.jobs)
+        read += len(page.jobs)
         ahead += sum(other.id != job.id and (other.rank, other.due_ms, other.id) < mine for other in page.jobs)
         cursor = page.cursor
         if cursor is None:
             return ahead, True
-        if seen >= _MOST_AHEAD:
+        if read >= _MOST_AHEAD:
             break
     return ahead, False
 

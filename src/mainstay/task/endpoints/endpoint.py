@@ -33,7 +33,7 @@ from ...web.problems import Problem, answer, problem_of
 from .. import Handle, Task
 from ..options import SubmitOptions
 from .body import TaskBody
-from .openapi import described
+from .openapi import JobAccepted, JobStatus, described
 from .prefer import Preference, preferred
 
 P = ParamSpec("P")
@@ -187,8 +187,8 @@ class AsyncEndpoint:
         job = await self._waited(handle, preference) or existing
         if job is not None and is_over(job):
             return self._ended(job, where, preference)
-        data = {"id": handle.id, "status": "pending" if job is None else job.status, "location": where}
-        return _json_response(data, 202, **preference.headers, Location=where, **{"Retry-After": self._after})
+        accepted = JobAccepted(id=handle.id, status="pending" if job is None else job.status, location=where)
+        return _json_response(accepted, 202, **preference.headers, Location=where, **{"Retry-After": self._after})
 
     @_answered
     async def status(self, request: Request, job_id: str) -> Response:
@@ -288,7 +288,7 @@ class AsyncEndpoint:
         if job.status != "succeeded":
             raise self._failed(job)
         if self._embeds:
-            data = {**_status_of(job), "result": self._value(job)}
+            data = {**msgspec.structs.asdict(_status_of(job)), "result": self._value(job)}
             return _json_response(data, 200, **preference.headers, **{"Content-Location": where})
         return Response(status_code=303, headers={**_NO_STORE, **preference.headers, "Location": f"{where}/result"})
 
@@ -308,14 +308,8 @@ class AsyncEndpoint:
         return self.task.handle(job.id).result_of(job)
 
 
-def _status_of(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "status": job.status,
-        "progress": msgspec.to_builtins(job.progress),
-        "created_ms": job.created_ms,
-        "started_ms": job.started_ms,
-    }
+def _status_of(job: Job) -> JobStatus:
+    return msgspec.convert(job, JobStatus, from_attributes=True)
 
 
 def _path(request: Request) -> str:

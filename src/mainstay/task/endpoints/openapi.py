@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ...model import Progress
 from ...web.api.job_responses import ProblemView
 from .. import Task
 
@@ -29,10 +30,8 @@ _LOCATION = {"Location": {"schema": {"type": "string"}}, "Retry-After": {"schema
 
 
 # their names appear beside those of the app, so they begin with Job
-class JobProgress(msgspec.Struct, kw_only=True):
-    done: float
-    total: float | None = None
-    message: str | None = None
+class JobProgress(Progress, frozen=True, kw_only=True):
+    """The progress of the job."""
 
 
 class JobAccepted(msgspec.Struct, kw_only=True):

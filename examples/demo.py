@@ -5,9 +5,9 @@ stale claim. At the end every job is compared with what is expected of it. Exit 
 
 - `demo_tasks.py`: the app and its tasks
 - `demo_jobs.py`: the jobs that are submitted, and the expected end of each
-- `demo_steps.py`: submit, start workers, cancel, kill one, freeze one; `demo_run.py` runs these in order
+- `demo_run.py`: submit, start workers, cancel, kill one, freeze one
 - `demo_checks.py`: compares the results, and checks the store
-- `demo_workers.py`, `demo_view.py`, `demo_state.py`: worker processes, the terminal, and what all parts share
+- `demo_workers.py`, `demo_view.py`: the worker processes, and the terminal
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to work (default: a new temporary folder); it is kept")
     given = parser.parse_args()
     if given.folder is not None and (given.folder / "jobs.db").exists():
-        parser.error(f"{given.folder} holds a jobs.db already; choose another folder")
+        parser.error(f"{given.folder} contains a jobs.db already; choose another folder")
     folder = (given.folder or Path(tempfile.mkdtemp(prefix="mainstay-demo-"))).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     keep = given.keep or given.folder is not None

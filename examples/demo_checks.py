@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 from demo_jobs import EXPECTATIONS, FROZEN, KILLED
-from demo_state import DemoState
 from demo_view import sentences, summary
 from rich.text import Text
 
@@ -15,6 +15,9 @@ from mainstay.control.check import check
 from mainstay.control.explain import explained
 from mainstay.model import Job
 from mainstay.stores import open_store
+
+if TYPE_CHECKING:
+    from demo_run import DemoState
 
 
 async def show_results(demo: DemoState) -> None:

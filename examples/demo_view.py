@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Protocol, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
 
 from rich import box
 from rich.console import Console, Group
@@ -14,6 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mainstay.lifecycle import JOB
+
+if TYPE_CHECKING:
+    from demo_run import DemoState
 
 BAR = 44
 _COLOURS = {
@@ -30,26 +33,12 @@ _COLOURS = {
 }
 
 
-class Status(Protocol):
-    """What the screen shows."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The number of jobs by status."""
-        ...
-
-    @property
-    def worker_states(self) -> Mapping[str, str]:
-        """The state of each worker."""
-        ...
-
-
 class Screen:
     """Prints a line for each step with `log`; in a terminal, bars below it show the status."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, demo: DemoState) -> None:
         self.console = Console(highlight=False)
-        self.status = status
+        self.demo = demo
         self.began = time.monotonic()
         self._plain_at = 0.0
         self._live = Live(console=self.console, get_renderable=self._bars, refresh_per_second=12, transient=True)
@@ -72,10 +61,10 @@ class Screen:
 
     def tick(self) -> None:
         """Without a terminal, print the counts once a second."""
-        if self.console.is_terminal or self._elapsed() < self._plain_at or not any(self.status.counts.values()):
+        if self.console.is_terminal or self._elapsed() < self._plain_at or not any(self.demo.counts.values()):
             return
         self._plain_at = self._elapsed() + 1.0
-        self.log(", ".join(f"{name} {n}" for name, n in self.status.counts.items() if n))
+        self.log(", ".join(f"{name} {n}" for name, n in self.demo.counts.items() if n))
 
     def title(self, text: str) -> None:
         """The heading of a part."""
@@ -86,7 +75,7 @@ class Screen:
         return time.monotonic() - self.began
 
     def _bars(self) -> Group:
-        counts = self.status.counts
+        counts = self.demo.counts
         width = max(10, min(BAR, self.console.width - 22))
         total = max(1, sum(counts.values()))
         table = Table.grid(padding=(0, 1))
@@ -101,7 +90,7 @@ class Screen:
             bar = Text("━" * filled, style=_COLOURS.get(name, "white")).append("─" * (width - filled), style="grey23")
             table.add_row(Text(name, style="" if n else "dim"), bar, Text(str(n), style="bold" if n else "dim"))
         workers = Text("workers ", style="dim", justify="left")
-        for name, state in self.status.worker_states.items():
+        for name, state in self.demo.workers.states.items():
             dot, style = {"dead": ("✗", "red"), "frozen": ("◌", "yellow")}.get(state, ("●", "green"))
             workers.append(f"  {dot} ", style=style).append(name, style="strike dim" if state == "dead" else "")
         return Group(Text(), table, Text("      ").append_text(workers), Text())

@@ -21,11 +21,11 @@ class Workers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self.worker_states: dict[str, str] = {}
+        self.states: dict[str, str] = {}
         """works, frozen or dead"""
 
     def start(self) -> str:
-        name = f"worker-{len(self.worker_states) + 1}"
+        name = f"worker-{len(self.states) + 1}"
         here = str(Path(__file__).parent)
         environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}
         with (self._folder / f"{name}.log").open("wb") as log:
@@ -38,7 +38,7 @@ class Workers:
                 stderr=log,
                 start_new_session=True,
             )
-        self.worker_states[name] = "works"
+        self.states[name] = "works"
         return name
 
     @property
@@ -48,13 +48,13 @@ class Workers:
     def kill(self, name: str) -> int:
         """Send SIGKILL to the supervisor and its engines; returns the process id."""
         process = self._running.pop(name)
-        self.worker_states[name] = "dead"
+        self.states[name] = "dead"
         _kill(process)
         return process.pid
 
     def freeze(self, name: str) -> None:
         """Send SIGSTOP, as if its machine were suspended."""
-        self.worker_states[name] = "frozen"
+        self.states[name] = "frozen"
         os.killpg(self._running[name].pid, signal.SIGSTOP)
 
     def is_frozen(self, name: str) -> bool:
@@ -63,7 +63,7 @@ class Workers:
 
     def thaw(self, name: str) -> None:
         os.killpg(self._running[name].pid, signal.SIGCONT)
-        self.worker_states[name] = "works"
+        self.states[name] = "works"
 
     def stop(self) -> list[str]:
         """Send SIGTERM and wait until all have drained; returns the names of those that did not stop cleanly."""

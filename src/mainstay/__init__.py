@@ -1,7 +1,7 @@
 """Mainstay: a distributed job system that can prove what happened to every job.
 
-What programs import is here: `from mainstay import App, context`. Names are loaded when they are first used, so that
-a command that needs none of them starts quickly.
+Programs import from here: `from mainstay import App, context`. Names are loaded on first use, so that a command that
+needs none of them starts quickly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .task import Call, Codec, Draft, Handle, Task
     from .worker import Context, context
 
-# without what is an extra: `from mainstay import *` and `help(mainstay)` work without it
+# without names that need an extra, so that `from mainstay import *` and `help(mainstay)` work without it
 __all__ = [
     "Aggregate",
     "App",
@@ -77,9 +77,9 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
-"""Time: the clock everything is judged by, and durations as people write them.
+"""Time: the clocks of the system, and durations as users write them.
 
-Two clocks, because they answer different questions. *Wall time* says when a job is due; people and
-time zones mean it. *Lease time* says how long a session has been silent; it must not jump when
-somebody sets the wall clock, and must agree between the processes of one machine.
+There are two clocks. *Wall time* says when a job is due; users and time zones refer to it. *Lease time* says how long a
+session has been silent; it must not jump when the wall clock is set, and must agree between the processes of one
+machine.
 
 >>> seconds("1h30m", field="timeout")
 5400.0
@@ -21,14 +21,14 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-#: Times beyond this (the year 3000) are taken for mistakes.
+#: Times beyond this (the year 3000) are refused as mistakes.
 MAX_MS = 32_503_680_000_000
-#: So are durations beyond this (a hundred years); any time that follows from one by now is then before the year 3000.
+#: So are durations beyond this (a hundred years); now plus a duration is then before the year 3000.
 LONGEST_S = 36_500 * 86_400.0
 
 
 class Clock(Protocol):
-    """Where all times come from. Tests pass a virtual one."""
+    """The source of all times. Tests pass a virtual one."""
 
     def now_ms(self) -> int:
         """Wall time, milliseconds since 1970 UTC."""
@@ -52,7 +52,7 @@ class SystemClock:
 def seconds(value: str | timedelta, *, field: str) -> float:
     """Turn "30s", "1h30m", "500ms" or a `timedelta` into seconds.
 
-    A bare number is refused: 5 what?
+    A number without a unit is refused.
 
     >>> seconds("500ms", field="timeout")
     0.5
@@ -74,7 +74,7 @@ def seconds(value: str | timedelta, *, field: str) -> float:
 
 
 def duration_text(value_s: float) -> str:
-    """Say a duration shortly, for people.
+    """A duration as short text.
 
     >>> duration_text(5400), duration_text(0.25), duration_text(8), duration_text(604800)
     ('1h30m', '250ms', '8s', '7d')

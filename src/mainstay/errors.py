@@ -1,52 +1,51 @@
 """Every error Mainstay raises.
 
     MainstayError
-    ├── InvalidInput            refused at the door; names the field and the rule
+    ├── InvalidInput            a value was refused; names the field and the rule
     │   ├── UnknownOption       no such option (with "did you mean")
     │   ├── PayloadTooLarge     bigger than the payload limit
     │   ├── NoAdapter           no store adapter for this URL; names what to install
     │   ├── MissingExtra        an optional part is not installed; names the extra
     │   ├── BadArguments        stored arguments no longer fit the task; names the field
-    │   └── BadResult           a task returned something else than it declares
+    │   └── BadResult           a task returned another type than it declares
     ├── InvalidTransition       the lifecycle table forbids the move
-    ├── Conflict                someone else moved it first: read again
+    ├── Conflict                another writer was faster: read again
     │   ├── KeyConflict         idempotency key used before with other content
     │   ├── UniqueClash         an unsettled job already holds this unique key
     │   ├── AlreadySubmitted    a job that had to be new was submitted before
-    │   ├── VersionChanged      the job is not at the version that the change was meant for
-    │   └── TooManyConflicts    a versioned value changed under every try to change it; also a StoreError
+    │   ├── VersionChanged      the job is not at the version that the change requires
+    │   └── TooManyConflicts    a versioned value changed during every try to write it; also a StoreError
     ├── JobNotFound             no such job
-    ├── OutputMissing           an output is not there, or was never published
-    ├── OutputCorrupt           an output is there, and is not what was published
-    ├── JobFailed               asked for its result, and it settled otherwise
+    ├── OutputMissing           an output does not exist, or was never published
+    ├── OutputCorrupt           an output differs from what was published
+    ├── JobFailed               a job settled without a result
     ├── UnknownTask             no task of this name in this program
-    ├── WaitTimeout             it had not settled when the wait was over
+    ├── WaitTimeout             a job had not settled at the end of the wait
     ├── StaleClaim              the claim was lost; the write was refused and recorded
-    ├── SessionLost             the session was given up or never opened: open a new one
-    ├── WorkerNotFound          nobody of this name or id is at work
+    ├── SessionLost             the session is dead or was never opened: open a new one
+    ├── WorkerNotFound          no live worker has this name or id
     ├── NotLeader               a leader's write after its lease was lost
     ├── RunnerFailed            an outside runner did not answer, or refused
-    ├── CallFailed              a call of a load test came to no answer; `kind` says what failed
-    ├── RequestRefused          a server of Mainstay refused what a client asked; `reason` says why
-    ├── ServerUnreachable       a server of Mainstay did not answer, however often it was asked
-    └── StoreError              the engine below said no
-        ├── StoreLocked         somebody else keeps the database locked
+    ├── CallFailed              a call of a load test got no response; `kind` says what failed
+    ├── RequestRefused          a Mainstay server refused a request; `reason` says why
+    ├── ServerUnreachable       a Mainstay server did not answer, after all retries
+    └── StoreError              the engine of the store refused or failed
+        ├── StoreLocked         another process keeps the database locked
         ├── StoreFull           no space left; nothing was written
         ├── StoreReadOnly       the folder or file cannot be written
-        ├── StoreDenied         whoever asks may not; names the permission
-        ├── PathBlocked         something else stands where an output has to be written; names it
-        ├── StoreDamaged        the file itself is damaged (not merely a row in it)
-        ├── StoreReplaced       another store now stands where the opened one was
+        ├── StoreDenied         the account lacks a permission; names it
+        ├── PathBlocked         another file or folder is in the place of an output; names it
+        ├── StoreDamaged        the file itself is damaged, not only a row in it
+        ├── StoreReplaced       another store is now in the place of the opened one
         ├── RowDamaged          one stored row cannot be read; the rest is fine
         ├── SchemaTooNew        written by a newer Mainstay
         ├── SchemaTooOld        not migrated to this Mainstay yet; names the command
         ├── WrongAuditKey       the audit trail was sealed with another key, or with none
         ├── UnsafeEngine        the engine version has a bug that can lose data here
-        ├── StoreUnavailable    the server does not answer, or not for long enough
+        ├── StoreUnavailable    the server does not answer, or its connection was lost
         └── StoreClosed         used after close
 
-Each message says what happened, to which job, and what to do next. `code` is stable: scripts and
-the HTTP API use it.
+Each message says what happened, to which job, and what to do next. `code` is stable, for scripts and the HTTP API.
 """
 
 from __future__ import annotations
@@ -92,13 +91,13 @@ class PayloadTooLarge(InvalidInput):
 
 
 class NoAdapter(InvalidInput):
-    """No store adapter answers to this URL."""
+    """No store adapter handles this URL."""
 
     code = "no_adapter"
 
 
 class MissingExtra(InvalidInput):
-    """An optional part was asked for and is not installed."""
+    """An optional part is required and not installed."""
 
     code = "missing_extra"
 
@@ -110,7 +109,7 @@ class BadArguments(InvalidInput):
 
 
 class BadResult(InvalidInput):
-    """A task returned something else than it declares. It has run; running it again would not help."""
+    """A task returned another type than it declares. It has run; running it again would not help."""
 
     code = "bad_result"
     retryable = False
@@ -146,7 +145,7 @@ class InvalidTransition(MainstayError):
 
 
 class Conflict(MainstayError):
-    """Someone else changed the job first. Read it again and decide again."""
+    """Another writer changed the job first. Read it again and decide again."""
 
     code = "conflict"
 
@@ -158,13 +157,13 @@ class KeyConflict(Conflict):
 
 
 class UniqueClash(Conflict):
-    """Another unsettled job holds the same unique key, and the submit asked to be refused."""
+    """Another unsettled job holds the same unique key, and the submit has on_clash="refuse"."""
 
     code = "unique_clash"
 
 
 class AlreadySubmitted(Conflict):
-    """A job that had to be new was submitted before, and `job_id` stands for it. Nothing was written."""
+    """A job that had to be new was submitted before, as `job_id`. Nothing was written."""
 
     code = "already_submitted"
 
@@ -174,7 +173,7 @@ class AlreadySubmitted(Conflict):
 
 
 class VersionChanged(Conflict):
-    """A change was meant for the job as it stood at one version, and it stands at another. Nothing was written."""
+    """A change required one version of the job, and the job is at another. Nothing was written."""
 
     code = "version_changed"
 
@@ -183,13 +182,13 @@ class VersionChanged(Conflict):
         self.wanted = wanted
         self.now = now
         super().__init__(
-            f"job {job_id} is at version {now}, and the change was meant for version {wanted}; nothing was written. "
+            f"job {job_id} is at version {now}, but the change requires version {wanted}; nothing was written. "
             "Read it again and decide again"
         )
 
 
 class JobNotFound(MainstayError, LookupError):
-    """There is no job with this id (it may have been deleted or trimmed)."""
+    """No job has this id; it may have been deleted or trimmed."""
 
     code = "job_not_found"
 
@@ -199,7 +198,7 @@ class JobNotFound(MainstayError, LookupError):
 
 
 class OutputMissing(MainstayError, LookupError):
-    """An output of a unit is not there, or nothing says that it was published whole."""
+    """An output of a unit does not exist, or has no record that it was published."""
 
     code = "output_missing"
 
@@ -211,7 +210,7 @@ class OutputMissing(MainstayError, LookupError):
 
 
 class OutputCorrupt(MainstayError):
-    """An output of a unit is there, and is not what was published."""
+    """An output of a unit differs from what was published."""
 
     code = "output_corrupt"
 
@@ -226,7 +225,7 @@ class OutputCorrupt(MainstayError):
 
 
 class JobFailed(MainstayError):
-    """A result was asked for, and the job has settled without one; `status` and `reason` say how."""
+    """The job has settled without a result; `status` and `reason` say how."""
 
     code = "job_failed"
 
@@ -257,7 +256,7 @@ class UnknownTask(MainstayError, LookupError):
 
 
 class WaitTimeout(MainstayError, TimeoutError):
-    """The job had not settled when the wait was over. It goes on; wait again, or read it later."""
+    """The job had not settled at the end of the wait. It continues; wait again, or read it later."""
 
     code = "wait_timeout"
 
@@ -269,25 +268,25 @@ class StaleClaim(MainstayError):
 
 
 class SessionLost(MainstayError):
-    """The session that wants jobs was given up (it was silent for too long, or closed) or never opened."""
+    """The session was declared dead (it was silent for too long), closed, or never opened."""
 
     code = "session_lost"
 
     def __init__(self, session: str) -> None:
         self.session = session
-        super().__init__(f"session {session} was given up or never opened; open a new one and claim again")
+        super().__init__(f"session {session} was declared dead, or never opened; open a new one and claim again")
 
 
 class WorkerNotFound(MainstayError, LookupError):
-    """No worker of this name, and no session of this id, is at work (it may have ended)."""
+    """No live worker has this name, and no session has this id; it may have ended."""
 
     code = "worker_not_found"
 
     def __init__(self, which: str) -> None:
         self.which = which
         super().__init__(
-            f"there is no worker {which[:200]!r} at work, and no session of that id; it may have ended. "
-            "mainstay workers list shows who is there"
+            f"no live worker or session is called {which[:200]!r}; it may have ended. "
+            "mainstay workers list shows the live ones"
         )
 
 
@@ -298,41 +297,39 @@ class NotLeader(MainstayError):
 
 
 class RunnerFailed(MainstayError):
-    """An outside runner did not answer, or refused. It says nothing about the job it was asked for."""
+    """An outside runner did not answer, or refused. The state of its job is unknown."""
 
     code = "runner_failed"
 
 
 class CallFailed(MainstayError):
-    """A call of a load test's client came to no answer. Counted under its `kind`; the virtual user goes on.
+    """A call of a load test got no response. It is counted under its `kind`, and the virtual user continues.
 
     Kinds: dns, proxy, connect, refused, tls, timeout (with the part: "read timeout"), closed (of a WebSocket with its
-    code: "closed 1011"), protocol, encoding, redirects, and what other protocols add.
+    code: "closed 1011"), protocol, encoding, redirects, and kinds of other protocols.
     """
 
     code = "call_failed"
 
     sent = 0
-    """bytes that the call had sent"""
+    """bytes that the call has sent"""
     received = 0
-    """bytes that had come of its answer"""
+    """bytes that the call has received"""
 
     def __init__(self, kind: str, message: str) -> None:
         self.kind = kind
         super().__init__(message)
 
     def of_call(self, sent: int, received: int) -> Self:
-        """The same failure, of a call that had sent and received these bytes: what ends a connection ends several
-        calls."""
-        found = type(self)(self.kind, str(self))
-        found.sent, found.received = sent, received
-        return found
+        """The same failure for one call, with its bytes: the end of a connection ends several calls."""
+        failure = type(self)(self.kind, str(self))
+        failure.sent, failure.received = sent, received
+        return failure
 
 
 class RequestRefused(MainstayError):
-    """A server of Mainstay refused what a client asked, for a reason that only a server has: not signed in, not
-    allowed, too many requests. `status` is HTTP's, `reason` the server's code, `field` what was wrong with the
-    request."""
+    """A Mainstay server refused a request for a reason that only a server has: not signed in, not allowed, too many
+    requests. `status` is that of HTTP, `reason` the code of the server, `field` the wrong field of the request."""
 
     code = "request_refused"
 
@@ -344,7 +341,7 @@ class RequestRefused(MainstayError):
 
 
 class ServerUnreachable(MainstayError, ConnectionError):
-    """A server of Mainstay did not answer. What was asked may have been done: the answer is missing."""
+    """A Mainstay server did not answer. The request may have been processed."""
 
     code = "server_unreachable"
 
@@ -356,9 +353,9 @@ class StoreError(MainstayError):
 
 
 class TooManyConflicts(Conflict, StoreError):
-    """Others changed a versioned value first, at every try. Nothing was written.
+    """Other writers changed a versioned value first, at every try. Nothing was written.
 
-    Of the store, too: whoever tries again when that is away does so here as well.
+    It is also a `StoreError`, so that callers who retry when the store is unavailable also retry here.
     """
 
     code = "too_many_conflicts"
@@ -367,8 +364,8 @@ class TooManyConflicts(Conflict, StoreError):
         self.key = key
         self.tries = tries
         super().__init__(
-            f"{key} in {place} was changed by others at each of {tries} tries; nothing was written. "
-            "Try again later, or with more tries; if it goes on, have fewer writers share this key"
+            f"other writers changed {key} in {place} at each of {tries} tries; nothing was written. "
+            "Try again later, or with more tries; if this continues, let fewer writers share this key"
         )
 
 
@@ -391,13 +388,13 @@ class StoreReadOnly(StoreError):
 
 
 class StoreDenied(StoreError):
-    """The storage answers, and refuses whoever asks."""
+    """The storage answers, but refuses the account."""
 
     code = "store_denied"
 
 
 class PathBlocked(StoreError):
-    """Something that Mainstay did not write stands where a file has to go: it stays until a person moves it."""
+    """A file or folder that Mainstay did not write is in the place of an output. An operator must move it."""
 
     code = "path_blocked"
     retryable = False
@@ -410,7 +407,7 @@ class StoreDamaged(StoreError):
 
 
 class StoreReplaced(StoreError):
-    """Another store now stands in the place of the one that this process opened. Nothing was written into it."""
+    """Another store is now in the place of the one that this process opened. Nothing was written to it."""
 
     code = "store_replaced"
 
@@ -428,7 +425,7 @@ class SchemaTooNew(StoreError):
 
 
 class SchemaTooOld(StoreError):
-    """The database has no schema of Mainstay, or an older one, and may not be migrated by whoever opens it."""
+    """The database has no Mainstay schema, or an older one, and this process may not migrate it."""
 
     code = "schema_too_old"
 
@@ -446,9 +443,9 @@ class UnsafeEngine(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store's server could not be reached, or went away and did not come back in time.
+    """The server of the store could not be reached, or was lost and did not come back in time.
 
-    What was asked may have been done: the answer is missing. Asking again is safe.
+    The operation may have been done. Repeating it is safe.
     """
 
     code = "store_unavailable"

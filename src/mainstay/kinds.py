@@ -1,7 +1,7 @@
 """Kinds of job: what each kind adds to the worker, the command line, the API and the dashboard.
 
-Layer: near the bottom, below control: everything above asks here which kinds are installed, and names none itself. A
-kind is declared in one object, a `Kind`, which another distribution can provide through the entry point group
+Layer: near the bottom, below control. Everything above finds the installed kinds here and names none itself. A kind is
+declared in one object, a `Kind`, which another distribution can provide through the entry point group
 `mainstay.kinds`:
 
     [project.entry-points."mainstay.kinds"]
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUP = "mainstay.kinds"
 DEFAULT = "task"
 
-#: our own; also entry points of this distribution. Listed here so that a start does not search the installed packages
+#: our own kinds, also entry points of this distribution; listed here so that a start does not search all packages
 _OURS = {
     "task": "mainstay.task.kind:KIND",
     "batch": "mainstay.batch.kind:KIND",
@@ -56,7 +56,7 @@ class NavigationEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of job consists of. Every part but the name is optional; a part that is named as
+    """The parts of one kind of job. Every part except the name is optional; a part that is given as
     "module:attribute" is imported on first use.
 
     >>> Kind(name="survey", operations="surveys.web:OPERATIONS").has_units
@@ -64,14 +64,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    """what the rows of its jobs have as their kind"""
+    """the kind in the rows of its jobs"""
     has_units: bool = False
-    """its jobs have units, which are jobs below them"""
+    """its jobs have units: jobs of their own below them"""
 
     declarations: str = ""
     """makes the kind's part of an app: `(worker.declarations.Host) -> worker.declarations.Declarations`"""
     advice: str = ""
-    """what to do about a settled job: `(Job) -> list[control.explain.Advice]`; instead of the advice for any job"""
+    """advice about a settled job: `(Job) -> list[control.explain.Advice]`; replaces the general advice"""
 
     commands: tuple[Command, ...] = ()
     job_commands: tuple[str, ...] = ()
@@ -92,9 +92,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     panels: str = ""
     """panels on the page of a job: a sequence of `web.dashboard.job.PanelMaker`"""
     actions: str = ""
-    """what an operator may do to a job: `(Job, State | None, Can) -> Can`"""
+    """the actions that an operator may apply to a job: `(Job, State | None, Can) -> Can`"""
     dialogs: str = ""
-    """a template with the dialogs of the kind's own actions; it finds the job as `job`"""
+    """a template with the dialogs of the kind's own actions; the job is `job`"""
     templates: str = ""
     """the package whose folder `templates` has the kind's templates"""
     assets: Mapping[str, str] = {}
@@ -102,10 +102,10 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def register_kind(kind: Kind) -> None:
-    """Add a kind to this process: for a program that declares its own. Commands and servers, which do not import the
-    program, find only kinds that have an entry point."""
+    """Add a kind to this process, for a program that declares its own. Commands and servers that do not import the
+    program find only kinds with an entry point."""
     if is_kind(kind.name) and _registered.get(kind.name) != kind:
-        raise InvalidInput("kind", f"there is a kind {kind.name!r} already; choose another name")
+        raise InvalidInput("kind", f"a kind {kind.name!r} exists already; choose another name")
     _registered[kind.name] = kind
 
 
@@ -122,15 +122,15 @@ def kind_named(name: str) -> Kind | None:
 
 def kinds() -> list[Kind]:
     """Every installed kind, our own first. A kind that cannot be loaded is logged and left out."""
-    found = [*(_own(target) for target in _OURS.values()), *_registered.values()]
+    installed = [*(_own(target) for target in _OURS.values()), *_registered.values()]
     for entry in _others().values():
         try:
-            found.append(_loaded(entry))
+            installed.append(_loaded(entry))
         except InvalidInput as error:
             import logging  # noqa: PLC0415 - most commands start without it
 
             logging.getLogger("mainstay.kinds").warning("%s", error)
-    return found
+    return installed
 
 
 def kind_names() -> list[str]:
@@ -153,22 +153,22 @@ def is_kind(name: str) -> bool:
 
 
 def part(target: str) -> Any:
-    """What "module:attribute" names, imported now.
+    """Import the object that "module:attribute" names.
 
     >>> part("mainstay.kinds:GROUP")
     'mainstay.kinds'
     """
     module, _, path = target.partition(":")
-    found: Any = import_module(module)
+    value: Any = import_module(module)
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 @cache
 def _own(target: str) -> Kind:
-    found: Kind = part(target)
-    return found
+    kind: Kind = part(target)
+    return kind
 
 
 @cache
@@ -182,12 +182,12 @@ def _others() -> dict[str, EntryPoint]:
 @cache
 def _loaded(entry: EntryPoint) -> Kind:
     try:
-        found = entry.load()
+        kind = entry.load()
     except Exception as error:
         raise InvalidInput("kind", f"the kind {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-    if not isinstance(found, Kind) or found.name != entry.name:
+    if not isinstance(kind, Kind) or kind.name != entry.name:
         raise InvalidInput("kind", f"{entry.value} must be a mainstay.kinds.Kind with the name {entry.name!r}")
-    return found
+    return kind
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use, so that a package can be imported for one small module of it."""
+"""Names of a package that are imported on first use, so that importing one small module of it stays cheap."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def lazy_exports(
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(home, package), name)
-        setattr(sys.modules[package], name, found)
-        return found
+        value = getattr(import_module(home, package), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *home_of})

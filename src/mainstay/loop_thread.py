@@ -1,8 +1,8 @@
-"""An event loop in a thread of its own, also in a program whose threads gevent has replaced by greenlets.
+"""An event loop in its own thread, also in a program whose threads gevent has replaced by greenlets.
 
-Greenlets share one thread of the system, and asyncio knows one running loop per such thread: a loop in a greenlet
-would seem to run in all of them. So there the loop gets a real thread. It is made in that thread, because gevent binds
-the selector of a loop to the thread that made it.
+Greenlets share one system thread, and asyncio has one running loop per system thread: a loop in a greenlet would seem
+to run in all of them. So the loop gets a real thread. It is created in that thread, because gevent binds the selector
+of a loop to the thread that created it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def has_green_threads() -> bool:
 
 @contextlib.contextmanager
 def waiting_for_a_thread() -> Iterator[None]:
-    """For a block that waits for another thread. gevent takes a wait that no greenlet can end for a deadlock, unless a
-    timer runs."""
+    """For a block that waits for another thread: without a timer, gevent treats a wait that no greenlet can end as a
+    deadlock."""
     if not has_green_threads():
         yield
         return
@@ -40,7 +40,7 @@ def waiting_for_a_thread() -> Iterator[None]:
 
 
 class LoopThread:
-    """Runs `serve` in a daemon thread; `serve` makes its loop, says so with its argument, and runs it to its end."""
+    """Runs `serve` in a daemon thread; `serve` creates its loop, passes it to its argument, and runs it to the end."""
 
     def __init__(self, serve: Callable[[Callable[[asyncio.AbstractEventLoop], None]], None], *, name: str) -> None:
         self._serve = serve
@@ -50,7 +50,7 @@ class LoopThread:
         self._ident: int | None = None
 
     def start(self) -> asyncio.AbstractEventLoop:
-        """Start it; the loop, once `serve` has told."""
+        """Start the thread; returns its loop."""
         if has_green_threads():
             sys.modules["gevent.monkey"].get_original("_thread", "start_new_thread")(self._run, ())
         else:
@@ -59,7 +59,7 @@ class LoopThread:
             return self._ready.result()
 
     def join(self) -> None:
-        """Wait for its end; in the thread itself, do not."""
+        """Wait for its end; in the thread itself, return at once."""
         if self._ident != threading.get_ident():
             with waiting_for_a_thread():
                 self._ended.wait()
@@ -67,13 +67,10 @@ class LoopThread:
     def _run(self) -> None:
         self._ident = threading.get_ident()
         try:
-            self._serve(self._tell)
+            self._serve(self._ready.set_result)
         except BaseException as error:
             if self._ready.done():
                 raise
             self._ready.set_exception(error)
         finally:
             self._ended.set()
-
-    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._ready.set_result(loop)

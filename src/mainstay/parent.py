@@ -1,4 +1,4 @@
-"""A process that shall not outlive the one that started it."""
+"""End a process with the process that started it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the process `parent`, which started this one, dies; exit here and now if it has already.
+    """Have this process killed when `parent`, which started it, dies; exit at once if it is already dead.
 
-    Linux keeps the promise even while a job holds the interpreter or is stopped. Elsewhere a process has to notice
-    that the pipe to its parent has closed. Strictly, it is the *thread* that started a process whose end counts: start
+    On Linux this works even while a job holds the interpreter or is stopped. On other systems a process must notice
+    that the pipe to its parent has closed. Strictly, the end of the *thread* that started the process counts: start
     processes from a thread that stays.
     """
     if sys.platform == "linux":
@@ -22,6 +22,6 @@ def die_with_parent(parent: int) -> None:
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-    # asked after, not before: a parent that dies in between would go unnoticed
+    # checked after the call: a parent that died before it would go unnoticed
     if os.getppid() != parent:
         os._exit(1)

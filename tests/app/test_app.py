@@ -52,7 +52,7 @@ def test_the_store_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_a_store_it_says_how_to_name_one() -> None:
-    with pytest.raises(InvalidInput, match='store: no store is named; write App\\("sqlite:///jobs.db"\\)'):
+    with pytest.raises(InvalidInput, match='store: no store is given; write App\\("sqlite:///jobs.db"\\)'):
         App()
 
 

@@ -89,7 +89,7 @@ async def test_what_a_hook_gets_wrong_is_refused(app: App) -> None:
     def wrong(draft: Draft) -> Any:
         return draft.options
 
-    with pytest.raises(InvalidInput, match="wrong answered with a dict; return the Draft, or None"):
+    with pytest.raises(InvalidInput, match="wrong returned a dict; return the Draft, or None"):
         await task.submit()
 
     async def later(draft: Draft) -> None: ...
@@ -360,7 +360,7 @@ async def test_what_the_lifespan_yields_is_the_state_while_a_worker_runs(app: Ap
         found: int = app.state["pool"]
         return found
 
-    with pytest.raises(MainstayError, match="app.state is there while a worker runs"):
+    with pytest.raises(MainstayError, match="app.state exists only in a running worker"):
         _ = app.state
     async with app, working(app):
         assert await (await use.submit()).result(timeout="60s") == 7
@@ -381,5 +381,5 @@ def test_there_is_one_lifespan(app: App) -> None:
     async def first() -> AsyncIterator[None]:
         yield
 
-    with pytest.raises(InvalidInput, match="lifespan: there is one already"):
+    with pytest.raises(InvalidInput, match="lifespan: the app already has one"):
         app.lifespan(first)

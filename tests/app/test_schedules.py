@@ -164,7 +164,7 @@ async def test_a_schedule_that_was_taken_out_of_the_program_is_told(
     with now.using(store), caplog.at_level(logging.WARNING, "mainstay.schedules"):
         await now.sync_schedules()
 
-    assert "not declared by this program any more schedule=work" in caplog.text
+    assert "no longer declared by this program schedule=work" in caplog.text
 
 
 def test_a_task_that_needs_arguments_is_refused_with_advice(app: App) -> None:
@@ -183,7 +183,7 @@ def test_a_bare_function_is_refused_with_advice(app: App) -> None:
 def test_a_second_schedule_of_a_task_needs_a_name(app: App) -> None:
     task = app.schedule("15m")(app.task(name="work")(lambda: None))
 
-    with pytest.raises(InvalidInput, match="'work' is declared already; give this one a name"):
+    with pytest.raises(InvalidInput, match="'work' is already declared; give this one another name"):
         app.schedule("30m")(task)
     app.schedule("30m", name="work-slow")(task)
     assert list(app.schedules) == ["work", "work-slow"]
@@ -228,7 +228,7 @@ async def test_what_is_declared_and_not_stored_is_described_and_cannot_be_run_ye
     await app.open()
 
     (before,) = await app.describe_schedules()
-    with pytest.raises(InvalidInput, match="'chime' is declared but not registered yet; a worker registers it"):
+    with pytest.raises(InvalidInput, match="'chime' is declared but not stored yet; a worker stores it"):
         await app.run_schedule("chime")
     await app.sync_schedules()
     (after,) = await app.describe_schedules()

@@ -113,5 +113,5 @@ def test_nobody_is_asked_to_drain_if_one_that_is_named_is_not_there(staffed: She
     done = staffed.run("workers", "drain", "w-1", missing)
 
     assert done.exit_code == 2
-    assert f"there is no worker '{missing}' at work" in done.stderr
+    assert f"no live worker or session is called '{missing}'" in done.stderr
     assert not any(each["draining_ms"] for each in staffed.json("workers", "list")["sessions"])

@@ -80,7 +80,7 @@ async def test_a_session_that_was_given_up_or_never_opened_is_told_so(world: Wor
     await world.store.overdue()
 
     for session in ("never-opened", "closed", "dead"):
-        with pytest.raises(SessionLost, match=f"^session {session} was given up or never opened; open a new one"):
+        with pytest.raises(SessionLost, match=f"^session {session} was declared dead, or never opened; open a new one"):
             await world.claim(session)
     assert await world.row(job) == job
 

@@ -70,7 +70,9 @@ async def test_a_lease_longer_than_the_heartbeat_is_taken(bench: Bench) -> None:
 
 
 async def test_a_lost_session_is_told_to_open_a_new_one(bench: Bench) -> None:
-    with pytest.raises(SessionLost, match="^session nope was given up or never opened; open a new one and claim again"):
+    with pytest.raises(
+        SessionLost, match="^session nope was declared dead, or never opened; open a new one and claim again"
+    ):
         await bench.worker.claims.claim(["q"], "nope", 1)
 
 

@@ -28,7 +28,7 @@ CHANGES: dict[str, Callable[[Bench, str, int], Awaitable[Job]]] = {
 async def test_a_change_for_another_version_is_refused_and_writes_nothing(bench: Bench, change: Any) -> None:
     made = await bench.control.jobs.submit("a", delay="1h")
     await bench.control.operations.set_priority(made.id, 1, actor="bob")
-    with pytest.raises(VersionChanged, match="is at version 2, and the change was meant for version 1") as refused:
+    with pytest.raises(VersionChanged, match="is at version 2, but the change requires version 1") as refused:
         await change(bench, made.id, 1)
     assert (refused.value.wanted, refused.value.now) == (1, 2)
     assert (await bench.control.jobs.get(made.id)).version == 2

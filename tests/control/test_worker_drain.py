@@ -59,7 +59,7 @@ async def test_whoever_is_not_there_cannot_be_drained(control: Control) -> None:
     await control.claims.close_session(session.id)
 
     for which in (session.id, "mail", "nobody"):
-        with pytest.raises(WorkerNotFound, match=f"no worker '{which}' at work.*mainstay workers list"):
+        with pytest.raises(WorkerNotFound, match=f"session is called '{which}'; .*mainstay workers list"):
             await control.operations.drain(which, actor="ann")
 
 

@@ -100,7 +100,7 @@ def test_a_folder_that_holds_a_database_is_left_alone(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "holds a jobs.db already; choose another folder" in done.stderr
+    assert "contains a jobs.db already; choose another folder" in done.stderr
     assert (tmp_path / "jobs.db").read_text() == "mine"
 
 

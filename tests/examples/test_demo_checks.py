@@ -21,7 +21,7 @@ async def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     before = set(sys.modules)
     app = import_module("demo_tasks").app
     async with app:
-        yield import_module("demo_state").DemoState(tmp_path)
+        yield import_module("demo_run").DemoState(tmp_path)
     for name in set(sys.modules) - before:
         if name.startswith("demo_"):
             del sys.modules[name]
@@ -34,7 +34,7 @@ async def test_every_expectation_fails_when_its_jobs_are_missing(demo: Any) -> N
 
 
 async def test_an_expectation_fails_when_its_jobs_end_otherwise(demo: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    await import_module("demo_steps").submit(demo)
+    await import_module("demo_run").submit(demo)
 
     await import_module("demo_checks").show_results(demo)
 

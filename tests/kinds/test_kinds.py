@@ -163,5 +163,5 @@ def test_a_program_can_register_a_kind_of_its_own(monkeypatch: pytest.MonkeyPatc
 
     assert is_kind("poll")
     assert "poll" in kinds.kind_names()
-    with pytest.raises(InvalidInput, match="there is a kind 'task' already"):
+    with pytest.raises(InvalidInput, match="a kind 'task' exists already"):
         register_kind(Kind(name="task"))

@@ -44,7 +44,7 @@ async def test_a_call_that_would_replace_another_job_is_refused_where_it_is_subm
 
     said = await refusal(app, task.job())
 
-    assert said.startswith("submit: <call of feed> has on_clash='replace', which takes a write of its own")
+    assert said.startswith("submit: <call of feed> has on_clash='replace', which needs its own write")
 
 
 def test_a_hook_may_make_it_one_that_is_refused(app: App) -> None:
@@ -75,5 +75,5 @@ def test_what_is_called_by_hand_is_no_job(app: App) -> None:
 def test_a_follow_up_has_the_durability_of_the_success_it_is_stored_with(app: App) -> None:
     task = app.task(name="careful")(lambda: None)
 
-    with pytest.raises(InvalidInput, match="has a durability of its own, and is stored with the success of the job"):
+    with pytest.raises(InvalidInput, match="has its own durability, but it is stored with the success of the job"):
         task.options(durability="local").job().followup()

@@ -63,7 +63,7 @@ def test_plain_data_stays_readable_with_a_codec(value: object) -> None:
 def test_without_the_codec_sealed_data_is_refused_with_advice() -> None:
     sealed = Sealer(Xor()).seal(b"\x01")
 
-    with pytest.raises(InvalidInput, match="payload: is sealed by a codec, and this app has none"):
+    with pytest.raises(InvalidInput, match="payload: is sealed by a codec, but this app has none"):
         Sealer(None).open(sealed, field="payload")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mainstay.control import Control
 from mainstay.errors import StoreClosed
-from mainstay.task.connection import Connection
+from mainstay.task.connection import StoreConnection
 from mainstay.testing import MemoryStore
 
 
@@ -32,7 +32,7 @@ class Opener:
 
 async def test_many_that_open_at_once_get_one_store() -> None:
     opener = Opener()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     asking = [asyncio.create_task(connection.open()) for _ in range(5)]
     await opener.asked.wait()
 
@@ -44,7 +44,7 @@ async def test_many_that_open_at_once_get_one_store() -> None:
 
 async def test_the_first_being_cancelled_leaves_the_others_their_store() -> None:
     opener = Opener()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     first = asyncio.create_task(connection.open())
     await opener.asked.wait()
     second = asyncio.create_task(connection.open())
@@ -60,7 +60,7 @@ async def test_the_first_being_cancelled_leaves_the_others_their_store() -> None
 async def test_a_failure_is_told_to_all_and_the_next_one_tries_again() -> None:
     opener = Opener()
     opener.fails = OSError("locked")
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     asking = [asyncio.create_task(connection.open()) for _ in range(2)]
     await opener.asked.wait()
     opener.may.set()
@@ -73,7 +73,7 @@ async def test_a_failure_is_told_to_all_and_the_next_one_tries_again() -> None:
 async def test_a_closed_one_opens_again() -> None:
     opener = Opener()
     opener.may.set()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     first = await connection.open()
 
     await connection.close()
@@ -86,7 +86,7 @@ async def test_a_closed_one_opens_again() -> None:
 
 async def test_closing_while_it_opens_closes_what_was_opened() -> None:
     opener = Opener()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     opening = asyncio.create_task(connection.open())
     await opener.asked.wait()
     closing = asyncio.create_task(connection.close())
@@ -102,7 +102,7 @@ async def test_closing_while_it_opens_closes_what_was_opened() -> None:
 async def test_another_store_can_stand_in_for_a_while() -> None:
     opener = Opener()
     opener.may.set()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     other = Control(MemoryStore())
 
     with connection.instead(other):
@@ -114,7 +114,7 @@ async def test_another_store_can_stand_in_for_a_while() -> None:
 
 async def test_what_closes_the_app_within_leaves_the_stand_in_where_it_is() -> None:
     opener = Opener()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     other = Control(MemoryStore())
 
     with connection.instead(other):
@@ -128,7 +128,7 @@ async def test_what_closes_the_app_within_leaves_the_stand_in_where_it_is() -> N
 async def test_the_last_one_to_leave_closes_it() -> None:
     opener = Opener()
     opener.may.set()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     first = await connection.enter()
     second = await connection.enter()
 
@@ -144,7 +144,7 @@ async def test_the_last_one_to_leave_closes_it() -> None:
 async def test_who_leaves_does_not_close_what_another_keeps() -> None:
     opener = Opener()
     opener.may.set()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     kept = await connection.keep()
     await connection.enter()
 
@@ -158,7 +158,7 @@ async def test_who_leaves_does_not_close_what_another_keeps() -> None:
 async def test_a_release_leaves_it_to_those_who_entered() -> None:
     opener = Opener()
     opener.may.set()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     control = await connection.enter()
 
     await connection.keep()
@@ -173,7 +173,7 @@ async def test_a_release_leaves_it_to_those_who_entered() -> None:
 async def test_a_keep_among_those_who_entered_does_not_outlive_them() -> None:
     opener = Opener()
     opener.may.set()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     await connection.enter()
     await connection.keep()
 
@@ -186,7 +186,7 @@ async def test_who_could_not_enter_holds_nothing() -> None:
     opener = Opener()
     opener.may.set()
     opener.fails = OSError("locked")
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     with pytest.raises(OSError, match="locked"):
         await connection.enter()
     opener.fails = None
@@ -199,7 +199,7 @@ async def test_who_could_not_enter_holds_nothing() -> None:
 
 async def test_who_enters_while_another_waits_to_close_it_gets_an_open_one() -> None:
     opener = Opener()
-    connection = Connection(opener)
+    connection = StoreConnection(opener)
     opening = asyncio.create_task(connection.open())
     await opener.asked.wait()
     closing = asyncio.create_task(connection.release())

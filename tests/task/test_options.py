@@ -54,7 +54,7 @@ def test_what_belongs_to_the_task_is_refused_on_a_submit(app: App, option: str) 
         ({"timeout": 30}, "timeout: 30 is not a duration"),
         ({"priority": 500}, "priority: 500 is out of range"),
         ({"backoff": "never"}, "backoff: 'never' is not one of"),
-        ({"on_clash": "refuse"}, "on_clash: .* needs `unique`"),
+        ({"on_clash": "refuse"}, "on_clash: needs `unique`"),
         ({"tags": 5}, "tags: 5 is not a list"),
     ],
 )
@@ -108,5 +108,5 @@ async def test_a_job_waits_for_ids_and_handles_alike(app: App) -> None:
 
 
 def test_none_is_refused_where_it_could_mean_no_limit(app: App) -> None:
-    with pytest.raises(InvalidInput, match="timeout: None could mean two things"):
+    with pytest.raises(InvalidInput, match="timeout: None is ambiguous"):
         declare(app).options(timeout=None)  # type: ignore[arg-type]

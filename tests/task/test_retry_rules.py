@@ -80,5 +80,5 @@ def test_a_policy_is_handed_to_the_worker_and_decides_alone(app: App) -> None:
     assert app.task(name="other")(lambda: None).decide is None
     with pytest.raises(InvalidInput, match="policy: .* decides alone"):
         app.task(name="both", policy=patient, retry_on=OSError)(lambda: None)
-    with pytest.raises(InvalidInput, match="policy: is a function"):
+    with pytest.raises(InvalidInput, match="policy: must be a function"):
         app.task(name="none", policy="patient")(lambda: None)  # type: ignore[call-overload]

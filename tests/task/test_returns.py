@@ -45,7 +45,7 @@ def test_none_is_not_stored_at_all() -> None:
         (int, None, "pay returned: expected int, got None"),
         (None, 5, "pay returned: expected None, got int"),
         (list[int], [1, "2"], "pay returned \\[1\\]: expected int, got str"),
-        (Any, object(), "pay returned: what cannot be stored as data"),
+        (Any, object(), "pay returned: data that cannot be stored"),
     ],
 )
 def test_a_result_that_is_not_what_was_declared_is_refused_for_good(kind: Any, value: Any, complaint: str) -> None:
@@ -57,14 +57,14 @@ def test_a_result_that_is_not_what_was_declared_is_refused_for_good(kind: Any, v
 
 
 def test_a_stored_result_of_another_type_says_that_the_task_has_changed() -> None:
-    with pytest.raises(InvalidInput, match="the result of job j: expected int, got str; pay returns another type now"):
+    with pytest.raises(InvalidInput, match="the result of job j: expected int, got str; pay has another return type"):
         of(int).unpack(msgspec.msgpack.encode("x"), job_id="j")
 
 
 def test_a_coroutine_that_nobody_awaits_is_told() -> None:
     async def later() -> None: ...
 
-    with pytest.raises(BadResult, match="pay returned: a coroutine, and is not an `async def`"):
+    with pytest.raises(BadResult, match="pay returned: a coroutine, but is not an `async def`"):
         of(Any).pack(later())
 
 

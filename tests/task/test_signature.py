@@ -262,7 +262,7 @@ def test_a_union_that_cannot_be_told_apart_is_refused_when_the_task_is_made() ->
 def test_a_return_type_that_cannot_be_stored_is_refused_when_the_task_is_made() -> None:
     def make() -> Opaque: ...  # type: ignore[empty-body]
 
-    with pytest.raises(InvalidInput, match="make: what it returns: Opaque cannot be stored"):
+    with pytest.raises(InvalidInput, match="make: its return type: Opaque cannot be stored"):
         Signature(make, "make")
 
 

@@ -40,7 +40,7 @@ def test_a_function_of_the_started_program_is_refused_with_advice(app: App) -> N
 def test_a_function_made_inside_another_needs_a_name(app: App) -> None:
     def inner() -> None: ...
 
-    with pytest.raises(InvalidInput, match="is made inside a function"):
+    with pytest.raises(InvalidInput, match="is defined inside a function"):
         app.task(inner)
     assert app.task(name="inner")(inner).name == "inner"
 
@@ -80,7 +80,7 @@ def test_what_yields_is_refused(app: App) -> None:
         yield 1
 
     for function in (numbers, later):
-        with pytest.raises(InvalidInput, match="it yields, and a task returns once"):
+        with pytest.raises(InvalidInput, match="it yields, but a task returns once"):
             app.task(name="numbers")(function)
 
 

@@ -279,7 +279,7 @@ async def test_a_paused_queue_is_left_alone(app: App) -> None:
         assert [job.status for job in drained.left] == ["pending"]
         with pytest.raises(AssertionError, match="later is still pending"):
             drained.expect_success()
-        with pytest.raises(DrainError, match="nothing moves it on"):
+        with pytest.raises(DrainError, match="stays pending"):
             await box.run(later.job())
 
 
@@ -561,7 +561,7 @@ async def test_submits_are_found_by_task_and_arguments_defaults_included(app: Ap
             box.assert_submitted(send, to="c")
         with pytest.raises(AssertionError, match="was not submitted 3 times, but 2 times"):
             box.assert_submitted(send, times=3)
-        with pytest.raises(AssertionError, match="was submitted after all"):
+        with pytest.raises(AssertionError, match="was submitted; "):
             box.assert_not_submitted(log)
         with pytest.raises(InvalidInput, match="assert_not_submitted"):
             box.assert_submitted(send, times=0)

@@ -1,6 +1,6 @@
-"""App: what users hold.
+"""App: the object on which users declare tasks and through which they submit jobs.
 
-Layer: above the kinds of job, below report and testing. Start from `App`.
+Layer: above the kinds of job, below testing. Start from `App`.
 """
 
 from .app import App

@@ -1,4 +1,4 @@
-"""App: what users hold. Tasks are declared on it, jobs are submitted through it, workers are pointed at it."""
+"""App: users declare tasks on it and submit jobs through it; a worker runs the jobs of one app."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ DEFAULT_QUEUE = "default"
 
 
 class App(TaskMethods, BatchMethods, LoadMethods):
-    """Tasks, their settings, and the store their jobs are in.
+    """Tasks, their settings, and the store of their jobs.
 
-    The store opens on first use. `async with app:` opens it now; the last one to leave closes it. Settings are keyword
-    arguments (`App("sqlite:///jobs.db", lease="20s", retries=5)`), and otherwise come from the environment
-    (`MAINSTAY_LEASE=20s`). Without a URL, MAINSTAY_STORE names the store.
+    The store opens on first use. `async with app:` opens it now; the last block to end closes it. Settings are keyword
+    arguments (`App("sqlite:///jobs.db", lease="20s", retries=5)`) or come from the environment (`MAINSTAY_LEASE=20s`).
+    Without a URL, MAINSTAY_STORE names the store.
 
     >>> import asyncio
     >>> app = App("memory:")
@@ -80,7 +80,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         url = url if url is not None else os.environ.get("MAINSTAY_STORE")
         if not url:
             raise InvalidInput(
-                "store", 'no store is named; write App("sqlite:///jobs.db"), or set MAINSTAY_STORE=sqlite:///jobs.db'
+                "store", 'no store is given; write App("sqlite:///jobs.db"), or set MAINSTAY_STORE=sqlite:///jobs.db'
             )
         self.client = Client(
             url,
@@ -90,7 +90,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
             rng=rng,
             audit_key=audit_key,
         )
-        """what its tasks submit and read through"""
+        """submits and reads its jobs"""
         self._parts = KindParts(
             Host(
                 client=self.client,
@@ -102,7 +102,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         self._around: list[hooks.Opener] = []
         self._lifespan: hooks.Opener | None = None
         self._state: Any = _NOT_OPEN
-        self._anything: Returns[Any] = Returns("a job", Any, self.client.sealer)
+        self._untyped: Returns[Any] = Returns("a job", Any, self.client.sealer)
 
     # declare ----------------------------------------------------------------------------------------
 
@@ -120,9 +120,9 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         `app.schedule("15m")(task.job("with", "arguments"))`. Or run a load test of this app: `app.schedule("0 3 * *
         *")(shop)`, or `(shop.job(vus=500))`.
 
-        `when` is a cron expression, an interval, or an object with `next(after)`. `catch_up` says what becomes of
-        times when no worker was there (skip, once, all), `overlap` whether a job is made while an earlier one is not
-        settled (allow, skip). The schedule is called like its task unless `name` is given.
+        `when` is a cron expression, an interval, or an object with `next(after)`. `catch_up` says what to do about
+        ticks without a live worker (skip, once, all), `overlap` what to do while an earlier job is not settled (allow,
+        skip). The schedule has the name of its task unless `name` is given.
         """
 
         def declare(what: S) -> S:
@@ -140,21 +140,20 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         return declare
 
     def before_submit(self, hook: B) -> B:
-        """Have a function look at each job about to be submitted, and add to it: trace ids, tags, options. It gets a
-        `Draft` and changes it, or answers with another. Runs for every submit there is: single, many, groups,
-        schedules, follow-ups."""
+        """Register a function that sees each job before it is submitted, and can add trace ids, tags or options. It
+        gets a `Draft` and changes it, or returns another. It runs for every submit: single, many, groups, schedules,
+        follow-ups."""
         check_hook(hook)
         self.client.before_submit.append(hook)
         return hook
 
     def around_run(self, manager: M) -> M:
-        """Have a context manager entered around each run. It gets the `Context`; write a `def` that yields once, or an
-        `async def` that does. What it sets in context variables the task sees. The first one registered is the
-        outermost.
+        """Register a context manager around each run: a `def` or an `async def` that yields once. It gets the
+        `Context`. The task sees the context variables that it sets. The first one registered is the outermost.
 
-        It runs where the task runs: on the loop for an `async def`, in the thread of a plain function (so that both
-        have the same thread-locals), in the child process of a task with `process=True`. Only an `async def` hook
-        around a plain function runs on the loop instead, outside of all plain hooks: use it for what must be awaited.
+        It runs where the task runs: on the loop for an `async def`, in the thread of a plain function (with the same
+        thread-locals), in the child process of a task with `process=True`. Only an `async def` hook around a plain
+        function runs on the loop instead, outside of all plain hooks: use it for code that must be awaited.
         """
         self._around.append(hooks.opener(manager, field="around_run"))
         return manager
@@ -164,21 +163,21 @@ class App(TaskMethods, BatchMethods, LoadMethods):
     @overload
     def lifespan(self, manager: M, /) -> M: ...
     def lifespan(self, manager: Any = None, /) -> Any:
-        """Have a context manager entered once in each worker process, before its first job and left after its last:
-        `@app.lifespan` above an `async def` that yields once. What it yields is `app.state`.
+        """Register a context manager for each worker process, entered before its first job and left after its last:
+        `@app.lifespan` above an `async def` that yields once. The yielded value is `app.state`.
 
-        Without an argument: that context manager, for a worker to enter.
+        Without an argument: returns that context manager, for a worker to enter.
         """
         if manager is None:
             return self._living()
         if self._lifespan is not None:
-            raise InvalidInput("lifespan", "there is one already; do both in one function, and yield what both made")
+            raise InvalidInput("lifespan", "the app already has one; do both in one function, and yield both values")
         self._lifespan = hooks.opener(manager, field="lifespan")
         return manager
 
     def part(self, kind: str) -> Any:
-        """What this app declares of a kind of job: an object of the class that the kind names. Kinds of other
-        distributions are used through it: `app.part("survey").declare(...)`."""
+        """The declarations of this app for a kind of job: an object of the class that the kind names. Use kinds of
+        other distributions through it: `app.part("survey").declare(...)`."""
         return self._parts[kind]
 
     # submit -----------------------------------------------------------------------------------------
@@ -191,8 +190,8 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         progress: bulk.Progress | None = None,
         connection: Any = None,
     ) -> list[Handle[R]]:
-        """Submit many jobs (`task.job(...)`), from any iterable, plain or async. Each chunk is stored whole or not at
-        all; `progress` is called with the number stored so far after each. With a `connection` of yours, all of them
+        """Submit many jobs (`task.job(...)`) from any iterable, plain or async. Each chunk is stored whole or not at
+        all; after each, `progress` is called with the number of stored jobs. With your own `connection`, all of them
         are part of its transaction; see `task.transactional`."""
         return await bulk.submit_many(self.client, jobs, chunk=chunk, progress=progress, connection=connection)
 
@@ -218,9 +217,9 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         failed: Literal["skip", "fail"] = "skip",
         connection: Any = None,
     ) -> Group[G, R]:
-        """Submit many jobs and one that runs once, when all of them have succeeded (or are settled), all or none. It
-        reads what became of them with `context().inputs()`. When one fails, it is skipped, or fails if so told. With a
-        `connection` of yours, it is part of its transaction; see `task.transactional`."""
+        """Submit many jobs and a callback that runs once, when all of them have succeeded (or are settled), all or
+        none. It reads their results with `context().inputs()`. If one fails, the callback is skipped, or fails with
+        `failed="fail"`. With your own `connection`, it is part of its transaction; see `task.transactional`."""
         return await submit_group(self.client, members, then, when=when, failed=failed, connection=connection)
 
     def group_sync(
@@ -239,19 +238,19 @@ class App(TaskMethods, BatchMethods, LoadMethods):
 
     def handle(self, job_id: str) -> Handle[Any]:
         """Any job, by id; its result is plain data. For a typed one: `task.handle(job_id)`."""
-        return Handle(self.client, self._anything, job_id)
+        return Handle(self.client, self._untyped, job_id)
 
     # look -------------------------------------------------------------------------------------------
 
     @property
     def queues(self) -> Sequence[str]:
-        """The queues its tasks go to: what a worker listens on unless it is told otherwise."""
+        """The queues of its jobs: a worker listens on them by default."""
         used = {*self._schedules.queues, *(queue for part in self._parts.values() for queue in part.queues)}
         return sorted(used) or [DEFAULT_QUEUE]
 
     @property
     def schedules(self) -> Mapping[str, ScheduleSpec]:
-        """The schedules it declares, by name. What is stored, and when each ticks next, says `describe_schedules`."""
+        """The schedules it declares, by name. `describe_schedules` reads the stored ones, with their next ticks."""
         return MappingProxyType(self._schedules.specs)
 
     @property
@@ -264,7 +263,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
 
     @property
     def control(self) -> Control:
-        """The rules on its open store, for everything that tasks and handles do not offer."""
+        """The rules on its open store, for what tasks and handles do not offer."""
         control = self.client.connection.control
         if control is None:
             raise MainstayError("the store is not open yet; write `async with app:`, or `await app.open()`")
@@ -274,24 +273,24 @@ class App(TaskMethods, BatchMethods, LoadMethods):
     def state(self) -> Any:
         """What `lifespan` yielded in this process."""
         if self._state is _NOT_OPEN:
-            raise MainstayError("app.state is there while a worker runs, and in `async with app.lifespan():`")
+            raise MainstayError("app.state exists only in a running worker, and in `async with app.lifespan():`")
         return self._state
 
     # open and close ---------------------------------------------------------------------------------
 
     async def open(self) -> Control:
-        """Open the store, if nobody has; the same control each time. It may be used from any loop and thread, and stays
-        open until `close`; within `async with app:`, until that is left."""
+        """Open the store if it is not open; returns the same control each time. It may be used from any loop and
+        thread, and stays open until `close`, or until the end of `async with app:`."""
         return await self.client.connection.keep()
 
     async def close(self) -> None:
-        """Close the store, unless others use it: an `async with app:` that is not left yet, a worker of this process.
-        The last of them closes it; a job never does. The next use opens it again."""
+        """Close the store, unless it has other users: an open `async with app:`, a worker in this process. The last
+        user closes it; a job never does. The next use opens it again."""
         await self.client.release()
         await self._close_parts()
 
     def close_sync(self) -> None:
-        """`close`, for code without an event loop; ends the thread behind the `_sync` forms as well."""
+        """`close`, for code without an event loop; also ends the thread of the `_sync` methods."""
         self.client.release_sync(what="close_sync")
 
     async def __aenter__(self) -> Self:
@@ -305,30 +304,30 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         await self._close_parts()
 
     async def _close_parts(self) -> None:
-        """With the store of the jobs, and not before: others use them, too."""
+        """Close the parts with the store, not before: they may have other users."""
         if self.client.connection.control is None:
             for part in self._parts.values():
                 await part.close()
 
     @contextmanager
     def using(self, store: JobStore) -> Iterator[Control]:
-        """Use an open store instead of its own meanwhile: for tests. The store is not closed here."""
+        """Use another open store within the block, for tests. The store is not closed."""
         control = self.client.control_of(store)
         with self.client.connection.instead(control):
             yield control
 
-    # what a worker needs (mainstay.worker.Program) --------------------------------------------------
+    # for workers (mainstay.worker.Program) ----------------------------------------------------------
 
     def work(self, kind: str, name: str) -> Work:
-        """What runs jobs of this kind and name; raises `UnknownTask`."""
+        """The handler of jobs of this kind and name; raises `UnknownTask`."""
         handlers = self._parts.handlers(kind)
-        found = handlers.get(name)
-        if found is None:
+        handler = handlers.get(name)
+        if handler is None:
             raise UnknownTask(name, handlers)
-        return found
+        return handler
 
     def offer(self) -> Mapping[str, Mapping[str, Any]]:
-        """Everything that workers of this app can run, and the options that a submit by name takes from each task."""
+        """Everything that workers of this app can run, with the options for a submit by name."""
         return {
             route_of(kind, name): part.defaults(name) for kind, part in self._parts.items() for name in part.handlers
         }
@@ -345,39 +344,39 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         return decoded(self.client.sealer.open(data, field="stored data"))
 
     def around(self, context: Context) -> Sequence[Hook]:
-        """What `around_run` registered, for one run."""
+        """The hooks of `around_run` for one run."""
         return hooks.around(self._around, context) if self._around else ()
 
     async def prepare(self, control: Control) -> None:
-        """What every worker does when it starts: it stores the declared schedules, whoever leads."""
+        """Store the declared schedules; every worker does so when it starts."""
         await self._schedules.prepare(control)
 
     def duties(self, control: Control) -> Sequence[Duty]:
-        """What the leader does for this app: it ticks the stored schedules and looks for late outputs of batches, those
-        of other apps as well."""
+        """The duties of the leader: it ticks the stored schedules and checks for late outputs of batches, also those of
+        other apps."""
         of_kinds = [duty for part in self._parts.values() for duty in part.duties(control)]
         return (self._schedules.duty(control), *of_kinds)
 
     async def sync_schedules(self) -> None:
-        """Store the declared schedules now, to have them listed before any worker runs. A worker does it by itself
-        when it starts."""
+        """Store the declared schedules now, so that they are listed before a worker runs. A worker does so when it
+        starts."""
         await self._schedules.store(await self.client.open())
 
     async def describe_schedules(self) -> list[ScheduleView]:
-        """The schedules of its store, by name: their times, their last job, what is wrong with one. Those it declares
-        that are not stored yet have `registered` False."""
+        """The schedules of its store, by name: their times, their last job, their problem. Declared ones that are not
+        stored yet have `registered` False."""
         return await self._schedules.describe(await self.client.open())
 
     async def run_schedule(self, name: str, *, actor: str = "client") -> Handle[Any]:
-        """Submit the job of a schedule now, beside its ticks, with `before_submit` asked; also when it is paused. With
-        overlap "skip" it may be the job that is not settled yet (`created` is False)."""
-        made = await self._schedules.run_now(await self.client.open(), name, actor=actor)
-        return Handle.of(self.client, self._anything, made)
+        """Submit the job of a schedule now, in addition to its ticks, after the hooks of `before_submit`, even if it is
+        paused. With overlap "skip" it may be the job that is not settled yet (`created` is False)."""
+        submitted = await self._schedules.run_now(await self.client.open(), name, actor=actor)
+        return Handle.of(self.client, self._untyped, submitted)
 
     @asynccontextmanager
     async def _living(self) -> AsyncIterator[object]:
         async with AsyncExitStack() as stack:
-            # the worker's: nothing that its jobs do shall close the store it works on
+            # jobs must not close the store of their worker
             self.client.connection.hold()
             stack.callback(self.client.connection.let_go)
             state = None
@@ -394,7 +393,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
 
 
 class _NotOpen:
-    """Stands for the state before there is one; None may be one."""
+    """The value of a state that is not set; None is a valid state."""
 
 
 _NOT_OPEN = _NotOpen()

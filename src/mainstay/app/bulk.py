@@ -1,4 +1,4 @@
-"""Submitting many: any iterable, a chunk at a time, each chunk all or nothing."""
+"""Submit many jobs from any iterable, in chunks that are stored whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..task.transactional import Transaction
 
 R = TypeVar("R")
 
-#: told how many are stored so far
+#: called with the number of stored jobs
 Progress = Callable[[int], object]
 
-#: adds to an error what became of so many jobs before it
+#: adds to an error what happened to the jobs before it
 Note = Callable[[MainstayError, int], None]
 
 
@@ -33,20 +33,20 @@ async def submit_many(
     progress: Progress | None,
     connection: Any = None,
 ) -> list[Handle[R]]:
-    """Submit in chunks; what was stored before one that is refused stays stored, and the error says how many."""
+    """Submit in chunks. Chunks before a refused one stay stored, and the error says how many jobs that are."""
     check_count(chunk, field="chunk", least=1)
-    made = _Made(client, progress, note_stored if connection is None else _note_transaction)
+    stored = _Stored(client, progress, note_stored if connection is None else _note_transaction)
     if connection is None:
         control = await client.open()
         async for part in _chunks(calls, chunk):
-            with made.adding(part):
-                made.of(part, await control.jobs.submit_many([call.ready() for call in part]))
-        return made.handles
+            with stored.adding(part):
+                stored.add(part, await control.jobs.submit_many([call.ready() for call in part]))
+        return stored.handles
     transaction = Transaction(client, connection)
     async for part in _chunks(calls, chunk):
-        with made.adding(part):
-            made.of(part, await transaction.take(_submitting(part)))
-    return made.handles
+        with stored.adding(part):
+            stored.add(part, await transaction.take(_submitting(part)))
+    return stored.handles
 
 
 def submit_many_within(
@@ -54,22 +54,22 @@ def submit_many_within(
 ) -> list[Handle[R]]:
     """The same within a transaction, for code without a loop."""
     check_count(chunk, field="chunk", least=1)
-    made = _Made(client, progress, _note_transaction)
+    stored = _Stored(client, progress, _note_transaction)
     transaction = Transaction(client, connection)
     for part in _plain_chunks(calls, chunk):
-        with made.adding(part):
-            made.of(part, transaction.take_sync(_submitting(part), what="submit_many_sync"))
-    return made.handles
+        with stored.adding(part):
+            stored.add(part, transaction.take_sync(_submitting(part), what="submit_many_sync"))
+    return stored.handles
 
 
 def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[InsertResult]]]:
-    """What submits a chunk within a transaction."""
+    """A function that submits a chunk within a transaction."""
     requests = [call.ready() for call in part]
     return lambda enqueuer: enqueuer.submit_many(requests)
 
 
-class _Made:
-    """What is stored so far."""
+class _Stored:
+    """The jobs that are stored so far."""
 
     def __init__(self, client: Client, progress: Progress | None, note: Note) -> None:
         self.handles: list[Handle[Any]] = []
@@ -90,8 +90,8 @@ class _Made:
         if self._progress is not None:
             self._progress(len(self.handles))
 
-    def of(self, part: list[Call[Any]], stored: list[InsertResult]) -> None:
-        self.handles += [Handle.of(self._client, call.returns, each) for call, each in zip(part, stored, strict=True)]
+    def add(self, part: list[Call[Any]], jobs: list[InsertResult]) -> None:
+        self.handles += [Handle.of(self._client, call.returns, each) for call, each in zip(part, jobs, strict=True)]
 
 
 def _note_transaction(error: MainstayError, n: int) -> None:
@@ -100,7 +100,7 @@ def _note_transaction(error: MainstayError, n: int) -> None:
 
 
 def check_call(client: Client, call: object) -> None:
-    """Refuse what is not a call, or belongs to another app, whose worker would not look here."""
+    """Refuse what is not a call, or a call of another app, whose workers use another store."""
     if not isinstance(call, Call):
         raise InvalidInput("jobs", f"{call!r} is not a job to submit; write task.job(...)")
     if call.client is not client:

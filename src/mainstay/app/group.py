@@ -1,4 +1,4 @@
-"""Groups: many jobs, and one that runs when all of them are done."""
+"""Groups: many jobs, and a callback that runs when all of them are done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Group(Generic[M_co, R_co]):
-    """A submitted group. `then` is the job that runs once, when the members are done."""
+    """A submitted group. `then` is the callback, which runs once when the members are done."""
 
     __slots__ = ("members", "then")
 
@@ -44,12 +44,12 @@ async def submit_group(
     requests = [call.ready() for call in calls]
     if connection is None:
         control = await client.open()
-        made = await control.jobs.submit_group(requests, then.ready(), when=when, failed=failed)
+        stored = await control.jobs.submit_group(requests, then.ready(), when=when, failed=failed)
     else:
-        made = await Transaction(client, connection).take(
+        stored = await Transaction(client, connection).take(
             lambda enqueuer: enqueuer.submit_group(requests, then.ready(), when=when, failed=failed)
         )
-    return _group(client, calls, then, made)
+    return _group(client, calls, then, stored)
 
 
 def submit_group_within(
@@ -64,10 +64,10 @@ def submit_group_within(
     """The same within a transaction, for code without a loop."""
     calls = _checked(client, members, then)
     requests = [call.ready() for call in calls]
-    made = Transaction(client, connection).take_sync(
+    stored = Transaction(client, connection).take_sync(
         lambda enqueuer: enqueuer.submit_group(requests, then.ready(), when=when, failed=failed), what="group_sync"
     )
-    return _group(client, calls, then, made)
+    return _group(client, calls, then, stored)
 
 
 def _checked(client: Client, members: Iterable[Call[M]], then: Call[R]) -> list[Call[M]]:
@@ -77,11 +77,11 @@ def _checked(client: Client, members: Iterable[Call[M]], then: Call[R]) -> list[
     return calls
 
 
-def _group(client: Client, calls: list[Call[M]], then: Call[R], made: SubmittedGroup) -> Group[M, R]:
-    if made.then.created:
+def _group(client: Client, calls: list[Call[M]], then: Call[R], stored: SubmittedGroup) -> Group[M, R]:
+    if stored.then.created:
         kinds: list[Returns[M]] = [call.returns for call in calls]
     else:
-        # it was submitted before, maybe with other members: what they return is not known here
-        kinds = [Returns("a member", Any, client.sealer)] * len(made.members)
-    handles = tuple(Handle.of(client, kind, each) for kind, each in zip(kinds, made.members, strict=True))
-    return Group(handles, Handle.of(client, then.returns, made.then))
+        # it was submitted before, maybe with other members, whose return types are unknown here
+        kinds = [Returns("a member", Any, client.sealer)] * len(stored.members)
+    handles = tuple(Handle.of(client, kind, each) for kind, each in zip(kinds, stored.members, strict=True))
+    return Group(handles, Handle.of(client, then.returns, stored.then))

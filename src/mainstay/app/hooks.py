@@ -1,4 +1,4 @@
-"""Hooks around runs and around a worker's life: context managers, however they are written."""
+"""Hooks around runs and around the life of a worker: context managers, async or not."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Opener = Callable[..., AbstractAsyncContextManager[Any] | AbstractContextManager
 
 
 def opener(function: Manager, *, field: str) -> Opener:
-    """A function that makes a context manager, from one that yields once."""
+    """A function that returns a context manager, from one that yields once."""
     if inspect.isasyncgenfunction(function):
         return contextlib.asynccontextmanager(function)
     if inspect.isgeneratorfunction(function):
         return contextlib.contextmanager(function)
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise InvalidInput(field, f"{function!r} is not a context manager; {_ADVICE}")
-    # what is left makes context managers already; whether it does shows when it is entered, and is told then
+    # assumed to return context managers; checked when they are entered
     return function  # type: ignore[return-value]
 
 
@@ -43,9 +43,9 @@ async def entered(stack: AsyncExitStack, manager: object, *, field: str) -> Any:
 
 
 def around(openers: Sequence[Opener], context: Context) -> list[Hook]:
-    """What is entered around one run: the first one registered is the outermost."""
-    found = [each(context) for each in openers]
-    for manager in found:
+    """The context managers around one run: the first one registered is the outermost."""
+    managers = [each(context) for each in openers]
+    for manager in managers:
         if not isinstance(manager, AbstractAsyncContextManager | AbstractContextManager):
             raise InvalidInput("around_run", f"{manager!r} is not a context manager; {_ADVICE}")
-    return found
+    return managers

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..kinds import kind_named, kind_names, own_kind_names, part
+from ..kinds import kind_named, kind_names, own_kind_names
+from ..kinds import part as named_part
 from ..worker import Declarations, Host, Work
 
 
@@ -15,36 +16,36 @@ class KindParts(Mapping[str, Declarations]):
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._made: dict[str, Declarations] = {}
+        self._parts: dict[str, Declarations] = {}
         for name in own_kind_names():
             self[name]
 
     def __getitem__(self, name: str) -> Declarations:
-        found = self._made.get(name)
-        if found is None:
-            found = self._made[name] = self._make(name)
-        return found
+        part = self._parts.get(name)
+        if part is None:
+            part = self._parts[name] = self._make(name)
+        return part
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
+        return iter(self._parts)
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._parts)
 
     def handlers(self, kind: str) -> Mapping[str, Work]:
-        """What runs the jobs of a kind, by name; empty for a kind that is not declared."""
-        found = self._made.get(kind)
-        return {} if found is None else found.handlers
+        """The handlers of a kind, by the name of the job; empty for a kind that is not declared."""
+        part = self._parts.get(kind)
+        return {} if part is None else part.handlers
 
     def declaring(self, name: str) -> Declarations | None:
         """The first part that declares jobs of this name."""
-        return next((part for part in self._made.values() if part.declares(name)), None)
+        return next((part for part in self._parts.values() if part.declares(name)), None)
 
     def scheduled(self, what: object) -> ScheduledJob:
         """The job that a schedule of this object submits."""
-        for each in self._made.values():
-            if (found := each.scheduled(what)) is not None:
-                return found
+        for each in self._parts.values():
+            if (job := each.scheduled(what)) is not None:
+                return job
         rule = "is not a task or a load test; put @app.schedule(...) above @app.task, or call it with app.load(...)"
         raise InvalidInput("schedule", f"{what!r} {rule}")
 
@@ -52,8 +53,8 @@ class KindParts(Mapping[str, Declarations]):
         kind = kind_named(name)
         if kind is None or not kind.declarations:
             raise InvalidInput("kind", f"unknown kind {name!r} (installed: {', '.join(kind_names())})")
-        made: Declarations = part(kind.declarations)(self._host)
-        return made
+        declarations: Declarations = named_part(kind.declarations)(self._host)
+        return declarations
 
 
 __all__ = ["KindParts"]

@@ -1,8 +1,7 @@
-"""The schedules an app declares: kept until a worker stores them, then ticked from the store.
+"""The schedules that an app declares.
 
-Nothing is written when a program is imported or opened. Each worker stores what its program declares when it starts,
-because the one that leads may be another program's; what is stored already costs it one read. The leader ticks all that
-are stored.
+Nothing is written when a program is imported or opened. Each worker stores the schedules of its program when it starts,
+because the leader may run another program; unchanged ones cost one read. The leader ticks all stored schedules.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ log = logging.getLogger("mainstay.schedules")
 
 
 class Schedules:
-    """What `@app.schedule` declared."""
+    """The schedules of `@app.schedule`."""
 
     def __init__(self, client: Client, parts: KindParts) -> None:
         self._client = client
         self._parts = parts
         self._specs: dict[str, ScheduleSpec] = {}
-        """with the payload as it is before it is sealed"""
+        """with unsealed payloads"""
         self._whens: dict[str, When] = {}
         self._stored_on: Control | None = None
-        """where a worker has stored them: it does so once, or a deployment's old workers would undo what its new ones
-        have changed whenever one of them begins to lead"""
+        """where a worker has stored them: only once, or old workers of a deployment would undo the changes of new ones
+        whenever they begin to lead"""
 
     @property
     def specs(self) -> Mapping[str, ScheduleSpec]:
@@ -75,7 +74,7 @@ class Schedules:
         name = name or job.name
         if name in self._specs:
             raise InvalidInput(
-                "schedule", f"{name!r} is declared already; give this one a name: app.schedule(..., name=...)"
+                "schedule", f"{name!r} is already declared; give this one another name: app.schedule(..., name=...)"
             )
         at = when_of(when, tz=tz)
         self._specs[name] = schedule(
@@ -92,36 +91,36 @@ class Schedules:
         self._whens[name] = at
 
     async def store(self, control: Control) -> None:
-        """Store what is declared; what is stored already is left as it is."""
+        """Store the declared schedules; unchanged ones are left as they are."""
         rows = {row.name: row for row in await control.store.schedules()}
         await register(control, [self._sealed(spec, rows.get(spec.name)) for spec in self._specs.values()])
         for row in rows.values():
-            self._tell_if_left(row)
+            self._warn_if_undeclared(row)
 
     async def prepare(self, control: Control) -> None:
-        """Store what is declared, at a worker's start. What is damaged in the store keeps no worker from its jobs."""
+        """Store the declared schedules at the start of a worker. Damaged rows do not keep it from its jobs."""
         if self._stored_on is control:
             return
         try:
             await self.store(control)
         except (RowDamaged, InvalidInput) as error:
-            log.error("cannot store the schedules of this program: %s; its jobs run, and a leader tries again", error)
+            log.error("cannot store the schedules of this program: %s; jobs still run, and the leader retries", error)
         else:
             self._stored_on = control
 
     async def describe(self, control: Control) -> list[ScheduleView]:
-        """What is stored, with the times that only this program knows, and what is declared and not stored yet."""
+        """The stored schedules, with the times that only this program knows, and declared ones that are not stored."""
         return await describe(control, self._whens, declared=self._specs.values())
 
     async def run_now(self, control: Control, name: str, *, actor: str) -> InsertResult:
-        """Submit the job of a stored schedule, with the hooks asked as for a tick."""
+        """Submit the job of a stored schedule, after the hooks, as for a tick."""
         if name in self._specs and name not in {row.name for row in await control.store.schedules()}:
-            rule = f"{name!r} is declared but not registered yet; a worker registers it when it starts"
+            rule = f"{name!r} is declared but not stored yet; a worker stores it when it starts"
             raise InvalidInput("schedule", f"{rule}, and so does app.sync_schedules()")
         return await run_now(control, name, actor=actor, prepare=self._prepared)
 
     def duty(self, control: Control) -> Duty:
-        """The leader's: tick what is stored; first of all store what is not."""
+        """The duty of the leader: store the declared schedules, and tick all stored ones."""
         ticker = Ticker(control, self._whens, prepare=self._prepared)
 
         async def run(lead: Leadership) -> float:
@@ -131,7 +130,7 @@ class Schedules:
         return Duty(ticker.duty().name, ticker.duty().every_s, run)
 
     def _sealed(self, spec: ScheduleSpec, row: Schedule | None) -> ScheduleSpec:
-        """As it is stored. What was sealed before stays as it is: sealing it again would change its bytes."""
+        """The spec as it is stored. An unchanged payload keeps its sealed bytes, because sealing changes them."""
         sealer = self._client.sealer
         if not sealer.seals:
             return spec
@@ -140,23 +139,23 @@ class Schedules:
             if before is not None and sealer.open(before, field="payload") == spec.payload:
                 return msgspec.structs.replace(spec, payload=before)
         except InvalidInput:
-            pass  # unreadable, or sealed by another codec: it is stored anew
+            pass  # unreadable, or sealed by another codec: it is stored again
         return msgspec.structs.replace(spec, payload=sealer.seal(spec.payload))
 
     def _prepared(self, request: JobRequest) -> JobRequest:
-        """The job of a tick, with the hooks asked; of what this program declares."""
+        """The job of a tick after the hooks, if this program declares its task."""
         hooks, part = self._client.before_submit, self._parts.declaring(request.name)
         if not hooks or part is None or not isinstance(request.options, Mapping):
             return request
         try:
             arguments = part.arguments(request.name, bytes(request.payload))
         except InvalidInput:
-            arguments = {}  # the task has changed since: its worker will say so, and keep the job
+            arguments = {}  # the task has changed since; its worker will report that
         draft = Draft(name=request.name, arguments=arguments, options=dict(request.options))
         return msgspec.structs.replace(request, options=drafted(hooks, draft).options)
 
-    def _tell_if_left(self, row: Schedule) -> None:
-        """A schedule that was taken out of the program goes on ticking: it may be somebody else's by now."""
+    def _warn_if_undeclared(self, row: Schedule) -> None:
+        """A schedule that was removed from the program still ticks: another program may have declared it."""
         if row.name in self._specs or row.paused:
             return
         try:
@@ -165,7 +164,7 @@ class Schedules:
             return
         if self._parts.declaring(spec.task) is not None:
             log.warning(
-                "a stored schedule is not declared by this program any more schedule=%s task=%s; it goes on. If it is "
+                "a stored schedule is no longer declared by this program schedule=%s task=%s; it still ticks. If it is "
                 "not wanted, pause or drop it",
                 row.name,
                 spec.task,

@@ -183,12 +183,12 @@ class JobService:
 
     async def get_many(self, ids: Sequence[str]) -> list[Job]:
         """Several jobs, in this order; raises `JobNotFound` for the first that does not exist."""
-        found = []
+        jobs = []
         for job_id, job in zip(ids, await self._store.get([check_id(job_id) for job_id in ids]), strict=True):
             if job is None:
                 raise JobNotFound(job_id)
-            found.append(job)
-        return found
+            jobs.append(job)
+        return jobs
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The audit trail of a job, in order. A deleted job still has its tombstone."""
@@ -201,10 +201,10 @@ class JobService:
     async def awaited(self, job_id: str) -> list[str]:
         """The ids of the jobs that a job waits for, or waited for, in the order they were given; raises
         `JobNotFound`."""
-        found = await self._store.awaited(check_id(job_id))
-        if not found:
+        ids = await self._store.awaited(check_id(job_id))
+        if not ids:
             await self.get(job_id)
-        return found
+        return ids
 
     async def refusals(self, job_id: str) -> list[RefusedWrite]:
         """The writes of lost claims that were refused, one per claim; a job without any may be deleted."""

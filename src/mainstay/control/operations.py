@@ -162,10 +162,10 @@ class Operations:
         await self._store.set_limit(concurrency_key, most)
 
     async def _set_queue(self, queue: str, actor: str | None, *, paused: bool, reason: str | None) -> None:
-        who = check_text(actor if actor is not None else self._actor, field="actor")
+        set_by = check_text(actor if actor is not None else self._actor, field="actor")
         await self._store.set_queue(
             QueueSettings(
-                name=check_queue(queue), paused=paused, reason=reason, set_by=who, set_ms=self._store.clock.now_ms()
+                name=check_queue(queue), paused=paused, reason=reason, set_by=set_by, set_ms=self._store.clock.now_ms()
             )
         )
 
@@ -185,11 +185,11 @@ class Operations:
         return {row.id for row in rows if row.id in drivers or is_left_to_its_units(row)}
 
     async def _many(self, ids: Sequence[str], decide: Decision, actor: str) -> list[Outcome]:
-        found = await self._store.get([check_id(job_id) for job_id in ids])
-        outcomes = iter(await self._writer.write([MoveRequest(job, decide, actor) for job in found if job is not None]))
+        jobs = await self._store.get([check_id(job_id) for job_id in ids])
+        outcomes = iter(await self._writer.write([MoveRequest(job, decide, actor) for job in jobs if job is not None]))
         return [
             next(outcomes) if job is not None else Outcome("missing", None, JobNotFound(job_id))
-            for job_id, job in zip(ids, found, strict=True)
+            for job_id, job in zip(ids, jobs, strict=True)
         ]
 
 

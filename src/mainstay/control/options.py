@@ -111,7 +111,7 @@ class OptionReader:
             if name in self._defaults:
                 policy[name] = checked
             elif name == "queue_deadline":
-                (policy if isinstance(checked, _At) else rest)[checked.field] = checked.ms
+                (policy if "start_by" in checked else rest).update(checked)
             else:
                 rest[_FIELDS.get(name, name)] = checked
         if "delay_ms" in rest and "run_at_ms" in rest:
@@ -179,20 +179,6 @@ def _check_after(given: Mapping[str, Any], policy: dict[str, Any], rest: dict[st
     policy.setdefault("after_when", "succeeded")
     if policy["after_when"] == "succeeded":
         policy.setdefault("after_failed", "skip")
-
-
-class _At(msgspec.Struct, frozen=True):
-    """A queue deadline given as a point in time."""
-
-    ms: int
-    field: str = "start_by"
-
-
-class _Within(msgspec.Struct, frozen=True):
-    """A queue deadline given as a duration."""
-
-    ms: int
-    field: str = "start_within_ms"
 
 
 def check_name(name: Any, *, field: str = "name", limit: int = _NAME_LIMIT) -> str:
@@ -297,11 +283,12 @@ def _instant(name: str, value: Any) -> int:
     return instant_ms(value, field=name)
 
 
-def _deadline(name: str, value: Any) -> _At | _Within:
+def _deadline(name: str, value: Any) -> dict[str, int]:
+    """A queue deadline, by the field that stores it: a point in time, or a duration."""
     if isinstance(value, datetime):
-        return _At(instant_ms(value, field=name))
+        return {"start_by": instant_ms(value, field=name)}
     if isinstance(value, str | timedelta):
-        return _Within(round(_positive(name, value) * 1000))
+        return {"start_within_ms": _ttl(name, value)}
     raise InvalidInput(name, f"{value!r} is neither a duration like '5m' nor an aware datetime")
 
 

@@ -82,12 +82,12 @@ async def queues(store: JobStore) -> QueuesOverview:
     settings = {queue.name: queue for queue in await store.queues()}
     alive = [seen for seen in await sessions(store) if seen.at_work]
     at_work = Counter(name for seen in alive for name in {job.queue for job in seen.held})
-    found = []
+    listed = []
     for name in sorted(stats.queues.keys() | settings.keys()):
         if is_private(name):
             continue
         counted, setting = stats.queues.get(name), settings.get(name)
-        found.append(
+        listed.append(
             QueueOverview(
                 name=name,
                 paused=setting is not None and setting.paused,
@@ -99,7 +99,7 @@ async def queues(store: JobStore) -> QueuesOverview:
                 sessions_at_work=at_work[name],
             )
         )
-    return QueuesOverview(at_ms=stats.at_ms, queues=found, rates=stats.rates, live_sessions=len(alive))
+    return QueuesOverview(at_ms=stats.at_ms, queues=listed, rates=stats.rates, live_sessions=len(alive))
 
 
 async def known_queues(store: JobStore) -> set[str]:
@@ -118,11 +118,11 @@ async def check_known(store: JobStore, names: Iterable[str]) -> None:
 async def sessions(store: JobStore) -> list[SessionOverview]:
     """The sessions, live ones first, with the jobs they hold."""
     lease_ms, now_ms = store.clock.lease_ms(), store.clock.now_ms()
-    found = []
+    listed = []
     leader = (await store.stats()).leader
     for session in await store.sessions():
         page = await store.find(Query(session=session.id), limit=COUNTED)
-        found.append(
+        listed.append(
             SessionOverview(
                 session=session,
                 view=session_view(session, lease_ms=lease_ms, now_ms=now_ms),
@@ -130,13 +130,13 @@ async def sessions(store: JobStore) -> list[SessionOverview]:
                 leads=session.id == leader,
             )
         )
-    return sorted(found, key=lambda seen: (not seen.at_work, seen.session.worker, seen.session.started_ms))
+    return sorted(listed, key=lambda seen: (not seen.at_work, seen.session.worker, seen.session.started_ms))
 
 
 async def limits(store: JobStore) -> list[LimitOverview]:
     """The limits with their held slots, counted from the sessions: the cost does not grow with the waiting jobs."""
     most = await store.limits()
-    seen = await sessions(store) if most else []
-    held = Counter(job.concurrency_key for each in seen for job in each.held)
-    counted = all(each.holds < COUNTED for each in seen)
+    live = await sessions(store) if most else []
+    held = Counter(job.concurrency_key for each in live for job in each.held)
+    counted = all(each.holds < COUNTED for each in live)
     return [LimitOverview(key=key, limit=n, held=held[key], counted=counted) for key, n in sorted(most.items())]

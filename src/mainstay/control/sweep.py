@@ -68,8 +68,8 @@ class Sweeper:
         seen: set[str] = set()
         limit = _BATCH
         while True:
-            found = await self._store.overdue(limit)
-            fresh = [item for item in found if item.job.id not in seen]
+            overdue_jobs = await self._store.overdue(limit)
+            fresh = [item for item in overdue_jobs if item.job.id not in seen]
             for item, outcome in await self._deal_with(fresh):
                 if outcome is None or outcome.outcome in ("invalid", "conflict"):
                     failed.append(item.job.id)
@@ -82,7 +82,7 @@ class Sweeper:
                         log_end(outcome)
                 # whatever the outcome (another sweeper may have been faster), it had its turn
                 seen.add(item.job.id)
-            if len(found) < limit or limit >= _MOST:
+            if len(overdue_jobs) < limit or limit >= _MOST:
                 again_s: float | None = getattr(self._store, "look_again_s", None)
                 return Swept(moved=dict(moved), failed=tuple(failed), closed=tuple(closed), again_s=again_s)
             if len(fresh) < limit // 2:

@@ -80,7 +80,7 @@ def _source(name: str, line: int, scope: dict[str, object]) -> str:
     """A line of source text as first read, which is closest to the running code."""
     if name in _sourceless:
         return ""
-    found = linecache.getline(name, line, scope).strip()
-    if not found and name not in linecache.cache:
+    text = linecache.getline(name, line, scope).strip()
+    if not text and name not in linecache.cache:
         _sourceless.add(name)
-    return found
+    return text

@@ -42,14 +42,14 @@ def unserved(stats: Stats, sessions: Sequence[Session], lease_ms: int) -> list[U
     live = serving(sessions, lease_ms)
     if not live or any(session.offer is None for session in live):
         return []
-    found = []
+    listed = []
     for queue, counts in sorted(stats.queues.items()):
         waiting = sum(counts.counts.get(status, 0) for status in _CLAIMABLE)
         if waiting and not is_private(queue) and not any(session.serves(queue) for session in live):
-            found.append(Unserved(queue=queue, task=None, jobs=waiting))
+            listed.append(Unserved(queue=queue, task=None, jobs=waiting))
     for queue, tasks in sorted(stats.routed.items()):
         listening = [session for session in live if session.serves(queue)]
         for task, n in sorted(tasks.items()):
             if listening and not any(session.offer and task in session.offer.tasks for session in listening):
-                found.append(Unserved(queue=queue, task=task, jobs=n))
-    return found
+                listed.append(Unserved(queue=queue, task=task, jobs=n))
+    return listed

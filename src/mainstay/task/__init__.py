@@ -1,8 +1,8 @@
 """Tasks: functions that workers run, and how calls of them are submitted.
 
 Layer: above worker, below app. Start from `Task` (what `@app.task` makes), `Handle` (a submitted job) and `Client`
-(what all tasks of an app share). `signature.py` turns a call into stored data and back. `kind` declares what belongs
-to tasks. Names are loaded when they are first used.
+(what all tasks of an app share). `signature.py` turns a call into stored data and back. `kind` declares the parts of
+this kind of job. Names are loaded on first use.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ R = TypeVar("R")
 
 
 class Decorator(Protocol):
-    """What `@app.task(...)` is: it makes a task of an `async def` or of a plain function."""
+    """The decorator `@app.task(...)`: makes a task from an `async def` or a plain function."""
 
-    # a plain function may return a coroutine as well, so the two overlap; the first that fits is the one that is meant
+    # a plain function may also return a coroutine, so the two overlap; the first that fits applies
     @overload
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[P, Coroutine[Any, Any, R]], /
@@ -32,8 +32,8 @@ class TaskMethods(AppBase):
 
     @property
     def _tasks(self) -> Tasks:
-        found: Tasks = self.part("task")
-        return found
+        tasks: Tasks = self.part("task")
+        return tasks
 
     # overlaps as in `Decorator`
     @overload
@@ -47,10 +47,10 @@ class TaskMethods(AppBase):
     def task(self, function: Any = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Make a task of a function: `@app.task`, or `@app.task(retries=5, timeout="30s", queue="mail")`.
 
-        An `async def` runs on the worker's loop, a plain function in a thread, and either in a process of its own
-        with `process=True`. It is called `module.function` unless `name` is given. `retry_on` and `give_up_on` name
-        the exceptions that are, or are not, worth another attempt; `policy` is a function that decides instead.
-        The other options are those of a submit.
+        An `async def` runs on the worker's loop, a plain function in a thread, and either in its own process with
+        `process=True`. Its name is `module.function` unless `name` is given. `retry_on` and `give_up_on` name the
+        exceptions that are, or are not, worth another attempt; `policy` is a function that decides instead. The other
+        options are those of a submit.
         """
         if function is None:
             return lambda function: self._tasks.declare(function, options)

@@ -1,4 +1,4 @@
-"""A call to be made by a worker: `task.job(...)`."""
+"""A call that a worker is to make: `task.job(...)`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Call(JobRequest, Generic[R_co], frozen=True, eq=False, kw_only=True):
-    """One call, checked and packed, not submitted yet. For `app.submit_many`, `app.group`, `app.schedule` and
+    """One call, checked and packed, but not submitted yet. For `app.submit_many`, `app.group`, `app.schedule` and
     `context().submit`.
 
-    It is what control takes, unless the app has hooks or a codec: they are asked when the call is submitted.
+    It is a request for control. If the app has hooks or a codec, `ready` applies them when the call is submitted.
     """
 
     client: Client
     signature: Signature
     returns: Returns[R_co]
     written: dict[str, Any]
-    """the options as they were written"""
+    """the options as the user wrote them"""
     prepared: Call[R_co] | None = None
 
     def ready(self) -> Call[R_co]:
-        """The call with the hooks asked and the payload sealed; made once."""
+        """The call after the hooks, with the payload sealed; computed once."""
         client = self.client
         if not client.before_submit and not client.sealer.seals:
             return self
@@ -49,13 +49,13 @@ class Call(JobRequest, Generic[R_co], frozen=True, eq=False, kw_only=True):
         return prepared
 
     def followup(self) -> Call[R_co]:
-        """What control is given when a running job submits it with its own success. Raises `InvalidInput` for what
-        could never be stored that way, where it is written and not when the job has done its work."""
-        here = running()
-        if here is not None and here is not self.client:
+        """The request, if a running job can submit it with its own success. Raises `InvalidInput` otherwise: here,
+        and not when the job has done its work."""
+        client = running()
+        if client is not None and client is not self.client:
             raise InvalidInput(
                 "submit",
-                f"{self!r} belongs to another app, whose workers would not find it in this store; submit it there: "
+                f"{self!r} belongs to another app, whose workers do not look into this store; submit it with "
                 "await task.submit(...)",
             )
         request = self.ready()
@@ -63,14 +63,14 @@ class Call(JobRequest, Generic[R_co], frozen=True, eq=False, kw_only=True):
         if isinstance(plan, Plan) and plan.durability is not None:
             raise InvalidInput(
                 "submit",
-                f"{self!r} has a durability of its own, and is stored with the success of the job that submits it; "
+                f"{self!r} has its own durability, but it is stored with the success of the job that submits it; "
                 "await task.submit(...) instead, or put durability into the store's URL",
             )
         if isinstance(plan, Plan) and plan.on_clash == "replace":
             raise InvalidInput(
                 "submit",
-                f"{self!r} has on_clash='replace', which takes a write of its own; await task.submit(...) instead, or "
-                "have another on_clash",
+                f"{self!r} has on_clash='replace', which needs its own write; await task.submit(...) instead, or use "
+                "another on_clash",
             )
         return request
 

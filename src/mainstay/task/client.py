@@ -1,4 +1,4 @@
-"""What tasks share: the store, the codec, the hooks before submit, and the way in from code without a loop."""
+"""What all tasks of an app share: the store, the codec, the hooks before submit, and a loop for synchronous code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..control.options import OptionReader
 from ..model import Settings
 from ..stores import open_store
 from .codec import Codec, Sealer
-from .connection import Connection
+from .connection import StoreConnection
 from .current_client import running
 from .drafts import BeforeSubmit
 from .portal import Portal
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """The side of a program that submits jobs and reads them."""
+    """Submits the jobs of a program and reads them."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Client:
         self.reader = OptionReader(settings)
         self.before_submit: list[BeforeSubmit] = []
         self.rng = rng
-        self.waits_told: set[str] = set()
-        """the tasks whose jobs were seen to wait for other jobs"""
+        self.warned_waits: set[str] = set()
+        """the tasks that were warned about waiting for other jobs"""
 
         async def connect() -> Control:
             return self.control_of(await open_store(url, clock=clock, audit_key=audit_key))
 
-        self.connection = Connection(connect)
+        self.connection = StoreConnection(connect)
         self._portal = Portal()
-        self._maker: JobFactory | None = None
+        self._factory: JobFactory | None = None
         self._at_exit = False
         _clients.add(self)
 
@@ -66,50 +66,49 @@ class Client:
         return self.connection.control or await self.connection.open()
 
     @property
-    def maker(self) -> JobFactory:
-        """Makes the jobs that are stored within transactions of the user's own."""
-        if self._maker is None:
-            self._maker = JobFactory(self.settings, self.rng or random.Random(), "client")
-        return self._maker
+    def factory(self) -> JobFactory:
+        """Makes the jobs that are stored in the user's transactions."""
+        if self._factory is None:
+            self._factory = JobFactory(self.settings, self.rng or random.Random(), "client")
+        return self._factory
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
         """Run a coroutine for code without a loop."""
         if not self._at_exit:
             self._at_exit = True
-            mine = weakref.ref(self)
-            atexit.register(_close_at_exit, mine)
+            atexit.register(_close_at_exit, weakref.ref(self))
         return self._portal.run(make, what=what)
 
     async def release(self) -> None:
-        """Close the store, unless others use it. A job never closes its own: its worker uses it."""
+        """Close the store, unless it has other users. A job never closes the store of its worker."""
         if running() is not self:
             await self.connection.release()
 
     async def leave(self) -> None:
-        """The same for whoever entered."""
+        """The same after `connection.enter`."""
         if running() is not self:
             await self.connection.leave()
         else:
             self.connection.let_go()
 
     def release_sync(self, *, what: str) -> None:
-        """`release`, and the end of the thread behind the sync forms, unless others may be in there."""
+        """`release`; also ends the thread of the `_sync` methods, if the store was closed."""
         if self._portal.is_open or self.connection.control is not None:
             self._portal.run(self.release, what=what)
         if self.connection.control is None:
             self._portal.close()
 
     def close_sync(self, *, what: str) -> None:
-        """Close the store and end that thread, whoever uses them."""
+        """Close the store and end that thread, also if they have users."""
         if self._portal.is_open or self.connection.control is not None:
             self._portal.run(self.connection.close, what=what)
         self._portal.close()
 
     def forget(self) -> None:
-        """In a forked process: what was open is the parent's. The next use opens the store anew."""
+        """In a forked process: the open store is the parent's. The next use opens it again."""
         self.connection.forget()
         self._portal.forget()
-        self._maker = None  # the parent makes ids by the same chance
+        self._factory = None  # the parent has the same random state, and would make the same ids
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -124,9 +123,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _close_at_exit(mine: weakref.ref[Client]) -> None:
-    client = mine()
+def _close_at_exit(reference: weakref.ref[Client]) -> None:
+    client = reference()
     if client is not None:
-        # the program ends; whatever cannot be closed in good order now is swept up by the next one to open the store
+        # the program ends; the next process that opens the store cleans up what cannot be closed now
         with contextlib.suppress(Exception):
             client.close_sync(what="close_sync")

@@ -1,7 +1,7 @@
-"""A payload codec: what is stored can be encrypted or compressed on its way to the store and back.
+"""A payload codec: encrypts or compresses data on its way to the store and back.
 
-Sealed data is a msgpack extension, so that it is still msgpack to the store, and so that what was stored before there
-was a codec is told apart from it and stays readable.
+Sealed data is a msgpack extension: still msgpack to the store, and different from data that was stored without a codec,
+which stays readable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from ..control.payload import SEALED, is_sealed
 from ..errors import InvalidInput
 
-#: how an extension begins: ext 8, 16, 32 and fixext 1, 2, 4, 8, 16
+#: the first byte of an extension: ext 8, 16, 32 and fixext 1, 2, 4, 8, 16
 _HEADS = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +40,7 @@ class Sealer:
     (b'\\x01', b'\\x01')
     >>> Sealer(None).open(sealed, field="payload")
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: payload: is sealed by a codec, and this app has none; give it the same App(codec=...)
+    mainstay.errors.InvalidInput: payload: is sealed by a codec, but this app has none; give it the same App(codec=...)
     """
 
     def __init__(self, codec: Codec | None) -> None:
@@ -48,29 +48,29 @@ class Sealer:
         self.seals = codec is not None
 
     def seal(self, data: bytes) -> bytes:
-        """As it is stored; raises `InvalidInput` when the codec fails, so that nothing is stored in the clear."""
+        """The data as it is stored; raises `InvalidInput` if the codec fails, so that no clear text is stored."""
         if self._codec is None:
             return data
         try:
             return _encode(msgspec.msgpack.Ext(SEALED, self._codec.encode(data)))
         except Exception as error:  # the codec is not ours, it may raise anything
-            raise InvalidInput("codec", f"it could not seal the data ({_said(error)})") from error
+            raise InvalidInput("codec", f"could not seal the data ({_error_text(error)})") from error
 
     def open(self, data: bytes, *, field: str) -> bytes:
-        """What was sealed, or the data itself if it was not; raises `InvalidInput`."""
+        """The data before it was sealed; raises `InvalidInput`. Unsealed data is returned as it is."""
         if not data or data[0] not in _HEADS:
             return data
-        found = _decode(data)
-        if not is_sealed(found):
+        value = _decode(data)
+        if not is_sealed(value):
             return data
         if self._codec is None:
-            raise InvalidInput(field, "is sealed by a codec, and this app has none; give it the same App(codec=...)")
+            raise InvalidInput(field, "is sealed by a codec, but this app has none; give it the same App(codec=...)")
         try:
-            return self._codec.decode(bytes(found.data))
+            return self._codec.decode(bytes(value.data))
         except Exception as error:  # the codec is not ours, it may raise anything
-            rule = f"the codec cannot open it ({_said(error)}); was it sealed by another one, or with another key?"
+            rule = f"the codec cannot open it ({_error_text(error)}); was it sealed by another codec or key?"
             raise InvalidInput(field, rule) from error
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:200]

@@ -1,7 +1,7 @@
-"""One open store per program, whoever opens it first.
+"""One open store per program.
 
-The stores may be used from any loop and any thread, so there is one for all of them: what is submitted through the sync
-forms, from a web server's loop and from a worker's is the same store, `memory:` included.
+A store may be used from any loop and any thread, so all of them share one: the `_sync` methods, the loop of a web
+server and a worker use the same store, also with `memory:`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from concurrent.futures import Future
 
 from ..control import Control
 
-#: what a parent process had open: not ours to close, and closing it by accident (when it is collected) would be worse
+#: stores of the parent process: kept here, because a garbage-collected store would be closed
 _inherited: list[Control] = []
 
 
-class Connection:
-    """Opens on first use, once, however many ask at the same time; can be opened again after it was closed.
+class StoreConnection:
+    """Opens the store on first use, once for concurrent callers; can be opened again after it was closed.
 
-    Many share it, so it counts them: those who come and go by `enter` and `leave`, and whoever opens it for good by
-    `keep` and `release`. The last one to go closes it.
+    It counts its users: `enter` and `leave` for a block, `keep` and `release` for a whole program. The last user closes
+    it.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[Control]]) -> None:
@@ -43,13 +43,13 @@ class Connection:
                 first = self._opening is None
                 opening = self._opening = self._opening or Future()
             if first:
-                # whoever asked first may be cancelled; the others want it all the same
+                # shielded: the first caller may be cancelled while others wait
                 return await asyncio.shield(asyncio.ensure_future(self._open(opening)))
             if (control := await asyncio.shield(asyncio.wrap_future(opening))) is not None:
                 return control
 
     async def enter(self) -> Control:
-        """Open it, and have it stay open until `leave`."""
+        """Open it and keep it open until `leave`."""
         self.hold()
         try:
             return await self.open()
@@ -58,35 +58,35 @@ class Connection:
             raise
 
     async def leave(self) -> None:
-        """The reverse; closes it when nobody else is left."""
+        """The reverse; the last user closes it."""
         self.let_go()
         await self._close_unless_used()
 
     def hold(self) -> None:
-        """Have it stay open, once it is, until `let_go`."""
+        """Keep it open, once it is, until `let_go`."""
         with self._lock:
             self._users += 1
 
     def let_go(self) -> None:
         """The reverse. It closes nothing."""
         with self._lock:
-            self._users = max(0, self._users - 1)  # a forked process leaves what only its parent entered
+            self._users = max(0, self._users - 1)  # a forked process leaves a block that only its parent entered
 
     async def keep(self) -> Control:
-        """Open it, and have it stay open until `release`. Twice is once, and within an `enter` it adds nothing: who
-        asks there wants the control, and would not think of a `release`."""
+        """Open it and keep it open until `release`. Twice is the same as once. Within an `enter` it has no effect:
+        there the caller only wants the control and will not call `release`."""
         control = await self.open()
         with self._lock:
             self._kept = self._kept or not self._in_use()
         return control
 
     async def release(self) -> None:
-        """The reverse, and the end of what the first use opened; closes it unless there are others."""
+        """The reverse, also for a store that the first use opened; closes it unless it has other users."""
         self._kept = False
         await self._close_unless_used()
 
     async def close(self) -> None:
-        """Let go of the store, once, whoever uses it; also when it is being opened this moment."""
+        """Close the store, also if it has users or is just being opened."""
         with self._lock:
             self._users, self._kept = 0, False
         await self._close_unless_used()
@@ -100,7 +100,7 @@ class Connection:
             with contextlib.suppress(Exception):
                 await asyncio.shield(asyncio.wrap_future(opening))
         with self._lock:
-            if self._in_use():  # somebody came while it was being opened
+            if self._in_use():  # it got a user while it was being opened
                 return
             control, self.control = self.control, None
         if control is not None:
@@ -116,8 +116,8 @@ class Connection:
 
     @contextlib.contextmanager
     def instead(self, control: Control) -> Iterator[None]:
-        """Use another control meanwhile. It is not closed here, nor by anybody who leaves within: what follows would
-        use the real store."""
+        """Use another control within the block. It is not closed here, nor by a user that leaves within the block:
+        later code would then use the real store."""
         with self._lock:
             before, self.control = self.control, control
             self._stand_ins += 1
@@ -137,7 +137,7 @@ class Connection:
             if isinstance(error, Exception):
                 opening.set_exception(error)
             else:
-                opening.set_result(None)  # its loop was stopped; those who wait try for themselves
+                opening.set_result(None)  # its loop was stopped; the waiters try again
             raise
         with self._lock:
             self.control, self._opening = control, None

@@ -1,4 +1,4 @@
-"""Whose job runs here, for what behaves otherwise inside one."""
+"""The client whose job runs here, for code that behaves differently inside a job."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _client: contextvars.ContextVar[Client] = contextvars.ContextVar("mainstay.clien
 
 
 def begin(client: Client) -> None:
-    """A job of this client begins, in this task or thread, which is its own."""
+    """A job of this client begins in this task or thread."""
     try:
         context()
     except MainstayError:
-        return  # the call is made by hand, without a worker
+        return  # a direct call, without a worker
     _client.set(client)
 
 
@@ -33,20 +33,20 @@ def running() -> Client | None:
     return _client.get(None)
 
 
-async def tell_of_wait(control: Control, job_id: str) -> None:
-    """Say so when a job waits for another that is not settled, once for each task that does it. With every slot of a
-    worker taken by one that waits, none would be left for what they wait for."""
+async def warn_of_wait(control: Control, job_id: str) -> None:
+    """Warn once per task if its job waits for another job that is not settled: when all slots of a worker are held by
+    waiting jobs, none is left for the awaited ones."""
     client = running()
-    if client is None or (waiting := context().job).name in client.waits_told:
+    if client is None or (waiting := context().job).name in client.warned_waits:
         return
     awaited = await control.jobs.get(job_id)
     state = table_of(awaited.parent).get(awaited.status)
-    if (state is not None and state.settled) or waiting.name in client.waits_told:
+    if (state is not None and state.settled) or waiting.name in client.warned_waits:
         return
-    client.waits_told.add(waiting.name)
+    client.warned_waits.add(waiting.name)
     log.warning(
-        "task=%s waits inside a job for another job: it holds its slot meanwhile, and when all slots are held that way "
-        "nothing moves until a timeout; use `after`, a group or context().submit instead job_id=%s awaited=%s",
+        "task=%s waits inside a job for another job: it holds its slot while it waits, and when all slots are held "
+        "that way nothing moves until a timeout; use `after`, a group or context().submit instead job_id=%s awaited=%s",
         waiting.name,
         waiting.id,
         job_id,

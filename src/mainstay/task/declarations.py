@@ -1,4 +1,4 @@
-"""Tasks of an app: what is declared."""
+"""The tasks that are declared on an app."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Tasks(Declarations):
         if isinstance(function, Task):
             raise InvalidInput(function.name, "is a task already; put options into the @app.task that made it")
         kind = AsyncTask if callable(function) and is_async(function) else PlainTask
-        made: Task[..., Any] = kind(self._client, function, **options)
-        if (other := self.tasks.get(made.name)) is not None:
+        task: Task[..., Any] = kind(self._client, function, **options)
+        if (other := self.tasks.get(task.name)) is not None:
             raise InvalidInput(
-                made.name,
-                f"is the name of another task (at {place_of(other.function)}); give one of them another: "
+                task.name,
+                f"is the name of another task (at {place_of(other.function)}); give one of them another name: "
                 '@app.task(name="...")',
             )
-        self.tasks[made.name] = self.handlers[made.name] = made
-        return made
+        self.tasks[task.name] = self.handlers[task.name] = task
+        return task
 
     @property
     def queues(self) -> set[str]:
@@ -55,7 +55,7 @@ class Tasks(Declarations):
             what = what.job()
         if not isinstance(what, Call):
             return None
-        # a task's word on clashes is about submits; a tick that meets an unsettled job makes none
+        # on_clash of a task is about submits; a tick submits nothing while a unique job is unsettled
         options = {option: value for option, value in what.written.items() if option != "on_clash"}
         return ScheduledJob(name=what.name, payload=bytes(what.payload), options=options)
 

@@ -1,4 +1,4 @@
-"""Hooks before submit: what is about to be submitted, and who may add to it."""
+"""Hooks before submit, which can add to the options of a job."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Draft(msgspec.Struct, kw_only=True):
     name: str
     """the task"""
     arguments: Mapping[str, Any]
-    """what it is called with; for looking at, not for changing"""
+    """the arguments of the call; read-only"""
     options: dict[str, Any]
-    """the task's options and those of this submit, as they were written; may be changed"""
+    """the options of the task and of this submit, as the user wrote them; may be changed"""
 
     def add_metadata(self, **entries: str) -> None:
         """Add to the job's metadata: `draft.add_metadata(trace_id=...)`."""
@@ -29,27 +29,26 @@ class Draft(msgspec.Struct, kw_only=True):
         self.options["tags"] = [*(self.options.get("tags") or ()), *tags]
 
 
-#: looks at a draft, and changes it or answers with another one
+#: changes a draft, or returns another one
 BeforeSubmit = Callable[[Draft], Draft | None]
 
 
 def check_hook(hook: BeforeSubmit) -> None:
     if not callable(hook) or inspect.iscoroutinefunction(hook):
         raise InvalidInput(
-            "before_submit", f"{hook!r} is not a plain function; it runs in code with and without a loop, so no async"
+            "before_submit",
+            f"{hook!r} is not a plain function; it cannot be async, because some submits have no loop",
         )
 
 
 def drafted(hooks: list[BeforeSubmit], draft: Draft) -> Draft:
-    """Ask each hook in turn."""
+    """The draft after all hooks, in their order."""
     for hook in hooks:
         answer: object = hook(draft)
         if answer is None:
             continue
         if not isinstance(answer, Draft):
             name = getattr(hook, "__qualname__", repr(hook))
-            raise InvalidInput(
-                "before_submit", f"{name} answered with a {type(answer).__name__}; return the Draft, or None"
-            )
+            raise InvalidInput("before_submit", f"{name} returned a {type(answer).__name__}; return the Draft, or None")
         draft = answer
     return draft

@@ -1,4 +1,4 @@
-"""A submitted job, in the hand of whoever submitted it."""
+"""A submitted job, as its submitter uses it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..control import InsertResult
 from ..errors import JobFailed
 from ..model import ErrorInfo, Job
 from .client import Client
-from .current_client import tell_of_wait
+from .current_client import warn_of_wait
 from .returns import Returns
 
 R_co = TypeVar("R_co", covariant=True)
 
-#: who cancels, in the audit trail
+#: the actor of a cancel, in the audit trail
 _ACTOR = "client"
 
 
 class Handle(Generic[R_co]):
-    """A job by its id. Everything is read from the store when it is asked for; nothing is kept here.
+    """A job by its id. Each method reads from the store; nothing is cached.
 
     Each method has a `_sync` form for code without an event loop.
     """
@@ -31,31 +31,31 @@ class Handle(Generic[R_co]):
     ) -> None:
         self.id = job_id
         self.created = created
-        """whether this submit made it; False when it was there before (its key, or `unique`)"""
+        """whether this submit created it; False: it was submitted before (by its key, or `unique`)"""
         self.durability = durability
-        """what the answer of the submit survives, in words: the level asked for, and what the store is configured to
-        give; empty for a handle that was made by id"""
+        """what the acknowledged submit survives, as text: the requested level, and what the store is configured to
+        give; empty for a handle made from an id"""
         self._client = client
         self._returns = returns
 
     @classmethod
-    def of(cls, client: Client, returns: Returns[R_co], made: InsertResult) -> Handle[R_co]:
-        """What was just submitted."""
-        return cls(client, returns, made.id, created=made.created, durability=made.durability)
+    def of(cls, client: Client, returns: Returns[R_co], job: InsertResult) -> Handle[R_co]:
+        """The handle of a job that was just submitted."""
+        return cls(client, returns, job.id, created=job.created, durability=job.durability)
 
     async def result(self, timeout: str | timedelta | None = None) -> R_co:  # noqa: ASYNC109 - how users say it
-        """Wait for the end and give what the task returned. Raises `JobFailed` when it settled otherwise, and
-        `WaitTimeout` when the wait is over first; the job goes on then."""
+        """Wait for the end and return the result of the task. Raises `JobFailed` if the job did not succeed, and
+        `WaitTimeout` if the timeout is over first; the job continues then."""
         return self.result_of(await self.wait(timeout))
 
     def result_sync(self, timeout: str | timedelta | None = None) -> R_co:
         return self._client.run(lambda: self.result(timeout), what="result_sync")
 
     async def wait(self, timeout: str | timedelta | None = None) -> Job:  # noqa: ASYNC109 - how users say it
-        """The row once it is settled, however it settled; raises `WaitTimeout`. Inside a job this holds the job's
-        place in its worker meanwhile; see docs/tasks.md, "Jobs after jobs"."""
+        """The row once the job has settled in any state; raises `WaitTimeout`. Inside a job, the wait holds the slot
+        of that job in its worker; see docs/tasks.md, "Jobs after jobs"."""
         control = await self._client.open()
-        await tell_of_wait(control, self.id)
+        await warn_of_wait(control, self.id)
         return await control.jobs.wait(self.id, timeout)
 
     def wait_sync(self, timeout: str | timedelta | None = None) -> Job:
@@ -76,21 +76,21 @@ class Handle(Generic[R_co]):
         return self._client.run(self.status, what="status_sync")
 
     async def cancel(self, reason: str = "cancelled on request") -> Job:
-        """Cancel it: at once if nobody works on it, else through `cancelling`. Twice is once."""
+        """Cancel it: at once if no worker holds it, else through `cancelling`. Twice is the same as once."""
         return await (await self._client.open()).operations.cancel(self.id, actor=_ACTOR, reason=reason)
 
     def cancel_sync(self, reason: str = "cancelled on request") -> Job:
         return self._client.run(lambda: self.cancel(reason), what="cancel_sync")
 
     async def story(self) -> list[str]:
-        """What happened to it, a line each."""
+        """Its events as text lines."""
         return await (await self._client.open()).jobs.story(self.id)
 
     def story_sync(self) -> list[str]:
         return self._client.run(self.story, what="story_sync")
 
     def result_of(self, job: Job) -> R_co:
-        """What the task returned, from the row of this job once it is settled; raises `JobFailed`."""
+        """The result of the task, from the row of the settled job; raises `JobFailed`."""
         if job.status == "succeeded":
             return self._returns.unpack(job.result, job_id=job.id)
         raise failure(job.id, job.name, job.status, job.reason, job.error)
@@ -106,8 +106,8 @@ class Handle(Generic[R_co]):
 
 
 def failure(job_id: str, name: str, status: str, reason: str | None, error: ErrorInfo | None) -> JobFailed:
-    """What is raised for the result of a job that settled without one."""
+    """The error to raise for the result of a job that settled without one."""
     if error is not None:
-        said = f"{error.type}: {error.message}"
-        reason = f"{reason} ({said})" if reason else said
+        cause = f"{error.type}: {error.message}"
+        reason = f"{reason} ({cause})" if reason else cause
     return JobFailed(job_id, name, status, reason, error_code=None if error is None else error.code)

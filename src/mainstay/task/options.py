@@ -1,7 +1,7 @@
 """Options as users write them: for a task, and for one submit.
 
-They are typed dictionaries, so that editors complete them and type checkers refuse what does not exist. What they mean
-is in docs/control.md; how they are read is control's.
+They are typed dictionaries, so that editors complete them and type checkers refuse unknown ones. docs/control.md says
+what they mean; control reads them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Duration = str | timedelta
 
 
 class CommonOptions(TypedDict, total=False):
-    """What can be said of a task, and otherwise for one submit."""
+    """Options of a task that a submit can override."""
 
     queue: str | None
     priority: int | None
@@ -49,7 +49,7 @@ class CommonOptions(TypedDict, total=False):
 
 
 class SubmitOptions(CommonOptions, total=False):
-    """What can be said of one submit: `task.options(delay="5m").submit(...)`."""
+    """Options of one submit: `task.options(delay="5m").submit(...)`."""
 
     delay: Duration | None
     run_at: datetime | None
@@ -62,7 +62,7 @@ class SubmitOptions(CommonOptions, total=False):
 
 
 class TaskOptions(CommonOptions, total=False):
-    """What can be said of a task: `@app.task(retries=5)`."""
+    """Options of a task: `@app.task(retries=5)`."""
 
     name: str | None
     process: bool
@@ -73,12 +73,12 @@ class TaskOptions(CommonOptions, total=False):
 
 _OF_A_SUBMIT = frozenset(SubmitOptions.__annotations__) - frozenset(CommonOptions.__annotations__)
 _OF_A_TASK = frozenset(TaskOptions.__annotations__) - frozenset(CommonOptions.__annotations__)
-#: None cannot mean "as before" where it could mean "no limit"; the reader of options refuses it
+#: options where None could also mean "no limit"; the reader of options refuses it
 _SAY_OFF = frozenset({"timeout", "stall_timeout"})
 
 
 def check_task_options(given: Mapping[str, Any]) -> None:
-    """Refuse what cannot be said of a task."""
+    """Refuse options that a task cannot have."""
     for name in given:
         if name in _OF_A_SUBMIT:
             raise InvalidInput(
@@ -89,8 +89,8 @@ def check_task_options(given: Mapping[str, Any]) -> None:
 
 
 def merged(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a submit on top of its task's: tags and metadata are added, everything else is replaced."""
-    made = dict(task)
+    """The options of a task, overridden by those of a submit; tags and metadata are added."""
+    merged_options = dict(task)
     for name, value in given.items():
         if name in _OF_A_TASK:
             raise InvalidInput(name, f"belongs to the task, not to one submit; write @app.task({name}=...)")
@@ -98,38 +98,38 @@ def merged(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
             raise UnknownOption(name, SubmitOptions.__annotations__)
         if value is None and name not in _SAY_OFF:
             continue
-        if name == "tags" and "tags" in made and isinstance(value, list | tuple | set | frozenset):
-            made[name] = [*made[name], *value]
-        elif name == "metadata" and "metadata" in made and isinstance(value, Mapping):
-            made[name] = {**made[name], **value}
+        if name == "tags" and "tags" in merged_options and isinstance(value, list | tuple | set | frozenset):
+            merged_options[name] = [*merged_options[name], *value]
+        elif name == "metadata" and "metadata" in merged_options and isinstance(value, Mapping):
+            merged_options[name] = {**merged_options[name], **value}
         elif name == "after":
-            made[name] = _ids(value)
+            merged_options[name] = _ids(value)
         else:
-            made[name] = value
-    return made
+            merged_options[name] = value
+    return merged_options
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a task as data that any store can keep, in the words that the HTTP API takes.
+    """The options of a task as plain data, in the form that the HTTP API takes.
 
     >>> plain({"timeout": timedelta(minutes=5), "tags": {"b", "a"}, "retries": 2})
     {'timeout': '5m', 'tags': ['a', 'b'], 'retries': 2}
     """
-    made: dict[str, Any] = {}
+    merged_options: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, timedelta):
-            made[name] = duration_text(value.total_seconds())
+            merged_options[name] = duration_text(value.total_seconds())
         elif isinstance(value, datetime):
-            made[name] = value.isoformat()
+            merged_options[name] = value.isoformat()
         elif isinstance(value, AbstractSet):
-            made[name] = sorted(value)
+            merged_options[name] = sorted(value)
         elif isinstance(value, Mapping):
-            made[name] = dict(value)
+            merged_options[name] = dict(value)
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            made[name] = list(value)
+            merged_options[name] = list(value)
         else:
-            made[name] = value
-    return made
+            merged_options[name] = value
+    return merged_options
 
 
 def _ids(after: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The way into async code from code without a loop: one event loop in a thread of its own."""
+"""Async code for callers without a loop: one event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ T = TypeVar("T")
 
 
 class Portal:
-    """Runs coroutines for any number of threads. Its thread starts with the first call and does not keep the program
-    from ending."""
+    """Runs coroutines for any number of threads. Its thread starts with the first call, and is a daemon."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +27,7 @@ class Portal:
         return self._loop is not None
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], *, what: str) -> T:
-        """What the coroutine returns; `what` was called, for the message when this cannot work."""
+        """The result of the coroutine; `what` is the called method, for the message of an error."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -42,11 +41,11 @@ class Portal:
             with waiting_for_a_thread():
                 return future.result()
         except BaseException:
-            future.cancel()  # a Ctrl-C here must not leave the wait running there
+            future.cancel()  # a Ctrl-C in this thread must also end the coroutine
             raise
 
     def close(self) -> None:
-        """Stop the thread; whoever still waits gets a CancelledError. The next call starts a new one."""
+        """Stop the thread; pending calls get a CancelledError. The next call starts a new one."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -56,7 +55,7 @@ class Portal:
         thread.join()
 
     def forget(self) -> None:
-        """After a fork: the thread is not here."""
+        """After a fork: the thread exists only in the parent."""
         self._lock = threading.Lock()
         self._loop = self._thread = None
 
@@ -68,8 +67,8 @@ class Portal:
 
 
 class _Executor(ThreadPoolExecutor):
-    """Goes on when the interpreter ends, so that a store can be closed then: executors take no more work by that time,
-    and nothing is left that the loop would keep waiting."""
+    """Runs work in the calling thread once the interpreter shuts down, so that a store can still be closed: other
+    executors refuse new work then."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         try:
@@ -78,15 +77,15 @@ class _Executor(ThreadPoolExecutor):
             done: Future[T] = Future()
             try:
                 done.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for it
+            except BaseException as error:  # noqa: BLE001 - passed on to the waiter
                 done.set_exception(error)
             return done
 
 
-def _serve(tell: Callable[[asyncio.AbstractEventLoop], None]) -> None:
-    # a Runner cancels what is left and shuts down generators and executor when it is closed
+def _serve(on_ready: Callable[[asyncio.AbstractEventLoop], None]) -> None:
+    # a Runner cancels remaining tasks and shuts down generators and executor when it is closed
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         loop.set_default_executor(_Executor(thread_name_prefix="mainstay-sync"))
-        loop.call_soon(tell, loop)
+        loop.call_soon(on_ready, loop)
         loop.run_forever()

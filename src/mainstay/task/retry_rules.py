@@ -1,7 +1,7 @@
 """Which exceptions are worth another attempt: `retry_on`, `give_up_on`.
 
-The policy in control sees an error as data, which knows no subclasses. So the exception is judged where it is raised,
-and carries the verdict as its `retryable`.
+The policy in control sees an error as data, without its base classes. So the exception is marked where it is raised,
+with the attribute `retryable`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..errors import InvalidInput
 Errors = type[Exception] | Iterable[type[Exception]]
 
 
-class Judge:
+class RetryRules:
     """Marks exceptions that leave a call."""
 
     def __init__(self, retry_on: tuple[type[Exception], ...] | None, give_up_on: tuple[type[Exception], ...]) -> None:
@@ -23,8 +23,8 @@ class Judge:
         self._give_up_on = give_up_on
 
     @classmethod
-    def of(cls, retry_on: Errors | None, give_up_on: Errors | None) -> Judge | None:
-        """None when nothing is asked for."""
+    def of(cls, retry_on: Errors | None, give_up_on: Errors | None) -> RetryRules | None:
+        """The rules, or None without any."""
         if retry_on is None and give_up_on is None:
             return None
         return cls(
@@ -46,20 +46,20 @@ class Judge:
             raise
 
     def _mark(self, error: Exception) -> None:
-        # what names the nearer class would be nicer still, but who writes both means give_up_on as the exception
+        # the nearer class is not searched: with both options, give_up_on is the exception from retry_on
         if isinstance(error, self._give_up_on):
             verdict = False
         elif self._retry_on is not None:
             verdict = isinstance(error, self._retry_on)
         else:
             return
-        with contextlib.suppress(AttributeError):  # an exception may refuse attributes; the budget decides then
+        with contextlib.suppress(AttributeError):  # an exception may refuse attributes; then the retry budget decides
             error.retryable = verdict  # type: ignore[attr-defined]
 
 
 def _classes(field: str, given: Errors) -> tuple[type[Exception], ...]:
-    found = (given,) if isinstance(given, type) else tuple(given)
-    for kind in found:
-        if not isinstance(kind, type) or not issubclass(kind, Exception):
-            raise InvalidInput(field, f"{kind!r} is not an exception class")
-    return found
+    classes = (given,) if isinstance(given, type) else tuple(given)
+    for each in classes:
+        if not isinstance(each, type) or not issubclass(each, Exception):
+            raise InvalidInput(field, f"{each!r} is not an exception class")
+    return classes

@@ -1,4 +1,4 @@
-"""What a task returns, as it is stored and as it is read back."""
+"""The result of a task: how it is stored and read back."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import msgspec
 
 from ..errors import BadResult, InvalidInput
 from .codec import Sealer
-from .storable import canonical
-from .type_errors import place_and_rule, said
+from .storable import UNSTORABLE, canonical
+from .type_errors import error_text, place_and_rule
 
 R = TypeVar("R")
-
-_REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
 
 
 class Returns(Generic[R]):
@@ -26,14 +24,14 @@ class Returns(Generic[R]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def pack(self, value: Any) -> msgspec.Raw | None:
-        """A result as it is stored; raises `BadResult` when it is not what was declared, or cannot be sealed."""
+        """A result as it is stored; raises `BadResult` if it is not of the declared type, or cannot be sealed."""
         try:
             data = canonical(value)
             self._decode(data)
         except msgspec.ValidationError as error:
             place, rule = place_and_rule(str(error))
             raise BadResult(f"{self._name} returned{' ' + place if place else ''}", rule) from None
-        except _REFUSED as error:
+        except UNSTORABLE as error:
             raise BadResult(f"{self._name} returned", _refusal(value, error)) from None
         try:
             return None if value is None else msgspec.Raw(self._sealer.seal(data))
@@ -41,7 +39,7 @@ class Returns(Generic[R]):
             raise BadResult(error.field, error.rule) from error.__cause__
 
     def unpack(self, data: bytes | None, *, job_id: str) -> R:
-        """A stored result as declared."""
+        """A stored result in the declared type."""
         if data is None:
             return cast("R", None)
         opened = self._sealer.open(data, field=f"the result of job {job_id}")
@@ -51,14 +49,15 @@ class Returns(Generic[R]):
             place, rule = place_and_rule(str(error))
             where = f" ({place})" if place else ""
             raise InvalidInput(
-                f"the result of job {job_id}{where}", f"{rule}; {self._name} returns another type now than it did then"
+                f"the result of job {job_id}{where}",
+                f"{rule}; {self._name} has another return type since then",
             ) from None
-        except _REFUSED as error:
-            raise InvalidInput(f"the result of job {job_id}", f"cannot be read: {said(error)}") from None
+        except UNSTORABLE as error:
+            raise InvalidInput(f"the result of job {job_id}", f"cannot be read: {error_text(error)}") from None
 
 
 def _refusal(value: Any, error: Exception) -> str:
     if inspect.iscoroutine(value):
         value.close()
-        return "a coroutine, and is not an `async def` (a decorator may hide it); make it one, and what decorates it"
-    return f"what cannot be stored as data: {said(error)}"
+        return "a coroutine, but is not an `async def` (a decorator may hide that); make both of them async"
+    return f"data that cannot be stored: {error_text(error)}"

@@ -1,11 +1,11 @@
 """A function's signature as a type: arguments in, stored bytes out, and back.
 
-The arguments of a call are stored as a mapping of parameter name to value. Only what was given is stored: a default
-belongs to the function, and applies as it is when the job runs. The mapping is described by a Struct made from the
-signature, whose constructor binds a call (0.1 us, against 3 us by `inspect`) and whose decoder checks the values
-against the annotations. A call is checked by decoding what is about to be stored, so both sides judge alike.
+The arguments of a call are stored as a mapping of parameter name to value. Only given arguments are stored: a default
+belongs to the function, and applies when the job runs. The mapping is described by a Struct made from the signature,
+whose constructor binds a call (0.1 us, against 3 us by `inspect`) and whose decoder checks the values against the
+annotations. A call is checked by decoding the data to be stored, so that submit and worker use the same check.
 
-Whoever submits without knowing the function (SQL) stores what it has by place; names are given when the job runs.
+A submit that does not know the function (from SQL) stores arguments by position; the worker adds the names.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import BadArguments, InvalidInput
-from .storable import canonical, checked_type
-from .type_errors import place_and_rule, said
+from .storable import UNSTORABLE, canonical, checked_type
+from .type_errors import error_text, place_and_rule
 
-_REFUSED = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-#: how a payload begins that has arguments by place: [[...], {...}]. Ours are mappings
+#: the first byte of a payload with arguments by position: [[...], {...}]; other payloads are mappings
 _BY_PLACE = b"\x92"
 #: null, and a mapping without entries
 _NOTHING, _NO_ARGUMENTS = b"\xc0", b"\x80"
@@ -59,22 +58,22 @@ class Signature:
         hints = _hints(function, name)
         self._type = _arguments_type(name, self._parameters, hints)
         self._decode = msgspec.msgpack.Decoder(self._type).decode
-        #: only these have to be sorted into positional and named ones; the rest can all be named
+        #: whether all arguments can be passed by name
         self._is_plain = all(
             p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) for p in self._parameters
         )
         self._names = tuple(p.name for p in self._parameters)
         self._hints = hints
         self._bind: Callable[..., Any] = self._type if self._is_plain else self._bind_slowly
-        self.returns: Any = checked_type(hints.get("return", Any), field=f"{name}: what it returns")
+        self.returns: Any = checked_type(hints.get("return", Any), field=f"{name}: its return type")
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The parameters that a call must give."""
+        """The parameters without a default."""
         return tuple(p.name for p in self._parameters if p.default is Parameter.empty and p.kind not in _VARIABLE)
 
     def annotation(self, name: str) -> Any:
-        """What is declared of an argument with this name, for whoever reads arguments from text; Any if nothing is."""
+        """The declared type of an argument, to read it from text; Any without one."""
         for parameter in self._parameters:
             if parameter.kind is Parameter.VAR_KEYWORD or (
                 parameter.name == name and parameter.kind is not Parameter.VAR_POSITIONAL
@@ -83,7 +82,7 @@ class Signature:
         return Any
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """A call as it is stored; raises `InvalidInput` naming the task and the parameter."""
+        """A call as it is stored; raises `InvalidInput` with the task and the parameter."""
         try:
             bound = self._bind(*args, **kwargs)
         except TypeError as error:
@@ -94,37 +93,36 @@ class Signature:
         except msgspec.ValidationError as error:
             place, rule = place_and_rule(str(error))
             raise InvalidInput(self._field(place), rule) from None
-        except _REFUSED as error:
+        except UNSTORABLE as error:
             raise self._unstorable(bound, error) from None
         return data
 
     def unpack(self, data: bytes) -> Arguments:
-        """Stored arguments; raises `BadArguments` when they do not fit the signature as it is now."""
+        """The stored arguments; raises `BadArguments` if they do not fit the current signature."""
         if data == _NOTHING:
             data = _NO_ARGUMENTS  # submitted by name, without a payload
         try:
             return self._decode(self._named(data) if data[:1] == _BY_PLACE else data)
         except msgspec.ValidationError as error:
             place, rule = place_and_rule(str(error))
-            advice = "the task has changed since the job was submitted, or the job is meant for another one"
+            advice = "the task has changed since the job was submitted, or the job is for another task"
             raise BadArguments(self._field(place), f"{rule} ({advice})") from None
         except BadArguments:
             raise
-        except _REFUSED as error:
-            raise BadArguments(self.name, f"the stored arguments cannot be read: {said(error)}") from None
+        except UNSTORABLE as error:
+            raise BadArguments(self.name, f"the stored arguments cannot be read: {error_text(error)}") from None
 
     def _named(self, data: bytes) -> bytes:
-        """What was submitted elsewhere, by someone who knows places but not the names of the parameters, as if it had
-        been submitted here."""
+        """A payload with arguments by position, as a payload with names."""
         try:
             args, kwargs = _decode_by_place(data)
         except msgspec.ValidationError:
-            return data  # something else; whoever decodes it says what
+            return data  # not of this form; the decoder raises the error
         try:
             return canonical(self._bind(*args, **kwargs))
         except TypeError as error:
-            found = self._unbound(tuple(args), kwargs, error)
-            raise BadArguments(found.field, found.rule) from None
+            cause = self._unbound(tuple(args), kwargs, error)
+            raise BadArguments(cause.field, cause.rule) from None
 
     def call(self, arguments: Arguments) -> Any:
         """Make the call."""
@@ -135,7 +133,7 @@ class Signature:
         )
 
     def given(self, data: bytes) -> dict[str, Any]:
-        """The arguments by name, only those that were given."""
+        """The given arguments by name."""
         arguments = self.unpack(data)
         return {name: value for name in self._names if (value := getattr(arguments, name)) is not UNSET}
 
@@ -157,14 +155,14 @@ class Signature:
             elif parameter.kind is Parameter.POSITIONAL_ONLY or (
                 rest and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
             ):
-                # what comes after it is positional, too, so its place cannot be left out
+                # a later argument is positional, so this one cannot be left out
                 args.append(parameter.default if value is UNSET else value)
             elif value is not UNSET:
                 kwargs[parameter.name] = value
         return self._function(*args, **kwargs)
 
     def _unbound(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> InvalidInput:
-        """Why a call does not fit, in Python's words, which are worked out only now."""
+        """Why a call does not fit, with Python's message, which is computed only now."""
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as better:
@@ -175,16 +173,16 @@ class Signature:
         for name in self._names:
             try:
                 canonical(getattr(bound, name))
-            except _REFUSED as found:
-                return InvalidInput(self._field(name), f"cannot be stored as data: {said(found)}")
-        return InvalidInput(self.name, f"the arguments cannot be stored as data: {said(error)}")
+            except UNSTORABLE as cause:
+                return InvalidInput(self._field(name), f"cannot be stored as data: {error_text(cause)}")
+        return InvalidInput(self.name, f"the arguments cannot be stored as data: {error_text(error)}")
 
     def _field(self, place: str) -> str:
         return f"{self.name}.{place}" if place else self.name
 
 
 class _Some:
-    """Stands for a default in messages; the value itself may be long, or a secret."""
+    """A default in messages; the value itself may be long, or secret."""
 
     def __repr__(self) -> str:
         return "..."
@@ -211,15 +209,15 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     except NameError as error:
         raise InvalidInput(
             name,
-            f"the name {error.name!r} in its annotations is not known when the task is made; import it at the top of "
-            "the module, and not only for type checkers",
+            f"the name {error.name!r} in its annotations is unknown when the task is made; import it at the top of the "
+            "module, and not only for type checkers",
         ) from None
     except (AttributeError, SyntaxError, TypeError) as error:
-        raise InvalidInput(name, f"its annotations cannot be read: {said(error)}") from None
+        raise InvalidInput(name, f"its annotations cannot be read: {error_text(error)}") from None
 
 
 def _annotated(function: Callable[..., Any]) -> Any:
-    """Where the annotations of a callable are."""
+    """The object that has the annotations of a callable."""
     while hasattr(function, "func"):  # functools.partial
         function = function.func
     if inspect.isroutine(function) or inspect.isclass(function) or hasattr(function, "__wrapped__"):

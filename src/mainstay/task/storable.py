@@ -17,14 +17,16 @@ from .type_errors import plain_type
 
 _ordered = msgspec.msgpack.Encoder(order="deterministic").encode
 _unordered = msgspec.msgpack.Encoder().encode
-#: what msgpack has a form of its own for; the rest becomes text
+#: errors of encoding or decoding data
+UNSTORABLE = (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError)
+#: types that msgpack has a format for; others become text
 _NATIVE = (bytes, bytearray, datetime)
-#: what the encoder says of data that it cannot put in order
+#: parts of the encoder's messages about data that it cannot sort
 _NO_ORDER = ("str keys", "not supported between instances")
 #: types with an order, or without parts
 _SIMPLE = frozenset({str, int, float, bool, type(None), bytes, datetime, date, time, timedelta, UUID, Decimal})
 _SETS = (set, frozenset)
-#: from here on it pays to look at the types of all at once
+#: from this length on it is faster to check the types of all items at once
 _MANY = 16
 _ADVICE = (
     "use a dataclass, a msgspec.Struct, a TypedDict or plain data, or leave the annotation out to pass data unchecked"
@@ -32,7 +34,7 @@ _ADVICE = (
 
 
 def canonical(value: Any) -> bytes:
-    """The same bytes for equal data, whatever order its mappings and sets were filled in, in every process.
+    """The same bytes for equal data in every process, whatever the order of its mappings and sets.
 
     >>> canonical({"b": 1, "a": 2}) == canonical({"a": 2, "b": 1})
     True
@@ -45,12 +47,12 @@ def canonical(value: Any) -> bytes:
     else:
         if type(value) in _SIMPLE or not _is_ordered_in_part(value):
             return data
-    # what the encoder cannot put in order by itself: keys that are not text, sets of anything but simple values
+    # the encoder cannot sort keys that are not text, nor sets with other than simple values
     return _unordered(_in_order(msgspec.to_builtins(_without_sets(value), builtin_types=_NATIVE, str_keys=False)))
 
 
 def _is_ordered_in_part(value: Any) -> bool:
-    """Whether there is a set of what Python compares otherwise than by an order from first to last, as sets are."""
+    """Whether the value has a set of items without a total order, such as other sets."""
     kind = type(value)
     if kind is dict:
         value = value.values()
@@ -69,7 +71,7 @@ def _is_ordered_in_part(value: Any) -> bool:
 
 
 def _fields(kind: Any) -> Iterable[str]:
-    """The names of the fields, of a type that has fields."""
+    """The names of the fields of a type, if it has fields."""
     if issubclass(kind, msgspec.Struct):
         return cast("tuple[str, ...]", kind.__struct_fields__)
     if (fields := getattr(kind, "__dataclass_fields__", None)) is not None:
@@ -78,7 +80,7 @@ def _fields(kind: Any) -> Iterable[str]:
 
 
 def _without_sets(value: Any) -> Any:
-    """The same with tuples in place of sets, in one order."""
+    """The value with sorted tuples instead of sets."""
     if isinstance(value, _SETS):
         return tuple(sorted(map(_without_sets, value), key=canonical))
     if isinstance(value, dict):
@@ -88,16 +90,16 @@ def _without_sets(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_without_sets, value))
     changed = {
-        name: made
+        name: sorted_part
         for name in _fields(type(value))
-        if (made := _without_sets(part := getattr(value, name, None))) != part
+        if (sorted_part := _without_sets(part := getattr(value, name, None))) != part
     }
     if not changed:
         return value
     put = msgspec.structs.force_setattr if isinstance(value, msgspec.Struct) else object.__setattr__
     value = copy.copy(value)
-    for name, made in changed.items():
-        put(value, name, made)
+    for name, part in changed.items():
+        put(value, name, part)
     return value
 
 
@@ -110,12 +112,12 @@ def _in_order(value: Any) -> Any:
 
 
 def _rank(key: Any) -> tuple[str, Any]:
-    """Where a key belongs. Keys of one kind are compared as they are, save for tuples, which may hold anything."""
+    """The sort key of a mapping's key. Keys of one type are compared directly, except tuples, which may mix types."""
     return type(key).__name__, _unordered(key) if isinstance(key, tuple) else key
 
 
 def checked_type(annotation: Any, *, field: str) -> Any:
-    """The type to decode into for an annotation; what could never be stored or read back is refused with advice."""
+    """The type to decode an annotation into; a type that cannot be stored or read back is refused with advice."""
     if annotation is object:
         return Any
     if annotation is NoReturn or annotation is Never:
@@ -128,7 +130,7 @@ def checked_type(annotation: Any, *, field: str) -> Any:
         ) from None
     except NameError as error:
         raise InvalidInput(
-            field, f"the name {error.name!r} in its annotation is not known; import it where tasks run"
+            field, f"the name {error.name!r} in its annotation is unknown; import it where tasks run"
         ) from None
     for custom in _customs(info, set()):
         raise InvalidInput(field, f"{plain_type(custom.cls)} cannot be stored as data; {_ADVICE}")
@@ -136,7 +138,7 @@ def checked_type(annotation: Any, *, field: str) -> Any:
 
 
 def _customs(node: Any, seen: set[Any]) -> Iterator[CustomType]:
-    """The types msgspec knows nothing about, wherever they are within a type."""
+    """The types unknown to msgspec, anywhere within a type."""
     if isinstance(node, CustomType):
         yield node
     elif isinstance(node, tuple):
@@ -144,7 +146,7 @@ def _customs(node: Any, seen: set[Any]) -> Iterator[CustomType]:
             yield from _customs(part, seen)
     elif isinstance(node, Type) or type(node).__name__ == "Field":
         if (cls := getattr(node, "cls", None)) is not None:
-            if cls in seen:  # a type may hold itself
+            if cls in seen:  # a type may contain itself
                 return
             seen.add(cls)
         for name in node.__struct_fields__:

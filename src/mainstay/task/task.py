@@ -16,7 +16,7 @@ from .client import Client
 from .current_client import begin
 from .handle import Handle
 from .options import SubmitOptions, TaskOptions, check_task_options, merged, plain
-from .retry_rules import Judge
+from .retry_rules import RetryRules
 from .returns import Returns
 from .signature import Arguments, Signature
 from .task_name import check_function, is_async, name_of
@@ -44,13 +44,14 @@ class Submits(Generic[P, R]):
         self._plan = plan
 
     def options(self, **options: Unpack[SubmitOptions]) -> Submits[P, R]:
-        """The same task with other options, for one submit or many. Tags and metadata are added to the task's; every
-        other option replaces it, and None leaves it as it is."""
-        made = merged(self._options, options)
-        return Submits(self._client, self._signature, self._returns, made, self._client.reader.read(made))
+        """The same task with other options, for one submit or many. Tags and metadata are added to those of the task;
+        other options override it, and None leaves an option as it is."""
+        all_options = merged(self._options, options)
+        plan = self._client.reader.read(all_options)
+        return Submits(self._client, self._signature, self._returns, all_options, plan)
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call, checked, to be submitted by `app.submit_many`, `app.group` or `context().submit`."""
+        """A checked call for `app.submit_many`, `app.group` or `context().submit`."""
         payload = self._signature.pack(args, kwargs)
         return Call(
             self._signature.name,
@@ -68,26 +69,25 @@ class Submits(Generic[P, R]):
         if client.before_submit or client.sealer.seals:
             call = call.ready()
         control = client.connection.control or await client.open()
-        made = await control.jobs.submit_request(call)
-        return Handle(client, self._returns, made.id, created=made.created, durability=made.durability)
+        return Handle.of(client, self._returns, await control.jobs.submit_request(call))
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`submit`, for code without an event loop."""
         return self._client.run(lambda: self.submit(*args, **kwargs), what="submit_sync")
 
     def within(self, connection: Any) -> Within[P, R]:
-        """Submit within a transaction of your own: `await task.within(connection).submit(...)`, or `.submit_sync(...)`.
-        If it is rolled back, the job was never submitted; when it commits, a worker picks the job up at once.
+        """Submit within your own transaction: `await task.within(connection).submit(...)`, or `.submit_sync(...)`.
+        After a rollback the job was never submitted; after a commit a worker claims it at once.
 
-        Takes connections of asyncpg and psycopg, and those and sessions of SQLAlchemy, to the database of a PostgreSQL
-        store. One on which no transaction is open is refused."""
+        Takes connections of asyncpg and psycopg, and connections and sessions of SQLAlchemy, to the database of a
+        PostgreSQL store. A connection without an open transaction is refused."""
         return Within(Transaction(self._client, connection), self.job)
 
 
 class Task(Submits[P, R]):
     """A function that workers run. Made by `@app.task`.
 
-    Calling it calls the function itself, here and now, as tests do. `submit` hands the call to a worker.
+    Calling it calls the function directly, as tests do. `submit` hands the call to a worker.
 
     >>> from mainstay import App
     >>> app = App("memory:")
@@ -107,10 +107,10 @@ class Task(Submits[P, R]):
         self.is_async = is_async(function)
         self.mode: Mode = "process" if given.get("process") else "loop" if self.is_async else "thread"
         self.decide: Decide | None = given.get("policy")
-        """its own rule for what follows a failure"""
-        self._judge = Judge.of(given.get("retry_on"), given.get("give_up_on"))
-        if self.decide is not None and (self._judge is not None or not callable(self.decide)):
-            raise InvalidInput("policy", "is a function, and decides alone: give either it or retry_on and give_up_on")
+        """its custom retry policy"""
+        self._retry_rules = RetryRules.of(given.get("retry_on"), given.get("give_up_on"))
+        if self.decide is not None and (self._retry_rules is not None or not callable(self.decide)):
+            raise InvalidInput("policy", "must be a function, and decides alone; leave out retry_on and give_up_on")
         signature = Signature(function, self.name)
         returns: Returns[R] = Returns(self.name, signature.returns, client.sealer)
         options = merged({}, _common(given))
@@ -119,12 +119,12 @@ class Task(Submits[P, R]):
 
     @property
     def queue(self) -> str:
-        """Where its jobs wait, unless a submit says otherwise."""
+        """The queue of its jobs, unless a submit overrides it."""
         return self._plan.queue
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The parameters that every call must give."""
+        """The parameters without a default."""
         return self._signature.required
 
     @property
@@ -134,16 +134,16 @@ class Task(Submits[P, R]):
 
     @property
     def plain_defaults(self) -> dict[str, Any]:
-        """The same as plain data, for who submits by name over HTTP, and its queue."""
+        """The options as plain data, with the queue, for a submit by name."""
         return {**plain(self._options), "queue": self.queue}
 
     def annotation(self, name: str) -> Any:
-        """What is declared of its argument with this name; Any if nothing is."""
+        """The declared type of an argument; Any without one."""
         return self._signature.annotation(name)
 
     @property
     def returns(self) -> Any:
-        """What it declares to return; Any if nothing."""
+        """The declared return type; Any without one."""
         return self._signature.returns
 
     def handle(self, job_id: str) -> Handle[R]:
@@ -156,10 +156,10 @@ class Task(Submits[P, R]):
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
-    # what a worker does with it -----------------------------------------------------------------
+    # for workers --------------------------------------------------------------------------------
 
     def unpack(self, payload: bytes) -> Arguments:
-        """Stored arguments; raises `BadArguments` when they do not fit the function as it is now."""
+        """The stored arguments; raises `BadArguments` if they do not fit the current function."""
         try:
             opened = self._client.sealer.open(payload, field=f"{self.name}: the payload")
         except InvalidInput as error:
@@ -167,21 +167,21 @@ class Task(Submits[P, R]):
         return self._signature.unpack(opened)
 
     def arguments(self, payload: bytes) -> dict[str, Any]:
-        """Stored arguments by name, only those that were given."""
+        """The given arguments of a payload, by name."""
         return self._signature.given(self._client.sealer.open(payload, field=f"{self.name}: the payload"))
 
     def call(self, arguments: Arguments) -> Any:
         """Make the call."""
         begin(self._client)
-        judge = self._judge
-        if judge is None:
+        rules = self._retry_rules
+        if rules is None:
             return self._signature.call(arguments)
         if self.is_async:
-            return judge.wait(self._signature.call(arguments))
-        return judge.call(lambda: self._signature.call(arguments))
+            return rules.wait(self._signature.call(arguments))
+        return rules.call(lambda: self._signature.call(arguments))
 
     def pack(self, result: Any) -> msgspec.Raw | None:
-        """What came back, as it is stored; raises `BadResult`."""
+        """The result as it is stored; raises `BadResult`."""
         return self._returns.pack(result)
 
 
@@ -189,19 +189,19 @@ class AsyncTask(Task[P, R]):
     """A task made from an `async def`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        made: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
-        return made
+        coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return coroutine
 
 
 class PlainTask(Task[P, R]):
     """A task made from a plain function."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        made: R = self.function(*args, **kwargs)
-        return made
+        result: R = self.function(*args, **kwargs)
+        return result
 
 
 def _common(given: TaskOptions) -> dict[str, Any]:
-    """The options that are control's, without those that are the task's own."""
+    """The options that control reads, without those of the task itself."""
     own = ("name", "process", "retry_on", "give_up_on", "policy")
     return {name: value for name, value in given.items() if name not in own}

@@ -1,4 +1,4 @@
-"""What a task is called: its name is stored with every job, and a worker finds the function by it."""
+"""The name of a task: stored with every job; a worker finds the function by it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 
 
 def name_of(function: Callable[..., Any], given: str | None, *, kind: Literal["task", "batch"] = "task") -> str:
-    """The name given, or `module.function` where that will be found again.
+    """The given name, or `module.function` if workers can find the function by it.
 
     >>> name_of(lambda: None, None)
     Traceback (most recent call last):
@@ -28,33 +28,33 @@ def name_of(function: Callable[..., Any], given: str | None, *, kind: Literal["t
     if module == "__main__":
         raise InvalidInput(
             kind,
-            f"{inner} is defined in the program that was started, which is called __main__ here and by its own name "
-            "where a worker imports it, so its jobs would not be found; move it to a module, or name it: "
+            f"{inner} is defined in the started program, whose module is __main__ here but has another name in a "
+            "worker that imports it, so the worker would not find its jobs; move it to a module, or name it: "
             f'@app.{kind}(name="{inner}")',
         )
     if "<locals>" in inner:
         raise InvalidInput(
             kind,
-            f"{module}.{inner} is made inside a function, so a worker that imports {module} may not have it; define "
-            f'it at the top of the module, or, if it is made on import, name it: @app.{kind}(name="...")',
+            f"{module}.{inner} is defined inside a function, so a worker that imports {module} may not have it; define "
+            f'it at the top of the module, or, if the import calls that function, name it: @app.{kind}(name="...")',
         )
     return check_name(f"{module}.{inner}")
 
 
 def check_function(function: Callable[..., Any], name: str) -> None:
-    """Refuse what is callable and yet no task."""
+    """Refuse callables that cannot be tasks."""
     if not callable(function):
         raise InvalidInput("task", f"{function!r} is not a function; write @app.task or @app.task(...) above one")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidInput(name, "it yields, and a task returns once; return a list, or submit a job for each part")
+        raise InvalidInput(name, "it yields, but a task returns once; return a list, or submit a job for each part")
     if inspect.isclass(function):
-        raise InvalidInput(name, "it is a class; write a function that makes one")
+        raise InvalidInput(name, "it is a class; write a function that calls it")
     if isinstance(function, staticmethod | classmethod) or _is_method(function):
-        raise InvalidInput(name, "it is a method, and a worker has no object to call it on; write a function")
+        raise InvalidInput(name, "it is a method, but a worker has no object to call it on; write a function")
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
-    """Whether it is written in the body of a class; a method of an object knows its object."""
+    """Whether it is defined in the body of a class and not bound to an object."""
     owner = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not owner or owner.endswith("<locals>") or inspect.ismethod(function):
         return False
@@ -62,7 +62,7 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call answers with a coroutine."""
+    """Whether a call returns a coroutine."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 

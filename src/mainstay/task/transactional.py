@@ -1,4 +1,4 @@
-"""Submit within a transaction of the user's own: `task.within(connection).submit(...)`."""
+"""Submit within the user's transaction: `task.within(connection).submit(...)`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Transaction:
-    """A transaction that a user has open. Nothing of ours is opened for it, and no other thread is asked."""
+    """An open transaction of the user. It needs neither an open store nor another thread."""
 
     def __init__(self, client: Client, connection: Any) -> None:
         stored = client.connection.control if client.connection.is_replaced else None
@@ -28,22 +28,21 @@ class Transaction:
         chain = chain_of(client.audit_key) if stored is None else stored.store.chain
         enqueue = enqueue_into(url, clock=clock)
         self._written = enqueue.written
-        self._enqueuer = Enqueuer(enqueue, client.maker, chain)
+        self._enqueuer = Enqueuer(enqueue, client.factory, chain)
         self._connection = user_connection(connection)
 
     async def take(self, make: Callable[[Enqueuer], Steps[T]]) -> T:
-        """Take steps on the connection. One of code without a loop does as well: it holds up the loop, as it does in
-        whatever else is done with it here."""
+        """Run steps on the connection. A synchronous connection blocks the loop, as all its other calls do."""
         steps = make(self._enqueuer)
         if isinstance(self._connection, AsyncUserConnection):
             return await self._connection.take(steps, self._written)
         return self._connection.take(steps, self._written)
 
     def take_sync(self, make: Callable[[Enqueuer], Steps[T]], *, what: str) -> T:
-        """The same for code without a loop; `what` was called, for the message when this cannot work."""
+        """The same for code without a loop; `what` is the called method, for the message of an error."""
         if isinstance(self._connection, AsyncUserConnection):
             plain = what.removesuffix("_sync")
-            raise InvalidInput("connection", f"is one of code with an event loop; write `await {plain}(...)` with it")
+            raise InvalidInput("connection", f"is asynchronous; write `await {plain}(...)` with it")
         return self._connection.take(make(self._enqueuer), self._written)
 
 
@@ -57,11 +56,11 @@ class Within(Generic[P, R]):
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a call as part of the transaction. The handle works once that is committed."""
         call = self._job(*args, **kwargs)
-        [made] = await self._transaction.take(lambda enqueuer: enqueuer.submit_many([call.ready()]))
-        return Handle.of(call.client, call.returns, made)
+        [submitted] = await self._transaction.take(lambda enqueuer: enqueuer.submit_many([call.ready()]))
+        return Handle.of(call.client, call.returns, submitted)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`submit`, for code without an event loop."""
         call = self._job(*args, **kwargs)
-        [made] = self._transaction.take_sync(lambda each: each.submit_many([call.ready()]), what="submit_sync")
-        return Handle.of(call.client, call.returns, made)
+        [submitted] = self._transaction.take_sync(lambda each: each.submit_many([call.ready()]), what="submit_sync")
+        return Handle.of(call.client, call.returns, submitted)

@@ -1,15 +1,15 @@
-"""Type errors in our words."""
+"""Messages about types, from annotations and from errors of msgspec."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: what the types of data are called in Python
+#: JSON types and their names in Python
 _OURS = (("array", "list"), ("object", "mapping"), ("null", "None"))
 
 
 def plain_type(annotation: Any) -> str:
-    """An annotation as people write it.
+    """An annotation as it is written.
 
     >>> plain_type(int), plain_type(list[int])
     ('int', 'list[int]')
@@ -20,7 +20,7 @@ def plain_type(annotation: Any) -> str:
 
 
 def place_and_rule(message: str) -> tuple[str, str]:
-    """Where, and what is wrong, from a message of msgspec.
+    """The place and the rule, from a message of msgspec.
 
     >>> place_and_rule("Expected `str`, got `int` - at `$.to[0]`")
     ('to[0]', 'expected str, got int')
@@ -31,18 +31,18 @@ def place_and_rule(message: str) -> tuple[str, str]:
     """
     rule, _, path = message.partition(" - at ")
     place = path.strip("`").removeprefix("$").removeprefix(".")
-    for words, said in (
+    for prefix, problem in (
         ("Object missing required field ", "missing"),
         ("Object contains unknown field ", "not expected"),
     ):
-        if rule.startswith(words):
-            field = rule.removeprefix(words).strip("`")
-            return (f"{place}.{field}" if place else field), said
+        if rule.startswith(prefix):
+            field = rule.removeprefix(prefix).strip("`")
+            return (f"{place}.{field}" if place else field), problem
     for word, ours in _OURS:
         rule = rule.replace(f"`{word}`", ours)
     return place, rule[:1].lower() + rule[1:].replace("`", "")
 
 
-def said(error: Exception) -> str:
-    """What an error says; some say nothing."""
+def error_text(error: Exception) -> str:
+    """The message of an error, or its type if it has none."""
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""What users test with: a harness that runs an app's jobs in virtual time, the memory store, and ready-made rows.
+"""Tests of users' jobs: a harness that runs an app's jobs in virtual time, the memory store, and ready-made rows.
 
-Layer: above app, below cluster. Start from `Harness`. Names are loaded when they are first used, because pytest loads
-the plugin in here at every start.
+Layer: above app. Start from `Harness`. Names are loaded on first use, because pytest loads the plugin of this package
+at every start.
 
 >>> import asyncio
 >>> from mainstay import App

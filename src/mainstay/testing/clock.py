@@ -1,4 +1,4 @@
-"""A clock that moves only when told."""
+"""A clock that a test advances."""
 
 from __future__ import annotations
 

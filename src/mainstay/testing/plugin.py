@@ -1,12 +1,12 @@
-"""The pytest plugin: an app under test as a fixture. Loaded at every start of pytest, so it imports nothing of ours
-before a test asks for it.
+"""The pytest plugin: an app under test as a fixture. It is loaded at every start of pytest, so it imports nothing of
+Mainstay before a test needs it.
 
     def test_welcome(mainstay_harness):
         sign_up("bob@example.org")
         mainstay_harness.assert_submitted("mail.welcome", to="bob@example.org")
 
-Which app it is says the option `mainstay_app = module:app` in the configuration of pytest, or a fixture of your own
-with the name `mainstay_app`. It works alike in plain tests and in async ones, whatever runs those.
+The option `mainstay_app = module:app` in the configuration of pytest names the app, or your own fixture `mainstay_app`
+returns it. The fixture works in plain and in async tests.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _OPTION = "mainstay_app"
 _ADVICE = (
-    "mainstay_harness does not know which app to test; put `mainstay_app = module:app` into the configuration of "
-    "pytest, or write a fixture `mainstay_app` that returns it"
+    "mainstay_harness has no app to test; put `mainstay_app = module:app` into the configuration of pytest, or write a "
+    "fixture `mainstay_app` that returns it"
 )
 
 
@@ -53,7 +53,7 @@ def mainstay_app(pytestconfig: pytest.Config) -> App:
 
 @pytest.fixture
 def mainstay_harness(mainstay_app: App) -> Iterator[Harness]:
-    """A harness around `mainstay_app`, with a store of its own for each test: nothing runs until the test says so."""
+    """A harness around `mainstay_app`, with its own store for each test: no job runs until the test says so."""
     from .harness import Harness  # noqa: PLC0415 - see above
 
     with Harness(mainstay_app) as harness:

@@ -1,4 +1,4 @@
-"""What a test gets to see: what was submitted, what ran, and how it ended."""
+"""The results of a test: the submitted jobs, the attempts, and the ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LISTED = 20
 
 
 class DrainError(MainstayError):
-    """The jobs did not come to an end: one hangs, or they go on for ever."""
+    """The jobs did not end: one hangs, or they submit new ones without end."""
 
     code = "drain"
 
@@ -30,7 +30,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     task: str
     arguments: Mapping[str, Any]
-    """by name, as the task gets them; those that were not given are left out"""
+    """by name, as the task gets them; without arguments that were not given"""
     queue: str
     priority: int
     delay: timedelta
@@ -40,16 +40,16 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     metadata: Mapping[str, str]
     job: Job
-    """the row as it is now, for everything else"""
+    """the current row, for everything else"""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
-        said = [f"queue={self.queue}"] if self.queue != "default" else []
+        options = [f"queue={self.queue}"] if self.queue != "default" else []
         if self.delay:
-            said.append(f"delay={self.delay}")
+            options.append(f"delay={self.delay}")
         if self.key is not None:
-            said.append(f"key={self.key!r}")
-        return f"{self.task}({given})" + (f" with {', '.join(said)}" if said else "")
+            options.append(f"key={self.key!r}")
+        return f"{self.task}({given})" + (f" with {', '.join(options)}" if options else "")
 
 
 class RanJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +63,14 @@ class RanJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one drain did."""
+    """The result of one drain."""
 
     runs: tuple[RanJob, ...] = ()
-    """every attempt, in the order they were begun"""
+    """every attempt, in the order of their starts"""
     settled: tuple[Job, ...] = ()
-    """the jobs that came to an end, in the order they were made"""
+    """the jobs that settled, in the order of their submits"""
     left: tuple[Job, ...] = ()
-    """those that did not: their queue is paused, say, or they are due after `until`"""
+    """the jobs that did not settle: their queue is paused, for example, or they are due after `until`"""
     took: timedelta = timedelta()
     """how far the virtual clock moved"""
 
@@ -85,7 +85,7 @@ class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(job for job in self.settled if job.status not in ("succeeded", "skipped"))
 
     def expect_success(self) -> None:
-        """Raise an AssertionError that says what failed, and why, unless every job came to a good end."""
+        """Raise an AssertionError with the failures and their causes, unless every job succeeded or was skipped."""
         wrong = [f"  {job.name} is {job.status}: {_why(job)}" for job in self.failed]
         wrong += [f"  {job.name} is still {job.status}: {_why(job)}" for job in self.left]
         if wrong:
@@ -93,7 +93,7 @@ class DrainResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submitted_of(app: App, job: Job, now: Job) -> SubmittedJob:
-    """What was submitted, from the row as it was at first, and as it is now."""
+    """A submitted job, from its first row and its current row."""
     task = app.tasks.get(job.name)
     try:
         arguments = {} if task is None else task.arguments(job.payload)
@@ -141,7 +141,7 @@ def listing(found: Sequence[SubmittedJob]) -> str:
 
 
 def wanted(task: Task[..., Any] | str | None, arguments: Mapping[str, Any]) -> str:
-    """What an assertion asked for, in words."""
+    """The job that an assertion expects, as text."""
     name = getattr(task, "name", task) or "any task"
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 

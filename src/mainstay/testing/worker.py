@@ -1,8 +1,8 @@
-"""A worker for tests: a real engine on the memory store, with the clock in the test's hand.
+"""A worker for tests: a real engine on the memory store, with the clock of the test.
 
-The engine claims, runs and acknowledges as it does in production. Two things differ. It is woken by hand when the
-clock was moved, because in virtual time nothing gets due by waiting. And somebody watches its claims: when one comes
-back empty while nothing runs and every ending is stored, nothing is left to do at this time.
+The engine claims, runs and acknowledges as in production. Two things differ. The worker wakes it after the clock has
+moved, because in virtual time nothing becomes due by waiting. And its claims are watched: when one is empty while
+nothing runs and every end is stored, nothing is left to do at this time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..worker.worker_options import WorkerOptions
 from .clock import VirtualClock
 from .results import DrainError
 
-#: nobody beats for it, and the clock may jump by years
+#: it sends no heartbeats, and the clock may jump by years
 _LEASE_S = 1e10
-#: later than any time: what a run without a limit has for a deadline
+#: later than any time: the deadline of a run without a limit
 _NEVER_MS = 1 << 60
 
 
 class Worker:
-    """Runs what is due, and knows when nothing is. `async with Worker(...)`, on the loop that shall run the jobs."""
+    """Runs due jobs, and detects when none is left. `async with Worker(...)`, on the loop that runs the jobs."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Worker:
 
     @property
     def taken(self) -> Sequence[Job]:
-        """Every job it was given, in order."""
+        """Every job it has claimed, in order."""
         return self._watched.taken
 
     async def __aenter__(self) -> Self:
@@ -136,15 +136,15 @@ class Worker:
     async def _open_session(self) -> Session:
         return await self._control.claims.open_session(worker="testing", lease_s=_LEASE_S)
 
-    def _retire(self, reason: str) -> None:  # noqa: ARG002 - what it is told; the engine has logged it
+    def _retire(self, reason: str) -> None:  # noqa: ARG002 - the engine has logged the reason
         self._retired = True
         self._watched.raise_alarm()
 
-    # the end of what runs -----------------------------------------------------------------------
+    # the end of running jobs --------------------------------------------------------------------
 
     async def _let_finish(self, until_ms: int | None) -> None:
-        """Wait for what runs. Real time passes for it; when that has gone on for too long it is taken to hang, and
-        virtual time moves on to where that has consequences. The engine may have retired then."""
+        """Wait for running jobs in real time. A job that runs too long counts as hanging, and virtual time moves to its
+        next deadline. The engine may retire then."""
         async with _running(self._engine.idle()) as idle:
             seen = self._news
             while not idle.done() and not self._retired:
@@ -156,7 +156,7 @@ class Worker:
 
     @property
     def _news(self) -> tuple[int, int, int]:
-        """Changes when something happens."""
+        """Numbers that change when something happens."""
         causes = sum(1 for run in self._engine.running if run.cause)
         return len(self.taken), self._engine.held, causes
 
@@ -170,8 +170,8 @@ class Worker:
             at_ms = due_ms
         if at_ms >= _NEVER_MS or (until_ms is not None and at_ms > until_ms):
             raise DrainError(
-                f"job {job.id} ({job.name}) has been running for {self._patience_s:g}s of real time, and no timeout "
-                "ends it here; give the task a timeout, let it end, or say drain(patience=...) if it needs longer"
+                f"job {job.id} ({job.name}) has been running for {self._patience_s:g}s of real time, and has no "
+                "timeout; give the task a timeout, let it end, or write drain(patience=...) if it needs longer"
             )
         move_to(self._clock, at_ms)
         self._watched.ring()
@@ -181,20 +181,20 @@ class Worker:
             return
         often = ", ".join(f"{name} {n} times" for name, n in Counter(job.name for job in self.taken).most_common(3))
         raise DrainError(
-            f"stopped after {self._limit} runs, and there are more to come: {often}. Does a job submit or put off "
-            "itself forever? Drain up to some time (until='1h'), or raise the limit (limit=...)"
+            f"stopped after {self._limit} runs, and more jobs are due: {often}. Does a job submit or postpone itself "
+            "forever? Drain up to some time (until='1h'), or raise the limit (limit=...)"
         )
 
 
 def move_to(clock: VirtualClock, at_ms: int) -> None:
-    """Move a clock on to a time; one that has passed changes nothing."""
+    """Move a clock forward to a time; a time in the past changes nothing."""
     ahead_ms = at_ms - clock.now_ms()
     if ahead_ms > 0:
         clock.advance(ahead_ms / 1000)
 
 
 class _Watched(StoreProxy):
-    """The store as the engine sees it: claims are watched, and whoever sleeps for a queue can be woken by hand."""
+    """The store of the engine: claims are watched, and waits for a queue can be woken."""
 
     def __init__(self, store: MemoryStore, limit: int) -> None:
         super().__init__(store)
@@ -215,13 +215,13 @@ class _Watched(StoreProxy):
         return jobs
 
     def wake(self, topics: Sequence[str]) -> Wake:
-        found = self._store.wake(topics)
+        wake = self._store.wake(topics)
         if not any(topic.startswith("queue:") for topic in topics):
-            return found
-        return _Bell(found, self._bells)
+            return wake
+        return _Bell(wake, self._bells)
 
     def raise_alarm(self) -> None:
-        """Something happened that whoever waits must look at."""
+        """Wake everything that waits here."""
         self._alarm.set()
         self._answered.set()
 
@@ -230,20 +230,20 @@ class _Watched(StoreProxy):
             bell.ring()
 
     async def asked_again(self) -> None:
-        """Wait for the answer to a claim that is made from here on, or for an alarm."""
+        """Wait for the result of a claim that starts after this call, or for an alarm."""
         self._answered.clear()
         self.ring()
         await self._answered.wait()
 
     async def first_of(self, done: asyncio.Future[None], *, timeout_s: float) -> None:
-        """Wait for an end, an alarm, or until the time is over."""
+        """Wait for `done`, an alarm, or the timeout."""
         async with _running(self._alarm.wait()) as alarm:
             await asyncio.wait({done, alarm}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         self._alarm.clear()
 
 
 class _Bell:
-    """A subscription that can be rung by hand."""
+    """A subscription that can be woken by a call."""
 
     def __init__(self, wake: Wake, bells: set[_Bell]) -> None:
         self._wake = wake
@@ -275,7 +275,7 @@ class _Bell:
 
 @contextlib.asynccontextmanager
 async def _running(work: Awaitable[Any]) -> AsyncIterator[asyncio.Future[Any]]:
-    """Something that runs beside the block, and not longer."""
+    """Run something during the block; cancel it at the end."""
     future = asyncio.ensure_future(work)
     try:
         yield future

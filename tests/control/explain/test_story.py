@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainstay.control.explain import Awaited, Explanation, Facts, HeldJob, explain
+from mainstay.control.explain import Awaited, Explanation, Facts, explain
 from mainstay.lifecycle import JOB, UNIT, Event
 from mainstay.model import (
     AWAITS_MS,
@@ -70,8 +70,9 @@ def serving(worker: str, *, tasks: tuple[str, ...], queues: tuple[str, ...] = ("
     return Session(id=f"{worker}.{CHANCE}", worker=worker, beat_ms=NOW, offer=offer, **more)
 
 
-def held_here(**fields: Any) -> HeldJob:
-    return HeldJob(**{"id": OTHER, "name": "report.render", "queue": "mail", "session": W1.id, **fields})
+def held_here(**fields: Any) -> Job:
+    given = {"id": OTHER, "name": "report.render", "queue": "mail", "session": W1.id, **fields}
+    return a_job("running", **given)
 
 
 # -- why it waits ----------------------------------------------------------------------------------

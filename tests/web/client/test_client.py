@@ -433,7 +433,7 @@ async def test_a_worker_is_drained(either: AsyncClient, stored: Server) -> None:
     assert (asked.id, asked.draining_by) == (session.id, "web:local")
     (worker,) = await either.workers()
     assert worker.draining_ms == asked.draining_ms is not None
-    with pytest.raises(WorkerNotFound, match="there is no worker 'no one' at work") as caught:
+    with pytest.raises(WorkerNotFound, match="no live worker or session is called 'no one'") as caught:
         await either.drain_worker("no one")
     assert caught.value.which == "no one"
 

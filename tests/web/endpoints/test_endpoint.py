@@ -324,10 +324,13 @@ async def test_a_refusal_tells_nothing_of_what_the_job_went_through() -> None:
         late = await http.delete(where)
 
         assert (late.status_code, late.json()["type"]) == (409, "invalid_transition")
-        assert late.json()["detail"] == "it is succeeded, so there is nothing to cancel"
+        assert late.json()["detail"] == "the job is succeeded, so there is nothing to cancel"
         assert (late.json()["id"], late.json()["job_status"]) == (where.rpartition("/")[2], "succeeded")
         assert (other.status_code, other.json()["type"]) == (409, "key_conflict")
-        assert other.json()["detail"] == "this key was used before with other arguments; use another, or send the same"
+        assert (
+            other.json()["detail"]
+            == "this key was used before with other arguments; use another key, or send the same arguments"
+        )
         assert other.json()["field"] == "Idempotency-Key"
 
 
@@ -500,7 +503,7 @@ async def test_a_store_that_does_not_answer_is_told_without_saying_why() -> None
         answer = await http.post("/reports", json={"year": 1})
 
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
-        assert answer.json()["detail"] == "this cannot be done now; try again in a moment"
+        assert answer.json()["detail"] == "the request cannot be processed now; try again in a moment"
 
 
 def test_what_it_offers_can_be_put_into_an_openapi_description() -> None:
@@ -512,6 +515,6 @@ def test_what_it_offers_can_be_put_into_an_openapi_description() -> None:
     name = "Arguments_of_report.make"
     assert body["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
     schemas = described["components"]["schemas"]
-    assert set(schemas) == {name, "Page", "JobAccepted", "JobProblem", "JobProgress", "JobSeen"}
+    assert set(schemas) == {name, "Page", "JobAccepted", "JobProblem", "JobProgress", "JobStatus"}
     schema = schemas[name]
     assert (schema["required"], list(schema["properties"])) == (["year"], ["year", "title", "pages"])

@@ -162,7 +162,7 @@ class _Run:
 
     async def schedules(self, *, repair: bool) -> list[Violation]:
         """Unreadable schedules never tick. A repair pauses them and keeps them for an operator."""
-        found = []
+        violations = []
         for row in await self._store.schedules():
             try:
                 read_spec(row.spec)
@@ -175,8 +175,10 @@ class _Run:
                 continue
             if repair:
                 await self._store.pause_schedule(row.name, paused=True)
-            found.append(Violation(code="bad_schedule", message=message, repaired="it was paused" if repair else None))
-        return found
+            violations.append(
+                Violation(code="bad_schedule", message=message, repaired="it was paused" if repair else None)
+            )
+        return violations
 
     def report(self, violations: list[Violation], began_ms: int) -> Report:
         return Report(
@@ -208,12 +210,13 @@ class _Run:
         parents = await self._parents(page)
         for found in page:
             look = partial(
-                _look,
-                found=found,
+                inspect,
+                events=found.events,
                 chain=self._chain,
                 now_ms=self._store.clock.now_ms(),
-                live=live,
-                silent=silent,
+                live_sessions=live,
+                silent_sessions=silent,
+                damaged=found.damaged,
                 parent_exists=found.job.parent is None or found.job.parent in parents,
                 open_units=await self._has_open_units(found.job, live),
             )
@@ -289,30 +292,6 @@ class _Run:
             self._mended[found.job.id] = already | everything
             return dict(plan.done)
         return {}
-
-
-def _look(
-    job: Job,
-    *,
-    found: Audited,
-    chain: Chain,
-    now_ms: int,
-    live: Collection[str],
-    silent: Collection[str],
-    parent_exists: bool,
-    open_units: bool,
-) -> list[Finding]:
-    return inspect(
-        job,
-        found.events,
-        chain=chain,
-        now_ms=now_ms,
-        live_sessions=live,
-        silent_sessions=silent,
-        damaged=found.damaged,
-        parent_exists=parent_exists,
-        open_units=open_units,
-    )
 
 
 def _sorted_out(sessions: list[Session], now_ms: int) -> tuple[set[str], set[str]]:

@@ -12,7 +12,7 @@ from ...model import Job, check_id
 from ...stores import JobStore
 from ..trail import read_events
 from .attempts import Attempt
-from .facts import Awaited, Facts, HeldJob, gather, is_alive
+from .facts import Awaited, Facts, gather, is_alive
 from .obstacles import Advice
 from .story import Explanation, Section, explain
 
@@ -50,7 +50,6 @@ __all__ = [
     "Awaited",
     "Explanation",
     "Facts",
-    "HeldJob",
     "Section",
     "explain",
     "explained",

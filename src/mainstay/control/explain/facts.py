@@ -21,16 +21,6 @@ _CLAIMABLE = JOB.named("claimable")
 _OPEN_UNITS = tuple(name for name, state in UNIT.states.items() if not state.settled)
 
 
-class HeldJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that a session holds."""
-
-    id: str
-    name: str
-    queue: str
-    session: str
-    concurrency_key: str | None = None
-
-
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     """A job that another waits for."""
 
@@ -51,7 +41,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """what an operator set for its queue"""
     limit: int | None = None
     """most jobs of its concurrency key at a time"""
-    held: tuple[HeldJob, ...] = ()
+    held: tuple[Job, ...] = ()
     """the jobs that sessions hold now"""
     ahead: int = 0
     """ready jobs of its queue that go before it"""
@@ -94,18 +84,14 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
     )
 
 
-async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[HeldJob, ...]:
-    found: list[HeldJob] = []
+async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[Job, ...]:
+    held: list[Job] = []
     for session in sessions:
-        left = _MOST_HELD - len(found)
+        left = _MOST_HELD - len(held)
         if left <= 0:
             break
-        page = await store.find(Query(session=session.id), limit=min(left, _PAGE))
-        found += [
-            HeldJob(id=job.id, name=job.name, queue=job.queue, session=session.id, concurrency_key=job.concurrency_key)
-            for job in page.jobs
-        ]
-    return tuple(found)
+        held += (await store.find(Query(session=session.id), limit=min(left, _PAGE))).jobs
+    return tuple(held)
 
 
 async def _ahead(store: JobStore, job: Job) -> tuple[int, bool]:
@@ -114,16 +100,16 @@ async def _ahead(store: JobStore, job: Job) -> tuple[int, bool]:
         return 0, True
     query = Query(queue=job.queue, status=_CLAIMABLE, oldest_first=True)
     mine = (job.rank, job.due_ms, job.id)
-    ahead = seen = 0
+    ahead = read = 0
     cursor = None
     for _ in range(_MOST_PAGES):
         page = await store.find(query, cursor=cursor, limit=_PAGE)
-        seen += len(page.jobs)
+        read += len(page.jobs)
         ahead += sum(other.id != job.id and (other.rank, other.due_ms, other.id) < mine for other in page.jobs)
         cursor = page.cursor
         if cursor is None:
             return ahead, True
-        if seen >= _MOST_AHEAD:
+        if read >= _MOST_AHEAD:
             break
     return ahead, False
 

@@ -117,7 +117,7 @@ def _slot(job: Job, facts: Facts) -> list[Obstacle]:
     if job.lane != Lane.BLOCKED and len(holders) < facts.limit:
         return []
     names = SessionNames(facts.sessions)
-    named = ", ".join(f"{held.id} ({held.name}, held by {names[held.session]})" for held in holders[:_NAMED])
+    named = ", ".join(f"{held.id} ({held.name}, held by {names[held.session or '']})" for held in holders[:_NAMED])
     more = f" and {counted(len(holders) - _NAMED, 'more job')}" if len(holders) > _NAMED else ""
     by = f", by {named}{more}" if named else ""
     text = f"Its concurrency key {key!r} is at its limit: {len(holders)} of {facts.limit} slots are taken{by}."

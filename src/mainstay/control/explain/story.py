@@ -249,8 +249,8 @@ class _Story:
         return f"It was submitted{by} at {moment(created_ms)}, {span(self.facts.now_ms - created_ms)} ago."
 
     def _attempt(self, attempt: Attempt) -> str:
-        who = self._names[attempt.session]
-        text = f"Claim {attempt.token}: {who} took it at {moment(attempt.claimed_ms)}"
+        name = self._names[attempt.session]
+        text = f"Claim {attempt.token}: {name} took it at {moment(attempt.claimed_ms)}"
         if attempt.grants:
             granted = ", ".join(duration_text(round(seconds, 3)) for seconds in attempt.grants)
             text += f", was granted more time ({granted})"

@@ -45,9 +45,9 @@ def local(at: datetime, zone: ZoneInfo) -> datetime:
 
 def offset(at: datetime, zone: ZoneInfo) -> timedelta:
     """The offset of the zone from UTC."""
-    found = at.astimezone(zone).utcoffset()
-    assert found is not None
-    return found
+    ahead = at.astimezone(zone).utcoffset()
+    assert ahead is not None
+    return ahead
 
 
 def clock_change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:

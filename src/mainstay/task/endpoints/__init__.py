@@ -1,11 +1,11 @@
 """Slow HTTP handlers as jobs, for Starlette and FastAPI: `AsyncEndpoint`. Needs the extra `mainstay[web]`.
 
-With FastAPI there are two ways. Either its routes are added to the app, and what they offer to its description:
+With FastAPI there are two ways. Either add its routes to the app, and their description to the OpenAPI document:
 
     web.router.routes.extend(endpoint.routes("/reports"))
-    offered = endpoint.openapi("/reports")      # "paths" and "components", to be merged into what web.openapi() makes
+    description = endpoint.openapi("/reports")      # "paths" and "components", to be merged into web.openapi()
 
-or handlers of the app's own, with models and dependencies as usual, hand over what they have read:
+or call it from your own handlers, with models and dependencies as usual:
 
     @web.post("/reports", status_code=202)
     async def begin(report: Report, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What is posted, read as the arguments of a task."""
+"""The body of a POST, read as the arguments of a task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class TaskBody:
         for parameter in inspect.signature(task.function).parameters.values():
             if parameter.kind not in _BY_NAME:
                 raise InvalidInput(
-                    f"{task.name}.{parameter.name}", "cannot be given by name, as the fields of a body are; name it"
+                    f"{task.name}.{parameter.name}",
+                    "cannot be given by name, as a field of the body; make it a named parameter",
                 )
             kind = task.annotation(parameter.name)
             if parameter.default is Parameter.empty:
@@ -34,21 +35,21 @@ class TaskBody:
             else:
                 # `|` is not defined for every annotation
                 fields.append((parameter.name, Union[kind, UnsetType], UNSET))  # noqa: UP007
-        made: Any = msgspec.defstruct(
+        body_type: Any = msgspec.defstruct(
             f"Arguments of {task.name}", fields, kw_only=True, forbid_unknown_fields=True, module=__name__
         )
-        self.type = cast("type[msgspec.Struct]", made)
+        self.type = cast("type[msgspec.Struct]", body_type)
         self._limit = limit
 
     async def read(self, request: Request) -> dict[str, Any]:
-        """The arguments that were given; raises `InvalidInput` naming the field, and `Problem`."""
+        """The given arguments; raises `InvalidInput` with the field, and `Problem`."""
         data = bytearray()
         async for chunk in request.stream():
             data += chunk
             if len(data) > self._limit:
                 raise Problem(413, "body_too_large", f"the body is larger than {self._limit:,} bytes")
-        found = read_json(bytes(data), request.headers.get("content-type", ""), self.type)
-        return {name: value for name, value in msgspec.structs.asdict(found).items() if value is not UNSET}
+        body = read_json(bytes(data), request.headers.get("content-type", ""), self.type)
+        return {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
 
 
 __all__ = ["TaskBody"]

@@ -33,19 +33,19 @@ from ...web.problems import Problem, answer, problem_of
 from .. import Handle, Task
 from ..options import SubmitOptions
 from .body import TaskBody
-from .openapi import described
+from .openapi import JobAccepted, JobStatus, described
 from .prefer import Preference, preferred
 
 P = ParamSpec("P")
 Owner = Callable[[Request], str | Awaitable[str | None] | None]
 
-#: who a job was made for, among its metadata
+#: the metadata entry with the owner of a job
 OWNER = "endpoint.owner"
 _LIMIT = 1024 * 1024
 _LONGEST_KEY = 200
 _KEY = "Idempotency-Key"
-_UNKEPT = {"Cache-Control": "no-store"}
-#: how a job that ended without a result is answered, unless its error code says otherwise
+_NO_STORE = {"Cache-Control": "no-store"}
+#: the HTTP status of a job that ended without a result, unless its error code has one
 _STATUSES = {"cancelled": 410, "skipped": 410, "timed_out": 504}
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -54,21 +54,21 @@ log = logging.getLogger("mainstay.task.endpoints")
 
 
 def _answered(do: Callable[P, Awaitable[Response]]) -> Callable[P, Coroutine[Any, Any, Response]]:
-    """A handler whose errors are answers."""
+    """A handler whose errors become responses."""
 
     @functools.wraps(do)
     async def handler(*args: P.args, **kwargs: P.kwargs) -> Response:
         try:
             return await do(*args, **kwargs)
         except Problem as problem:
-            return _unkept(problem)
+            return _problem_response(problem)
         except StoreError as error:
-            # what is wrong with the store is no business of clients
-            log.exception("the store refuses endpoint=%s", do.__name__)
-            detail = "this cannot be done now; try again in a moment"
-            return _unkept(Problem(503, error.code, detail, headers={"Retry-After": "2"}))
+            # clients must not see details of the store
+            log.exception("store error endpoint=%s", do.__name__)
+            detail = "the request cannot be processed now; try again in a moment"
+            return _problem_response(Problem(503, error.code, detail, headers={"Retry-After": "2"}))
         except MainstayError as error:
-            return _unkept(problem_of(error))
+            return _problem_response(problem_of(error))
 
     return handler
 
@@ -77,14 +77,14 @@ class AsyncEndpoint:
     """Turns a task into an endpoint that answers at once, for Starlette, FastAPI and other ASGI apps.
 
     `POST` submits a call of the task, with its arguments as a JSON object, and answers 202 with a `Location`: the
-    status URL. `GET` there tells how far it is, and leads to the result: by a redirect, or with `results="embed"` in
-    the same answer. `DELETE` there cancels. With `Prefer: wait=5` each waits a little for the end. An `Idempotency-Key`
-    makes a repeated POST the same job.
+    status URL. `GET` of that URL returns the status and leads to the result: by a redirect, or, with `results="embed"`,
+    in the same response. `DELETE` cancels. With `Prefer: wait=5` each of them waits up to 5 seconds for the end. A
+    repeated POST with the same `Idempotency-Key` is the same job.
 
-    `owner` is asked who a request is from (async or not; it may raise what the app turns into an answer). A job belongs
-    to whoever posted it, and to others it is not there. `expose` shows the messages of errors to clients; without it
-    they see the error's code alone, and `statuses` says which HTTP status a code has (500 otherwise). `options` are
-    those of a submit. `retry_after` is when clients are told to look again.
+    `owner` returns the user of a request (async or not; its exceptions are the app's). A job belongs to the user who
+    posted it, and does not exist for others. `expose` shows the messages of errors to clients; without it they see only
+    the code of the error, and `statuses` maps codes to HTTP statuses (default: 500). `options` are those of a submit.
+    `retry_after` is the `Retry-After` of unfinished jobs.
 
     >>> import asyncio, httpx
     >>> from mainstay import App
@@ -138,30 +138,29 @@ class AsyncEndpoint:
     # mount ------------------------------------------------------------------------------------------
 
     def routes(self, path: str) -> list[BaseRoute]:
-        """Its routes below a path, for `Starlette(routes=[...])` or `fastapi_app.router.routes.extend(...)`. Itself, it
-        is an app that can be mounted; the path to post to ends in a slash then."""
+        """Its routes below a path, for `Starlette(routes=[...])` or `fastapi_app.router.routes.extend(...)`. The
+        endpoint is also an app that can be mounted; then the path of the POST ends with a slash."""
         return [
             Route(path or "/", self._post, methods=["POST"]),
-            # one route for both: whoever asks for something else there is told of both
+            # one route for both, so that the response to another method names both
             Route(f"{path}/{{id}}", self._get_or_delete, methods=["GET", "DELETE"]),
             Route(f"{path}/{{id}}/result", self._get_result, methods=["GET"]),
         ]
 
     def openapi(self, path: str) -> dict[str, Any]:
-        """What is there below a path, as `paths` and `components` of an OpenAPI description: for an app that makes its
-        own, as FastAPI does."""
+        """The `paths` and `components` of an OpenAPI description, for an app that makes its own, as FastAPI does."""
         return described(self.task, self._body.type, path, embeds=self._embeds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._router(scope, receive, send)
 
-    # do: also for handlers of one's own, which have read the request by themselves ------------------
+    # operations, also for handlers that have read the request themselves --------------------------
 
     @_answered
     async def accept(self, request: Request, arguments: Mapping[str, Any]) -> Response:
         """Submit a call with these arguments, and answer as POST does."""
-        owner = await self._asker(request)
-        wish = self._wish(request)
+        owner = await self._owner_of_request(request)
+        preference = self._preference(request)
         more: SubmitOptions = {}
         if owner is not None:
             more["metadata"] = {OWNER: owner}
@@ -170,71 +169,72 @@ class AsyncEndpoint:
         try:
             handle = await self._submits.options(**more).submit(**arguments)
         except InvalidInput as error:
-            # clients know the fields of the body, and not the task
+            # clients know the fields of the body, but not the task
             error.field = error.field.removeprefix(f"{self.task.name}.")
             raise
         except KeyConflict as error:
-            # its words name the key as it is stored, and the other job
-            detail = "this key was used before with other arguments; use another, or send the same"
+            # the message of the error contains the stored key and the id of the other job
+            detail = "this key was used before with other arguments; use another key, or send the same arguments"
             raise Problem(409, error.code, detail, field=_KEY) from None
         try:
-            there = None if handle.created else await handle.job()
+            existing = None if handle.created else await handle.job()
         except JobNotFound as error:
-            detail = "what was begun with this key has been deleted since; to do it again, use another"
+            detail = "the job of this key was deleted; use another key to submit it again"
             raise Problem(410, error.code, detail, field=_KEY) from None
-        if there is not None and _owner_of(there) != owner:
+        if existing is not None and _owner_of(existing) != owner:
             raise Problem(409, "unique_clash", "the same job is already running for another caller; try again later")
         where = f"{_path(request)}/{handle.id}"
-        job = await self._waited(handle, wish) or there
+        job = await self._waited(handle, preference) or existing
         if job is not None and is_over(job):
-            return self._ended(job, where, wish)
-        told = {"id": handle.id, "status": "pending" if job is None else job.status, "location": where}
-        return _told(told, 202, **wish.headers, Location=where, **{"Retry-After": self._after})
+            return self._ended(job, where, preference)
+        accepted = JobAccepted(id=handle.id, status="pending" if job is None else job.status, location=where)
+        return _json_response(accepted, 202, **preference.headers, Location=where, **{"Retry-After": self._after})
 
     @_answered
     async def status(self, request: Request, job_id: str) -> Response:
-        """Tell how far a job is, and answer as GET does."""
+        """Answer with the status of a job, as GET does."""
         handle, job, _ = await self._found(request, job_id)
-        wish = self._wish(request)
+        preference = self._preference(request)
         where = _path(request)
         if not is_over(job):
-            job = await self._waited(handle, wish) or job
+            job = await self._waited(handle, preference) or job
         if is_over(job):
-            return self._ended(job, where, wish)
-        return _told(_seen(job), 200, **wish.headers, **{"Retry-After": self._after})
+            return self._ended(job, where, preference)
+        return _json_response(_status_of(job), 200, **preference.headers, **{"Retry-After": self._after})
 
     @_answered
     async def result(self, request: Request, job_id: str) -> Response:
-        """Give the result, if there is one."""
+        """Answer with the result of a job, if there is one."""
         handle, job, _ = await self._found(request, job_id)
-        wish = self._wish(request)
+        preference = self._preference(request)
         if not is_over(job):
-            job = await self._waited(handle, wish) or job
+            job = await self._waited(handle, preference) or job
         if not is_over(job):
-            detail = f"it is {job.status}, so there is no result yet; ask again later"
+            detail = f"the job is {job.status}, so there is no result yet; try again later"
             raise Problem(409, "not_settled", detail, headers={"Retry-After": self._after}, job_status=job.status)
         if job.status != "succeeded":
             raise self._failed(job)
-        return _told(self._value(job), 200, **wish.headers)
+        return _json_response(self._value(job), 200, **preference.headers)
 
     @_answered
     async def cancel(self, request: Request, job_id: str) -> Response:
-        """Cancel a job: 204 when it is, 202 when its worker has been asked to stop. Twice is once."""
+        """Cancel a job: 204 if it is cancelled, 202 if its worker was asked to stop. Twice is the same as once."""
         handle, _, who = await self._found(request, job_id)
-        wish = self._wish(request)
+        preference = self._preference(request)
         try:
             job = await handle.cancel(f"cancelled by {who} over HTTP" if who else "cancelled over HTTP")
         except InvalidTransition as error:
-            # its words tell the job's story: who worked on it, and what errors said
+            # the message of the error contains the story of the job, which is not for clients
             raise _too_late(job_id, error.current) from None
         if not is_over(job):
-            job = await self._waited(handle, wish) or job
+            job = await self._waited(handle, preference) or job
         if job.status == "cancelled":
-            return Response(status_code=204, headers={**_UNKEPT, **wish.headers})
+            return Response(status_code=204, headers={**_NO_STORE, **preference.headers})
         if is_over(job):
-            # its worker was done before it heard of it
+            # it ended before its worker learned of the cancel
             raise _too_late(job_id, job.status)
-        return _told(_seen(job), 202, **wish.headers, Location=_path(request), **{"Retry-After": self._after})
+        headers = {**preference.headers, "Location": _path(request), "Retry-After": self._after}
+        return _json_response(_status_of(job), 202, **headers)
 
     # ------------------------------------------------------------------------------------------------
 
@@ -249,51 +249,51 @@ class AsyncEndpoint:
     async def _get_result(self, request: Request) -> Response:
         return await self.result(request, request.path_params["id"])
 
-    async def _asker(self, request: Request) -> str | None:
+    async def _owner_of_request(self, request: Request) -> str | None:
         if self._owner is None:
             return None
-        found = self._owner(request)
-        who = await found if inspect.isawaitable(found) else found
-        if not who:
-            raise Problem(401, "not_signed_in", "it is not known who asks")
-        return who
+        answer = self._owner(request)
+        owner = await answer if inspect.isawaitable(answer) else answer
+        if not owner:
+            raise Problem(401, "not_signed_in", "the request has no signed-in user")
+        return owner
 
     async def _found(self, request: Request, job_id: str) -> tuple[Handle[Any], Job, str | None]:
-        """A job of this task that belongs to whoever asks, and who that is. Any other is not there."""
-        owner = await self._asker(request)
-        nowhere = Problem(404, "job_not_found", "there is no such job here; it may have been deleted")
+        """A job of this task that belongs to the user of the request, with that user. Other jobs are not found."""
+        owner = await self._owner_of_request(request)
+        not_found = Problem(404, "job_not_found", "there is no such job; it may have been deleted")
         try:
             check_id(job_id, field="id")
             handle = self.task.handle(job_id)
             job = await handle.job()
         except (InvalidInput, JobNotFound):
-            raise nowhere from None
+            raise not_found from None
         if job.name != self.task.name or job.kind != "task" or (self._owner is not None and _owner_of(job) != owner):
-            raise nowhere
+            raise not_found
         return handle, job, owner
 
-    def _wish(self, request: Request) -> Preference:
+    def _preference(self, request: Request) -> Preference:
         return preferred(request, longest_s=self._longest_s)
 
-    async def _waited(self, handle: Handle[Any], wish: Preference) -> Job | None:
-        """The job when it is settled within the time that the client wants to wait; None: it is not, or none."""
-        if not wish.wait_s:
+    async def _waited(self, handle: Handle[Any], preference: Preference) -> Job | None:
+        """The job, if it settles within the time that the client wants to wait; else None."""
+        if not preference.wait_s:
             return None
         try:
-            return await handle.wait(timedelta(seconds=wish.wait_s))
+            return await handle.wait(timedelta(seconds=preference.wait_s))
         except WaitTimeout:
             return None
 
-    def _ended(self, job: Job, where: str, wish: Preference) -> Response:
+    def _ended(self, job: Job, where: str, preference: Preference) -> Response:
         if job.status != "succeeded":
             raise self._failed(job)
         if self._embeds:
-            told = {**_seen(job), "result": self._value(job)}
-            return _told(told, 200, **wish.headers, **{"Content-Location": where})
-        return Response(status_code=303, headers={**_UNKEPT, **wish.headers, "Location": f"{where}/result"})
+            data = {**msgspec.structs.asdict(_status_of(job)), "result": self._value(job)}
+            return _json_response(data, 200, **preference.headers, **{"Content-Location": where})
+        return Response(status_code=303, headers={**_NO_STORE, **preference.headers, "Location": f"{where}/result"})
 
     def _failed(self, job: Job) -> Problem:
-        """Why there is no result. What the error said may hold secrets, so it is told only if that is wanted."""
+        """Why there is no result. The message of the error may contain secrets, so it is shown only with `expose`."""
         error = job.error
         code = job.status if error is None or job.status == "cancelled" else error.code
         detail = f"the job ended {job.status}"
@@ -308,39 +308,33 @@ class AsyncEndpoint:
         return self.task.handle(job.id).result_of(job)
 
 
-def _seen(job: Job) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "status": job.status,
-        "progress": msgspec.to_builtins(job.progress),
-        "created_ms": job.created_ms,
-        "started_ms": job.started_ms,
-    }
+def _status_of(job: Job) -> JobStatus:
+    return msgspec.convert(job, JobStatus, from_attributes=True)
 
 
 def _path(request: Request) -> str:
-    """Where the request was sent to, as the client calls it."""
+    """The path of the request, as the client sees it."""
     path: str = request.scope["path"]
-    # where the whole app is: `root_path` is where this part of it is mounted
+    # the mount point of the whole app; `root_path` is that of this part
     root = request.scope.get("app_root_path", request.scope.get("root_path", "")).rstrip("/")
     if not path.startswith(f"{root}/"):
-        # a proxy took it away, and the app was told so
+        # a proxy removed the prefix, and the app is configured for it
         path = root + path
-    # as a server has it, it may hold anything; it goes into a header
+    # it may contain any character, and it goes into a header
     return quote(path.rstrip("/"))
 
 
 def _key(request: Request, owner: str | None) -> str | None:
-    """What makes a repeated POST the same: of each owner for themselves."""
+    """The idempotency key of a POST, separate for each owner."""
     keys = request.headers.getlist(_KEY)
     if not keys:
         return None
     if len(keys) > 1:
-        raise Problem(422, "invalid_input", "is given twice; give it once", field=_KEY)
+        raise Problem(422, "invalid_input", "is given twice; send it once", field=_KEY)
     given = keys[0]
     if not 1 <= len(given) <= _LONGEST_KEY or not given.isprintable():
-        raise Problem(422, "invalid_input", f"is to have 1 to {_LONGEST_KEY} printable characters", field=_KEY)
-    # a name and a key put together could be another name and another key
+        raise Problem(422, "invalid_input", f"must have 1 to {_LONGEST_KEY} printable characters", field=_KEY)
+    # a plain concatenation of name and key could equal that of another pair
     return given if owner is None else f"{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{given}"
 
 
@@ -349,19 +343,19 @@ def _owner_of(job: Job) -> str | None:
 
 
 def _too_late(job_id: str, status: str) -> Problem:
-    detail = f"it is {status}, so there is nothing to cancel"
+    detail = f"the job is {status}, so there is nothing to cancel"
     return Problem(409, InvalidTransition.code, detail, id=job_id, job_status=status)
 
 
-def _unkept(problem: Problem) -> Response:
-    """A refusal; like every other answer it is about this moment."""
-    told = answer(problem)
-    told.headers.update(_UNKEPT)
-    return told
+def _problem_response(problem: Problem) -> Response:
+    """The response to a problem; caches must not keep it."""
+    response = answer(problem)
+    response.headers.update(_NO_STORE)
+    return response
 
 
-def _told(data: Any, status: int, **headers: str) -> Response:
-    return Response(_encode(data), status, {**_UNKEPT, **headers}, "application/json")
+def _json_response(data: Any, status: int, **headers: str) -> Response:
+    return Response(_encode(data), status, {**_NO_STORE, **headers}, "application/json")
 
 
 __all__ = ["AsyncEndpoint"]

@@ -1,4 +1,4 @@
-"""What an endpoint offers, for the OpenAPI description of the app that it is part of."""
+"""The OpenAPI description of an endpoint, for the app that it is part of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ...model import Progress
 from ...web.api.job_responses import ProblemView
 from .. import Task
 
@@ -23,20 +24,18 @@ _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-    "description": "What is sent again with the same key is done once.",
+    "description": "A repeated request with the same key is the same job.",
 }
 _LOCATION = {"Location": {"schema": {"type": "string"}}, "Retry-After": {"schema": {"type": "integer"}}}
 
 
-# their names stand beside those of the app, so they say whose they are
-class JobProgress(msgspec.Struct, kw_only=True):
-    done: float
-    total: float | None = None
-    message: str | None = None
+# their names appear beside those of the app, so they begin with Job
+class JobProgress(Progress, frozen=True, kw_only=True):
+    """The progress of the job."""
 
 
 class JobAccepted(msgspec.Struct, kw_only=True):
-    """It is under way."""
+    """The job was accepted."""
 
     id: str
     status: str
@@ -44,8 +43,8 @@ class JobAccepted(msgspec.Struct, kw_only=True):
     """the status URL"""
 
 
-class JobSeen(msgspec.Struct, kw_only=True):
-    """How far it is."""
+class JobStatus(msgspec.Struct, kw_only=True):
+    """The status and progress of the job."""
 
     id: str
     status: str
@@ -55,7 +54,7 @@ class JobSeen(msgspec.Struct, kw_only=True):
 
 
 class JobProblem(ProblemView, kw_only=True):
-    """Why it was refused, or failed."""
+    """Why the request was refused, or the job failed."""
 
     id: str | None = None
     job_status: str | None = None
@@ -64,25 +63,30 @@ class JobProblem(ProblemView, kw_only=True):
 def described(task: Task[..., Any], body: type[msgspec.Struct], path: str, *, embeds: bool) -> dict[str, Any]:
     """`paths` and `components` of an OpenAPI 3.1 description."""
     (arguments, returns, accepted, seen, problem), components = msgspec.json.schema_components(
-        [body, task.returns, JobAccepted, JobSeen, JobProblem], ref_template=_REFS
+        [body, task.returns, JobAccepted, JobStatus, JobProblem], ref_template=_REFS
     )
-    refused = {"default": {"description": "It was refused, or it failed.", "content": {_PROBLEM: {"schema": problem}}}}
+    refused = {
+        "default": {
+            "description": "The request was refused, or it failed.",
+            "content": {_PROBLEM: {"schema": problem}},
+        }
+    }
     name = task.name
     leads = (
         {"200": _answer("The result.", {"allOf": [seen], "properties": {"result": returns}})}
         if embeds
-        else {"303": {"description": "It has ended: the result is there.", "headers": _LOCATION}}
+        else {"303": {"description": "The job has ended; the result is at the location.", "headers": _LOCATION}}
     )
-    still = {"200": _answer("How far it is.", seen)} | leads
+    still = {"200": _answer("The status of the job.", seen)} | leads
     return {
         "paths": {
             path or "/": {
                 "post": {
                     "operationId": f"{name}.submit",
-                    "summary": f"Begin {name}",
+                    "summary": f"Submit {name}",
                     "parameters": [_PREFER, _KEY],
                     "requestBody": {"required": bool(task.required), "content": {_JSON: {"schema": arguments}}},
-                    "responses": {"202": {**_answer("It is under way.", accepted), "headers": _LOCATION}}
+                    "responses": {"202": {**_answer("The job was accepted.", accepted), "headers": _LOCATION}}
                     | leads
                     | refused,
                 }
@@ -90,7 +94,7 @@ def described(task: Task[..., Any], body: type[msgspec.Struct], path: str, *, em
             f"{path}/{{id}}": {
                 "get": {
                     "operationId": f"{name}.status",
-                    "summary": f"How far {name} is",
+                    "summary": f"Status of {name}",
                     "parameters": [_ID, _PREFER],
                     "responses": still | refused,
                 },
@@ -99,8 +103,8 @@ def described(task: Task[..., Any], body: type[msgspec.Struct], path: str, *, em
                     "summary": f"Cancel {name}",
                     "parameters": [_ID, _PREFER],
                     "responses": {
-                        "202": _answer("It was asked to stop.", seen),
-                        "204": {"description": "It is cancelled."},
+                        "202": _answer("The job was asked to stop.", seen),
+                        "204": {"description": "The job is cancelled."},
                     }
                     | refused,
                 },
@@ -118,8 +122,8 @@ def described(task: Task[..., Any], body: type[msgspec.Struct], path: str, *, em
     }
 
 
-def _answer(told: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": told, "content": {_JSON: {"schema": schema}}}
+def _answer(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {_JSON: {"schema": schema}}}
 
 
 __all__ = ["described"]

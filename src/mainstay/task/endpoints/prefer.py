@@ -1,4 +1,4 @@
-"""The header Prefer (RFC 7240): how long a client would like to wait for an answer."""
+"""The header Prefer (RFC 7240): how long a client wants to wait for a response."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _WAIT = re.compile(r"wait\s*=\s*\"?(\d{1,9})\"?", re.IGNORECASE)
 
 
 class Preference(msgspec.Struct, frozen=True):
-    """What was preferred, as far as it is known here."""
+    """The preferences that are supported here."""
 
     wait_s: float = 0.0
     applied: str = ""
-    """what is said of it in the answer; empty when there was none"""
+    """the value of `Preference-Applied`; empty without a preference"""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -23,12 +23,12 @@ class Preference(msgspec.Struct, frozen=True):
 
 
 def preferred(request: Request, *, longest_s: float) -> Preference:
-    """Read it. What is not understood is passed over, as the standard says; the first of two counts."""
+    """Read the header. Unknown preferences are ignored, as the standard says; the first of two counts."""
     return read(",".join(request.headers.getlist("prefer")), longest_s=longest_s)
 
 
-def read(said: str, *, longest_s: float) -> Preference:
-    """The same from its text.
+def read(value: str, *, longest_s: float) -> Preference:
+    """Read the value of the header.
 
     >>> read("respond-async, wait=5", longest_s=30)
     Preference(wait_s=5.0, applied='respond-async, wait=5')
@@ -39,12 +39,12 @@ def read(said: str, *, longest_s: float) -> Preference:
     """
     wait_s: float | None = None
     applied: list[str] = []
-    for part in said.split(","):
+    for part in value.split(","):
         name = part.partition(";")[0].strip()
         if name.lower() == "respond-async" and "respond-async" not in applied:
             applied.append("respond-async")
-        elif wait_s is None and (found := _WAIT.fullmatch(name)):
-            wait_s = min(float(found[1]), float(longest_s))
+        elif wait_s is None and (match := _WAIT.fullmatch(name)):
+            wait_s = min(float(match[1]), float(longest_s))
             applied.append(f"wait={wait_s:g}")
     return Preference(wait_s or 0.0, ", ".join(applied))
 

@@ -66,7 +66,7 @@ def test_each_user_can_go_through_all_rows() -> None:
 
 @pytest.mark.parametrize("rows", [itertools.count(), itertools.count], ids=["iterable", "function"])
 def test_rows_without_an_end_are_refused(rows: Any) -> None:
-    with pytest.raises(InvalidInput, match="data: there are more than 1,000,000 rows in it, or it never ends"):
+    with pytest.raises(InvalidInput, match="data: it has more than 1,000,000 rows, or never ends"):
         Feed(rows).read()
 
 
@@ -124,7 +124,7 @@ def test_a_line_that_is_no_json_is_refused_with_its_number(tmp_path: Path) -> No
 
 
 def test_what_is_said_about_a_feed_must_be_known() -> None:
-    with pytest.raises(InvalidInput, match="share: 'all' is none of split, shared, user"):
+    with pytest.raises(InvalidInput, match="share: unknown value 'all'; write one of split, shared, user"):
         Feed([1], share="all")  # type: ignore[arg-type]
 
 

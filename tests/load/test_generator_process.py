@@ -64,12 +64,12 @@ async def lost(
     limits: Limits = HASTY,
     *,
     within_s: float = 60.0,
-    on_seen: Callable[[WindowReport], None] | None = None,
+    on_window: Callable[[WindowReport], None] | None = None,
 ) -> str:
     """What is said of a process that does this."""
     async with Line(text, limits) as member:
         with pytest.raises(GeneratorLost) as caught:
-            await asyncio.wait_for(member.ask(ASK, "it gave", within_s=within_s, on_seen=on_seen), 60)
+            await asyncio.wait_for(member.ask(ASK, "it gave", within_s=within_s, on_window=on_window), 60)
         with pytest.raises(GeneratorLost) as again:
             await member.ask(ASK, "it gave more", within_s=within_s)
     assert again.value is caught.value
@@ -85,15 +85,15 @@ async def test_what_answers_is_not_lost() -> None:
 @pytest.mark.parametrize(
     ("text", "how"),
     [
-        ("end(signal.SIGKILL)", "generator 3 ended with signal 9, while it gave; it said last: nothing"),
+        ("end(signal.SIGKILL)", "generator 3 ended with signal 9, while it gave; its last output: nothing"),
         (
             "heard(); print('half', end='', flush=True); end(9)",
-            "ended with signal 9, while it gave; it said last: half",
+            "ended with signal 9, while it gave; its last output: half",
         ),
-        ("print('a\\nb', flush=True); sys.exit(7)", "ended with code 7, while it gave; it said last: a\nb"),
+        ("print('a\\nb', flush=True); sys.exit(7)", "ended with code 7, while it gave; its last output: a\nb"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("heard(); link.sendall(b'\\x05\\0'); end(9)", "ended with signal 9"),
-        ("said(b'no message')", "said what cannot be understood"),
+        ("said(b'no message')", "sent a message that cannot be read"),
     ],
 )
 async def test_a_process_that_ends_is_told_with_its_last_words(text: str, how: str) -> None:
@@ -102,7 +102,7 @@ async def test_a_process_that_ends_is_told_with_its_last_words(text: str, how: s
 
 @pytest.mark.parametrize("text", ["link.sendall(struct.pack('<I', 1 << 31))", "link.close()"])
 async def test_a_process_that_hangs_up_and_stays_is_ended(text: str) -> None:
-    assert "closed the line to the run, while it gave" in await lost(f"{text}; time.sleep(60)")
+    assert "closed its connection to the run, while it gave" in await lost(f"{text}; time.sleep(60)")
 
 
 async def test_a_process_that_never_answers_is_given_up_and_says_where_it_is() -> None:
@@ -114,7 +114,7 @@ async def test_a_process_that_never_answers_is_given_up_and_says_where_it_is() -
         within_s=0.5,
     )
 
-    assert "did not come to its end" in said
+    assert "did not finish" in said
     assert "in dream" in said
 
 
@@ -123,7 +123,7 @@ async def test_a_process_that_takes_no_notice_of_being_told_to_end_is_ended() ->
         "signal.signal(signal.SIGUSR2, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)", within_s=0.5
     )
 
-    assert "did not come to its end" in said
+    assert "did not finish" in said
 
 
 async def test_a_process_that_is_stopped_is_ended() -> None:
@@ -131,9 +131,9 @@ async def test_a_process_that_is_stopped_is_ended() -> None:
 
 
 async def test_a_process_that_sends_no_windows_while_there_is_load_is_ended() -> None:
-    said = await lost("time.sleep(60)", Limits(silent_s=0.2, tell_s=0.3, tick_s=0.05), on_seen=lambda _: None)
+    said = await lost("time.sleep(60)", Limits(silent_s=0.2, tell_s=0.3, tick_s=0.05), on_window=lambda _: None)
 
-    assert "said nothing for 0.2 s; does one of its steps block it?" in said
+    assert "sent nothing for 0.2 s; does one of its steps block the event loop?" in said
 
 
 async def test_a_process_that_says_nothing_while_nothing_is_due_has_its_time() -> None:
@@ -143,9 +143,9 @@ async def test_a_process_that_says_nothing_while_nothing_is_due_has_its_time() -
 
 async def test_windows_without_end_do_not_put_off_the_end() -> None:
     body = framed(WindowReport(Window(bucket=1)))[4:]
-    said = await lost(f"while True: said({body!r}); time.sleep(0.01)", within_s=0.5, on_seen=lambda _: None)
+    said = await lost(f"while True: said({body!r}); time.sleep(0.01)", within_s=0.5, on_window=lambda _: None)
 
-    assert "did not come to its end" in said
+    assert "did not finish" in said
 
 
 async def test_what_a_process_has_started_may_hold_its_line_and_its_output_for_as_long_as_it_likes() -> None:
@@ -167,7 +167,7 @@ async def test_a_stop_shortens_what_is_waited_for() -> None:
         asking = asyncio.ensure_future(member.ask(ASK, "it gave", within_s=3600.0))
         await asyncio.sleep(0)
         member.hurry(0.2)
-        with pytest.raises(GeneratorLost, match="did not come to its end"):
+        with pytest.raises(GeneratorLost, match="did not finish"):
             await asyncio.wait_for(asking, 60)
 
 
@@ -180,7 +180,7 @@ async def test_megabytes_of_output_hold_nobody_up_and_are_bounded() -> None:
     )
     async with line as member:
         await member.ask(ASK, "it gave", within_s=60.0)
-        assert member._words.last().endswith("last")
+        assert member._printed.last().endswith("last")
 
     assert all(number == 3 and len(text) <= 4003 for number, text in line.lines)
     assert line.lines[0][1].startswith("xxx")
@@ -200,7 +200,7 @@ async def test_a_parent_that_reads_late_has_missed_nothing() -> None:
         seen.append(window)
 
     async with Line(f"heard()\nfor _ in range(200): said({body!r})\nsaid(ANSWER); heard()") as member:
-        await member.ask(ASK, "it gave", within_s=60.0, on_seen=slow)
+        await member.ask(ASK, "it gave", within_s=60.0, on_window=slow)
 
     assert len(seen) == 200
 
@@ -216,7 +216,7 @@ async def test_a_generator_starts_no_threads_for_algebra_unless_told_to(
 
     told = await lost("sys.exit(os.environ['OPENBLAS_NUM_THREADS'] + ' ' + os.environ['OF_THE_USER'])", PATIENT)
 
-    assert told.endswith(f"it said last: {threads} as it was")
+    assert told.endswith(f"its last output: {threads} as it was")
 
 
 async def test_a_member_that_was_never_started_can_be_stopped() -> None:

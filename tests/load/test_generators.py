@@ -116,7 +116,7 @@ def test_plain_data_is_the_same_in_another_process(value: object) -> None:
 
 @pytest.mark.parametrize("value", [object(), print, 2**80, "\ud800", [print]])
 def test_what_is_no_data_is_refused(value: object) -> None:
-    with pytest.raises(InvalidInput, match="cannot be stored as data"):
+    with pytest.raises(InvalidInput, match="cannot be encoded"):
         as_data(value)
 
 

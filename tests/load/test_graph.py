@@ -88,7 +88,7 @@ def test_a_circle_is_refused_and_shown(after: dict[str, list[str]], data: st.Dat
 
 
 def test_a_name_that_is_not_there_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(InvalidInput, match=r"browse comes after 'logon'.*did you mean 'login'\?"):
+    with pytest.raises(InvalidInput, match=r"browse comes after the unknown step 'logon'.*did you mean 'login'\?"):
         graph_of({"login": [], "browse": ["logon"]}, field="Shop", what="step")
 
 

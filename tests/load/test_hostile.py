@@ -45,7 +45,7 @@ async def test_a_step_that_holds_the_process_for_ever_is_ended_and_where_it_was_
 
     summary = await run.run()
 
-    assert "did not come to its end" in summary.ended
+    assert "did not finish" in summary.ended
     assert 'shop.py", line' in summary.ended
     assert "in act" in summary.ended
 
@@ -64,7 +64,7 @@ async def test_a_step_that_holds_the_process_is_ended_after_a_stop(tmp_path: Pat
 
     summary = await asyncio.wait_for(task, 60)
 
-    assert "did not come to its end" in summary.ended
+    assert "did not finish" in summary.ended
 
 
 @pytest.mark.parametrize("error", ["SystemExit(3)", "asyncio.CancelledError"])
@@ -87,7 +87,7 @@ async def test_users_that_cannot_start_end_the_run_with_the_reason(
     assert target.counts().begun == 0
     assert summary.errors["on_start LookupError"] >= 5
     assert "no account" in summary.examples["on_start LookupError"]
-    assert summary.ended == ("failed: Shop: not one iteration was made; users could not begin: LookupError: no account")
+    assert summary.ended == ("failed: Shop: no iteration was made; users could not begin: LookupError: no account")
 
 
 async def test_arrivals_of_a_process_whose_users_cannot_start_are_not_blamed_on_the_generator(

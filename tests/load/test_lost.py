@@ -65,7 +65,10 @@ async def no_longer_than(seconds: float) -> AsyncIterator[None]:
     ("start", "how"),
     [
         (KILL, "ended with signal 9, while it was preparing"),
-        ("print('half done'); os._exit(3)", r"ended with code 3, while it was preparing .*; it said last: half done"),
+        (
+            "print('half done'); os._exit(3)",
+            r"ended with code 3, while it was preparing .*; its last output: half done",
+        ),
         (STOP, "was stopped by a signal for 0.3 s, while it was preparing"),
         # the clone has no part in the run
         ("if os.fork(): os.kill(os.getpid(), 9)", "ended with signal 9, while it was preparing"),
@@ -100,7 +103,7 @@ async def test_a_test_that_never_ends_being_loaded_ends_the_run_which_says_where
     run.stop("interrupted")
 
     async with no_longer_than(60):
-        with pytest.raises(GeneratorLost, match=r"did not come to its end.*preparing(.|\n)*shop\.py"):
+        with pytest.raises(GeneratorLost, match=r"did not finish.*preparing(.|\n)*shop\.py"):
             await task
 
 
@@ -147,7 +150,7 @@ async def test_a_step_that_blocks_its_generator_ends_the_run_which_says_where_it
     async with no_longer_than(60):
         summary = await run_of(test, limits=Limits(silent_s=1.5, tick_s=0.1)).run()
 
-    assert "generator 0 said nothing for 1.5 s; does one of its steps block it?" in summary.ended
+    assert "generator 0 sent nothing for 1.5 s; does one of its steps block the event loop?" in summary.ended
     assert "in act" in summary.ended
 
 

@@ -74,8 +74,8 @@ async def told(bad: WorkflowReport, limits: OutputLimits | None = None) -> tuple
     [
         (OSError("no"), None, "OSError: no"),
         (asyncio.CancelledError(), None, "RuntimeError: {at} was cancelled"),
-        ("waits", HASTY, "TimeoutError: {at} did not come to its end within 0 s"),
-        ("deaf", HASTY, "TimeoutError: {at} did not come to its end within 0 s"),
+        ("waits", HASTY, "TimeoutError: {at} did not return within 0 s"),
+        ("deaf", HASTY, "TimeoutError: {at} did not return within 0 s"),
     ],
     ids=["raises", "cancels", "waits", "deaf"],
 )
@@ -132,7 +132,7 @@ asyncio.run(main(sys.argv[1]))
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
 
-    assert "did not come to its end within 0 s" in done.stdout
+    assert "did not return within 0 s" in done.stdout
 
 
 @pytest.mark.slow
@@ -146,4 +146,4 @@ async def test_a_run_whose_output_hangs_comes_to_its_end_and_says_so(tmp_path: P
     summary = await run.run()
 
     assert (summary.ended, summary.verdict, summary.iterations) == ("finished", "passed", 3)
-    assert [one.error for one in summary.outputs] == [f"TimeoutError: {at} did not come to its end within 0 s"]
+    assert [one.error for one in summary.outputs] == [f"TimeoutError: {at} did not return within 0 s"]

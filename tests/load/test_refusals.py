@@ -58,31 +58,31 @@ def free_port() -> int:
         ({"rate": "5/s", "iterations": 5}, "both given"),
         ({"rate": "5/s", "stages": "1s:5"}, "write the rates into the stages"),
         ({"stages": "30s"}, "30s\n     ^ here"),
-        ({"stages": "30s:10,1m:5/s"}, "all must be the one or the other"),
+        ({"stages": "30s:10,1m:5/s"}, "use one kind"),
         ({"stages": "1s:x"}, "neither a number of users nor a rate"),
         ({"stages": "1s:-4"}, "negative"),
-        ({"stages": "0s:5"}, "take no time at all"),
-        ({"stages": "5s:0"}, "never have anybody"),
-        ({"stages": "5s:10", "duration": "5s"}, "the stages say how long"),
+        ({"stages": "0s:5"}, "all stages have a duration of zero"),
+        ({"stages": "5s:0"}, "all stages have a level of zero"),
+        ({"stages": "5s:10", "duration": "5s"}, "the stages set the duration"),
         ({"vus": 0}, "Shop.vus: 0 is not a number of at least 1"),
         ({"vus": -3}, "Shop.vus"),
         ({"iterations": 0}, "Shop.iterations"),
         ({"processes": 0}, "out of range; from 1 to 1024"),
         ({"arrivals": "uniform", "rate": "5/s"}, "write constant or poisson"),
         ({"rate": "5/s", "max_in_flight": 0}, "Shop.max_in_flight"),
-        ({"max_in_flight": 5}, "max_in_flight: is for a rate"),
-        ({"vus": 5, "catch_up": False}, "catch_up: is for a rate"),
-        ({"arrivals": "poisson"}, "arrivals: is for a rate"),
+        ({"max_in_flight": 5}, "max_in_flight: needs a rate"),
+        ({"vus": 5, "catch_up": False}, "catch_up: needs a rate"),
+        ({"arrivals": "poisson"}, "arrivals: needs a rate"),
         ({"pacing": "soon"}, "soon\n  ^ here"),
         ({"think": "3s-1s"}, "the wrong way round"),
         (
             {"thresholds": ("p95 of brwse < 200ms",)},
             "thresholds: there is no step brwse; did you mean browse?\n  p95 of brwse < 200ms\n         ^",
         ),
-        ({"thresholds": ("p95 of {a:b} < 1s",)}, "there are none\n  p95 of {a:b} < 1s\n         ^"),
+        ({"thresholds": ("p95 of {a:b} < 1s",)}, "known tags: none\n  p95 of {a:b} < 1s\n         ^"),
         ({"thresholds": ("p95 < 200mz",)}, "^"),
-        ({"workflows": ("Shp",)}, "workflows: there is no workflow 'Shp'; did you mean 'Shop'?"),
-        ({"workflows": ("Nope",)}, "workflows: there is no workflow 'Nope'; there is Shop"),
+        ({"workflows": ("Shp",)}, "workflows: unknown workflow 'Shp'; did you mean 'Shop'?"),
+        ({"workflows": ("Nope",)}, "workflows: unknown workflow 'Nope'; known workflows: Shop"),
     ],
 )
 def test_bad_options_are_refused_when_the_run_is_planned(tmp_path: Path, options: dict[str, object], said: str) -> None:
@@ -99,22 +99,22 @@ def test_bad_options_are_refused_when_the_run_is_planned(tmp_path: Path, options
             SHOP + "@step('b')\n    async def a(self): ...\n    @step('a')\n    async def b(self): ...",
             "line 8: Shop: steps wait for each other: a -> b -> a",
         ),
-        (SHOP + "@step('login')\n    async def a(self): ...", "comes after 'login', and there is no such step"),
-        (SHOP + "@step()\n    async def vus(self): ...", "vus cannot be the name of a step"),
-        (SHOP + "@step()\n    async def client(self): ...", "client cannot be the name"),
+        (SHOP + "@step('login')\n    async def a(self): ...", "comes after the unknown step 'login'"),
+        (SHOP + "@step()\n    async def vus(self): ...", "vus is a reserved name"),
+        (SHOP + "@step()\n    async def client(self): ...", "client is a reserved name"),
         (
             SHOP + "@step()\n    async def a(self): ...\n    @step()\n    async def a(self): ...",
-            "Shop.a: is there twice",
+            "Shop.a: is defined twice",
         ),
         (SHOP + "@step\n    async def a(self): ...", "@step('login')"),
         (SHOP + "@step()\n    def a(self): ...", "is a plain function; a @step is an `async def`"),
-        (SHOP + "@setup\n    @step()\n    async def a(self): ...", "marked twice, with @setup and @step"),
+        (SHOP + "@setup\n    @step()\n    async def a(self): ...", "has two decorators, @setup and @step"),
         (SHOP + "@state('X')\n    async def a(self) -> Use[int]: ...", "a @state is a plain function"),
         (SHOP + "data = 5 +", "line 9 cannot be loaded: SyntaxError"),
         ("import nothing_of_that_name", "line 8 cannot be loaded: ModuleNotFoundError"),
         ("raise SystemExit(3)", "line 8 cannot be loaded: SystemExit: 3"),
         ("x = 1", "defines no workflow"),
-        ("class Shop(Workflow): ...", "its workflows have no steps"),
+        ("class Shop(Workflow): ...", "has only workflows without steps"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
@@ -129,9 +129,12 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, tex
     [
         ("(self, who) -> None: ...", "Shop.a(who): has no value"),
         ("(self, *who) -> None: ...", "steps take keyword arguments only"),
-        ("(self, url: URL) -> None: ...", "Shop.a(url): a URL is prepared before the load starts; give it a value"),
+        (
+            "(self, url: URL) -> None: ...",
+            "Shop.a(url): a URL is prepared before the load starts; give it a default value",
+        ),
         ("(self, headers: Headers = 5) -> None: ...", "Shop.a(headers): 5 is not a valid Headers"),
-        ("(self, headers: Headers = {'a b': 'c'}) -> None: ...", "Shop.a(headers): this is not the name of a header"),
+        ("(self, headers: Headers = {'a b': 'c'}) -> None: ...", "Shop.a(headers): is not a valid header name"),
         ("(self) -> Nothing: ...", "its annotation 'Nothing' cannot be resolved"),
         ("(self) -> 5: ...", "Shop.a: is annotated to return 5, which is not a type"),
         ("(self) -> [Check]: ...", "which is not a type"),
@@ -144,7 +147,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, tex
         ),
         (
             "(self) -> None: ...\n    def __init__(self, shop): ...",
-            "Shop.__init__(shop): has no value: users are made without arguments",
+            "Shop.__init__(shop): has no default, and users are created without arguments",
         ),
         (
             "(self, b) -> None: ...\n    @step()\n    async def b(self) -> None: ...",
@@ -153,7 +156,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_line(tmp_path: Path, tex
         ("(self) -> None: ...\n    @state('Other')\n    def b(self) -> Use[int]: ...", "there is no workflow 'Other'"),
         (
             "(self) -> None: ...\n    @state('Shop')\n    def b(self) -> int: ...",
-            "annotated -> Provide[...] or -> Use[...]",
+            "annotate the @state with -> Provide[...] or -> Use[...]",
         ),
     ],
 )
@@ -177,14 +180,14 @@ def test_workflows_that_share_by_weight_must_say_the_same(tmp_path: Path) -> Non
         @step()
         async def b(self): ...
     """
-    with pytest.raises(InvalidInput, match=r"the same model; here: A \(closed\), B \(open\)"):
+    with pytest.raises(InvalidInput, match=r"the same model; they have A \(closed\), B \(open\)"):
         run_of(written(tmp_path, text))
 
 
 def test_a_file_that_is_not_there_is_refused_with_one_that_is(tmp_path: Path) -> None:
     written(tmp_path, GET, "shop.py")
 
-    with pytest.raises(InvalidInput, match=r"there is no file .*; did you mean shop.py\?"):
+    with pytest.raises(InvalidInput, match=r"does not exist; did you mean shop.py\?"):
         load_file(tmp_path / "shopp.py")
 
 
@@ -215,7 +218,7 @@ class Shop(Workflow):
         ("http://nowhere.invalid:8080", "nowhere.invalid cannot be resolved"),
         ("udp://nowhere.invalid:8080", "nowhere.invalid cannot be resolved"),
         ("http://127.0.0.1:1", "127.0.0.1:1 refused the connection"),
-        ("shop.test", "Shop.base_url: 'shop.test' has no scheme that is known"),
+        ("shop.test", "Shop.base_url: 'shop.test' has no known scheme"),
     ],
 )
 async def test_the_base_of_plain_paths_is_looked_at_too(tmp_path: Path, url: str, said: str) -> None:
@@ -258,7 +261,7 @@ async def test_a_url_without_a_host_is_refused_by_the_step_that_has_it(tmp_path:
     said = await refused(tmp_path, GET)
 
     assert "Shop.browse(url)" in said
-    assert "there is no base_url" in said
+    assert "no base_url is set" in said
 
 
 @pytest.mark.slow
@@ -266,8 +269,8 @@ async def test_a_url_without_a_host_is_refused_by_the_step_that_has_it(tmp_path:
     ("data", "said"),
     [
         ("Feed.csv('no-such-file.csv')", "Shop.data: no-such-file.csv cannot be read"),
-        ("iter(int, 1)", "Shop.data: there are more than 1,000,000 rows in it, or it never ends"),
-        ("[]", "Shop.data: there is not a single row in it"),
+        ("iter(int, 1)", "Shop.data: it has more than 1,000,000 rows, or never ends"),
+        ("[]", "Shop.data: it has no rows"),
         ("'users.csv'", "Shop.data: 'users.csv' is not data"),
         ("(1 / 0 for _ in range(1))", "division by zero"),
     ],
@@ -297,7 +300,7 @@ def test_too_few_open_files_are_refused_with_how_to_raise_them(tmp_path: Path) -
 
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    assert "InvalidInput vus: 564 open files are needed in each process, and 200 are allowed here" in ended.stdout
+    assert "InvalidInput vus: each process needs 564 open files, and 200 are allowed here" in ended.stdout
     assert "ulimit -n 564" in ended.stdout
 
 
@@ -311,10 +314,10 @@ def overlapping(tmp_path: Path, **options: object) -> PlannedRun:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"vus": 60}, "vus: 244 open files are needed in each process, and 140 are allowed here"),
+        ({"vus": 60}, "vus: each process needs 244 open files, and 140 are allowed here"),
         ({"vus": 60}, "ulimit -n 244"),
         ({"vus": 60}, "or fewer users"),
-        ({"rate": "10/s", "max_in_flight": 60}, "max_in_flight: 244 open files are needed"),
+        ({"rate": "10/s", "max_in_flight": 60}, "max_in_flight: each process needs 244 open files"),
         ({"rate": "10/s", "max_in_flight": 60}, "or a smaller max_in_flight"),
     ],
 )
@@ -361,7 +364,7 @@ def test_each_place_that_a_user_calls_needs_an_open_file_of_its_own(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (needed, needed))
     make_room(planned.plan, planned.blueprints, 1)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (needed - 1, needed - 1))
-    with pytest.raises(InvalidInput, match=f"vus: {needed} open files are needed in each process"):
+    with pytest.raises(InvalidInput, match=f"vus: each process needs {needed} open files"):
         make_room(planned.plan, planned.blueprints, 1)
 
 

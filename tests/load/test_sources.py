@@ -60,7 +60,7 @@ def test_a_class_in_a_function_cannot_be_found_and_is_refused() -> None:
 
 
 def test_a_class_that_is_gone_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="Gone: is not found at"):
+    with pytest.raises(InvalidInput, match="Gone: generator processes do not find it at"):
         found_in(Source(classes={"Gone": "tests.load.test_sources:Gone"}), "mine")
 
 

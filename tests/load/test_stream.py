@@ -107,7 +107,7 @@ async def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     stream = read_stream(path)
     assert len(list(stream.windows())) == 2
     assert stream.end is None
-    assert stream.torn == f"the last line of {path} is torn, and left out"
+    assert stream.torn == f"the last line of {path} is torn and was skipped"
     summary = remade(path)
     assert summary.requests == 43
     assert summary.ended.startswith("lost: the recording has 2 s and no end; the last line of")
@@ -157,7 +157,7 @@ async def test_damage_before_the_end_is_refused_with_its_line(tmp_path: Path) ->
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     other = tmp_path / "other.json"
     other.write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"is not the recorded stream|cannot be read"):
+    with pytest.raises(InvalidInput, match=r"is not a recorded load test|cannot be read"):
         read_stream(other)
 
 

@@ -1,4 +1,4 @@
-"""Amounts as people write them: rates, stages, pauses. What cannot be read is refused, with the place marked."""
+"""Parse amounts: durations, rates, stages, pauses. An error points at the wrong character."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.IGNORECASE)
 
 
 def duration_of(value: Any, *, field: str) -> float:
-    """Seconds from "30s", with the character marked where it goes wrong.
+    """Seconds from "30s"; an error points at the wrong character.
 
     >>> duration_of("1m30s", field="duration")
     90.0
@@ -37,7 +37,7 @@ def duration_of(value: Any, *, field: str) -> float:
 
 
 def rate_of(value: Any, *, field: str) -> float:
-    """A second, from "2000/s", "90/m" or a number.
+    """Events per second, from "2000/s", "90/m" or a number.
 
     >>> rate_of("90/m", field="rate"), rate_of(50, field="rate")
     (1.5, 50.0)
@@ -55,7 +55,7 @@ def rate_of(value: Any, *, field: str) -> float:
 
 
 def stages_of(value: Any, *, field: str = "stages") -> tuple[list[tuple[float, float]], bool]:
-    """(seconds, level) of each, and whether the levels are rates. From pairs, or from "30s:100,1m:500".
+    """The (seconds, level) of each stage, and whether the levels are rates. From pairs, or from "30s:100,1m:500".
 
     >>> stages_of("30s:100, 1m:500")
     ([(30.0, 100.0), (60.0, 500.0)], False)
@@ -75,11 +75,11 @@ def stages_of(value: Any, *, field: str = "stages") -> tuple[list[tuple[float, f
         kinds.add(is_rate)
         found.append((duration_of(pair[0], field=where), _level(pair[1], is_rate=is_rate, field=where)))
     if len(kinds) > 1:
-        raise InvalidInput(field, "some are numbers of users and some are rates; all must be the one or the other")
+        raise InvalidInput(field, "some stages are numbers of users and some are rates; use one kind")
     if sum(length for length, _ in found) <= 0:
-        raise InvalidInput(field, "take no time at all; give one of them a duration")
+        raise InvalidInput(field, "all stages have a duration of zero; give one of them a duration")
     if not any(level for _, level in found):
-        raise InvalidInput(field, "never have anybody in them; give one of them a number above 0")
+        raise InvalidInput(field, "all stages have a level of zero; give one of them a number above 0")
     return found, kinds.pop()
 
 
@@ -109,7 +109,7 @@ def _level(value: Any, *, is_rate: bool, field: str) -> float:
 
 
 def pause_of(value: Any, *, field: str) -> tuple[float, float]:
-    """Shortest and longest, from "1s" or "1s-3s".
+    """The shortest and the longest pause, from "1s" or "1s-3s".
 
     >>> pause_of("1s-3s", field="think"), pause_of("250ms", field="think")
     ((1.0, 3.0), (0.25, 0.25))

@@ -25,21 +25,21 @@ class LoadMethods(AppBase):
     @property
     def loads(self) -> Loads:
         """Its load tests."""
-        found: Loads = self.part("load")
-        return found
+        loads: Loads = self.part("load")
+        return loads
 
     def load(
         self, *workflows: type[Workflow] | LoadTest, name: str | None = None, queue: str = DEFAULT_QUEUE
     ) -> LoadTest:
-        """Declare a load test of some workflows, which run together: `app.load(Shop, Search)`. It is called like the
-        first of them unless `name` is given. A worker that is pointed at this app runs those that are submitted."""
+        """Declare a load test of some workflows, which run together: `app.load(Shop, Search)`. Its name is that of the
+        first workflow unless `name` is given. A worker of this app runs the jobs that are submitted for it."""
         return self.loads.declare(workflows, name=name, queue=queue)
 
     async def submit_load(
         self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
     ) -> Handle[Summary]:
-        """Submit a run of a load test. `load` says what differs from the classes: `LoadOptions(vus=500)`; the other
-        options are those of every submit. The result is a `Summary`; a run that does not keep a threshold fails."""
+        """Submit a run of a load test. `load` overrides values of the classes: `LoadOptions(vus=500)`; the others
+        are those of every submit. The result is a `Summary`; a run that misses a threshold fails."""
         from .plan import LoadOptions  # noqa: PLC0415 - an extra
 
         return await self.loads.submit(self.loads.plan(test, load or LoadOptions()), options)

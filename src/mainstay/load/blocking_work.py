@@ -1,4 +1,4 @@
-"""Work that may wait for a disk or a reader for ever, beside the event loop."""
+"""Work that may block on a disk or a pipe, off the event loop."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _T = TypeVar("_T")
 
 
 class BackgroundThread:
-    """Does one thing after another in a thread, which nobody waits for when the program ends.
+    """Runs calls one after the other in a daemon thread.
 
-    An executor's thread would be waited for: a pipe that nobody reads would keep a program whose run is long over.
+    The program would wait for the thread of an executor at its end, and a pipe without a reader would keep it forever.
 
     >>> BackgroundThread().submit(sum, [1, 2]).result()
     3
@@ -28,7 +28,7 @@ class BackgroundThread:
         self._busy = False
 
     def submit(self, work: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> Future[_T]:
-        """Have it done after all that was submitted before."""
+        """Call it after everything that was submitted before."""
         future: Future[_T] = Future()
         with self._lock:
             self._waiting.append((future, functools.partial(work, *args, **named)))
@@ -48,5 +48,5 @@ class BackgroundThread:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - whoever submitted it is told
+                except BaseException as error:  # noqa: BLE001 - raised where the result is read
                     future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What a workflow's methods are, all of it known and checked before anything runs."""
+"""The methods of a workflow, read and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     metric: MetricType | None
     after: tuple[str, ...]
     prepared: dict[str, Prepared]
-    """arguments that are made once, before the clock starts"""
+    """arguments that are prepared once, before the load starts"""
     taken: tuple[str, ...]
-    """arguments that come from the context, if they are there"""
+    """arguments that come from the context, if it has them"""
     tags: dict[str, str]
     optional: bool = False
     """whether it may return nothing"""
     left_out: bool = False
-    """whether what it returns does not count, on purpose"""
+    """whether its return value is ignored on purpose"""
     several: bool = False
-    """whether it returns several responses, each of which is measured"""
+    """whether it returns several responses, each of them measured"""
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +43,11 @@ class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
     provides: bool
     workflows: tuple[str, ...]
     taken: tuple[str, ...] = ()
-    """what it uses, by the names of its arguments"""
+    """the values it uses, by the names of its arguments"""
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow, read."""
+    """The methods of one workflow class."""
 
     workflow: type[Workflow]
     graph: Graph
@@ -64,7 +64,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def blueprint_of(workflow: type[Workflow]) -> Blueprint:
-    """Read a class; refuses a step that could never be called, naming it."""
+    """Read a class; raises `InvalidInput` for a step that could never be called."""
     marks = workflow.__marks__
     names: dict[str, list[str]] = {}
     for name, mark in marks.items():
@@ -74,7 +74,7 @@ def blueprint_of(workflow: type[Workflow]) -> Blueprint:
     states = tuple(_state(workflow, name) for name in names.get("state", []))
     known = {*names["step"], *names.get("setup", [])}
     known |= {name for state in states for name in state.taken}
-    _check_made(workflow)
+    _check_constructor(workflow)
     steps = {name: _step(workflow, name, known) for name in names["step"]}
     return Blueprint(
         workflow=workflow,
@@ -88,25 +88,26 @@ def blueprint_of(workflow: type[Workflow]) -> Blueprint:
     )
 
 
-def _check_made(workflow: type[Workflow]) -> None:
-    """Users are made without arguments."""
+def _check_constructor(workflow: type[Workflow]) -> None:
+    """Users are created without arguments."""
     for name, parameter in inspect.signature(workflow).parameters.items():
         named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if named and parameter.default is inspect.Parameter.empty:
             raise InvalidInput(
                 f"{workflow.__name__}.__init__({name})",
-                "has no value: users are made without arguments; use `data` for what differs, `params` for what is set",
+                "has no default, and users are created without arguments; use `data` for values of each user, `params` "
+                "for settings",
             )
 
 
 def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
     field = f"{workflow.__name__}.{name}"
     mark = workflow.__marks__[name]
-    told = signature_of(getattr(workflow, name), field=field)
+    signature = signature_of(getattr(workflow, name), field=field)
     prepared: dict[str, Prepared] = {}
     taken: list[str] = []
-    for argument, parameter in told.parameters.items():
-        wanted = _prepared_type(told.hints.get(argument))
+    for argument, parameter in signature.parameters.items():
+        wanted = _prepared_type(signature.hints.get(argument))
         if wanted is not None and parameter.default is not None:
             prepared[argument] = _prepared(wanted, parameter, field=f"{field}({argument})")
             continue
@@ -116,29 +117,25 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
         if argument not in known:
             raise InvalidInput(
                 f"{field}({argument})",
-                "has no value: it is not a step of this workflow, was not set up or provided, and has no default",
+                "has no value: it is neither a step, a setup nor a state of this workflow, and has no default",
             )
-        if argument in workflow.__graph__.after and not _is_before(workflow.__graph__, argument, name):
+        if argument in workflow.__graph__.after and name not in workflow.__graph__.beyond(argument):
             raise InvalidInput(
                 f"{field}({argument})",
-                f"{argument} may not be done by then; write @step({argument!r}), or give the argument a default",
+                f"step {argument} may not be done by then; write @step({argument!r}), or give the argument a default",
             )
     return StepPlan(
         name=name,
-        kind=told.kind,
-        metric=told.metric,
+        kind=signature.kind,
+        metric=signature.metric,
         after=mark.names,
         prepared=prepared,
         taken=tuple(taken),
         tags=mark.tags,
-        optional=told.optional,
-        left_out=told.left_out,
-        several=told.several,
+        optional=signature.optional,
+        left_out=signature.left_out,
+        several=signature.several,
     )
-
-
-def _is_before(graph: Graph, first: str, then: str) -> bool:
-    return then in graph.beyond(first)
 
 
 def _prepared_type(hint: Any) -> type[Prepared] | None:
@@ -152,8 +149,8 @@ def _prepared_type(hint: Any) -> type[Prepared] | None:
 def _prepared(wanted: type[Prepared], parameter: inspect.Parameter, *, field: str) -> Prepared:
     default = parameter.default
     if default is inspect.Parameter.empty:
-        raise InvalidInput(field, f"a {wanted.__name__} is prepared before the load starts; give it a value here")
-    # a URL is joined to the base of its workflow, and another workflow may have another
+        raise InvalidInput(field, f"a {wanted.__name__} is prepared before the load starts; give it a default value")
+    # a URL is joined to the base URL of its workflow, which differs between workflows
     if isinstance(default, wanted) and not isinstance(default, URL):
         return default
     try:
@@ -170,17 +167,17 @@ def _state(workflow: type[Workflow], name: str) -> StatePlan:
     provides = state_direction(function, field=field) == "provide"
     taken = tuple(inspect.signature(function).parameters)[1:]
     if provides and taken:
-        raise InvalidInput(field, "provides something, and is called without arguments; what it needs is in self")
+        raise InvalidInput(field, "a @state that provides a value takes no arguments; use self instead")
     return StatePlan(name=name, provides=provides, workflows=workflow.__marks__[name].names, taken=taken)
 
 
 def check_states(blueprints: Mapping[str, Blueprint]) -> None:
-    """Names of workflows in @state must be those of the test, and data flows only to what comes later."""
+    """Refuse a @state that names a workflow which the test does not have."""
     for blueprint in blueprints.values():
         for state in blueprint.states:
             for other in state.workflows:
                 if other not in blueprints:
-                    told = ", ".join(blueprints)
+                    known = ", ".join(blueprints)
                     raise InvalidInput(
-                        f"{blueprint.name}.{state.name}", f"there is no workflow {other!r} in this test; it has {told}"
+                        f"{blueprint.name}.{state.name}", f"there is no workflow {other!r} in this test; it has {known}"
                     )

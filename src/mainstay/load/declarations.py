@@ -1,6 +1,6 @@
-"""Load tests of an app: what is declared, and what submits them.
+"""The load tests of an app: declaring and submitting them.
 
-What they need is an extra, so nothing of `mainstay.load` is imported before a test is declared.
+They need an extra, so the rest of `mainstay.load` is imported only when a test is declared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Loads(Declarations):
         self.tests: dict[str, LoadTest] = {}
         self.queues_of: dict[str, str] = {}
         self.folder: Callable[[], Path] = lambda: state_folder("load")
-        """where the recorded streams go"""
+        """where runs are recorded"""
 
     def declare(self, parts: tuple[type[Workflow] | LoadTest, ...], *, name: str | None, queue: str) -> LoadTest:
         from .handler import LoadWork  # noqa: PLC0415 - an extra
@@ -49,20 +49,20 @@ class Loads(Declarations):
             raise InvalidInput("load", "no workflows given; write app.load(Shop, Search)")
         if len(parts) == 1 and isinstance(parts[0], LoadTest):
             given = parts[0]
-            what = LoadTest(name or given.name, given.workflows.values(), source=given.source)
+            test = LoadTest(name or given.name, given.workflows.values(), source=given.source)
         else:
             workflows = [one for one in parts if not isinstance(one, LoadTest)]
             if len(workflows) < len(parts):
-                raise InvalidInput("load", "is given a load test beside others; declare each of them by itself")
-            what = LoadTest(name or workflows[0].__name__, workflows)
-        if what.name in self.tests:
-            raise InvalidInput(what.name, "is the name of another load test; give one of them another: name=...")
-        self.tests[what.name] = what
-        self.queues_of[what.name] = queue
-        self.handlers[what.name] = LoadWork(self._client, what, self._folder_now)
-        return what
+                raise InvalidInput("load", "got a load test together with others; declare each one separately")
+            test = LoadTest(name or workflows[0].__name__, workflows)
+        if test.name in self.tests:
+            raise InvalidInput(test.name, "is the name of another load test; rename one of them: name=...")
+        self.tests[test.name] = test
+        self.queues_of[test.name] = queue
+        self.handlers[test.name] = LoadWork(self._client, test, self._recording_folder)
+        return test
 
-    def _folder_now(self) -> Path:
+    def _recording_folder(self) -> Path:
         return self.folder()
 
     @property
@@ -108,13 +108,13 @@ class Loads(Declarations):
 
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
         del name
-        found: dict[str, Any] = msgspec.msgpack.decode(self._client.sealer.open(payload, field="payload"))
-        return found
+        options: dict[str, Any] = msgspec.msgpack.decode(self._client.sealer.open(payload, field="payload"))
+        return options
 
     def scheduled(self, what: object) -> ScheduledJob | None:
-        """What a schedule of a load test submits; None for what is neither a load test nor a run of one."""
+        """The job that a schedule of a load test submits; None for anything else."""
         if not self.tests:
-            return None  # nothing of `mainstay.load` is imported for apps without load tests
+            return None  # the extra is not imported for apps without load tests
         from .plan import LoadOptions  # noqa: PLC0415 - an extra
         from .sources import LoadJob, LoadTest  # noqa: PLC0415 - an extra
 
@@ -124,8 +124,8 @@ class Loads(Declarations):
             return None
         return self._job(self.plan(what.test, what.options), {})
 
-    def handle(self, name: str, made: InsertResult) -> Handle[Summary]:
-        """A run that was submitted."""
+    def handle(self, name: str, submitted: InsertResult) -> Handle[Summary]:
+        """The handle of a submitted run."""
         from .stats.model import Summary  # noqa: PLC0415 - an extra
 
-        return Handle.of(self._client, Returns(name, Summary, self._client.sealer), made)
+        return Handle.of(self._client, Returns(name, Summary, self._client.sealer), submitted)

@@ -1,4 +1,4 @@
-"""What load tests need beside Mainstay itself is an extra, which may be missing."""
+"""The extra `mainstay[load]`, which may be missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = frozenset({"h2", "hpack", "httptools", "hyperframe", "numpy", "uvloop
 
 @contextlib.contextmanager
 def extra_needed(what: str) -> Iterator[None]:
-    """Wrap the imports with it. `what` begins the sentence: "HTTP/2"."""
+    """Wrap imports of the extra; raises `MissingExtra`. `what` begins the message: "HTTP/2"."""
     try:
         yield
     except ModuleNotFoundError as error:

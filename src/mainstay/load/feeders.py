@@ -1,4 +1,4 @@
-"""Rows of data for virtual users: from files, or from anything that can be gone through."""
+"""Rows of data for virtual users: from files, or from any iterable."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ Order = Literal["as is", "random"]
 AtEnd = Literal["repeat", "stop"]
 Every = Literal["user", "iteration"]
 
-#: rows of a feed; each process keeps all of them, so that it can deal them out, shuffle them and start again
+#: rows of a feed; each process keeps all of them, to split, shuffle and repeat them
 MOST_ROWS = 1_000_000
 
 
 class Feed:
-    """Where `self.vu.data` comes from.
+    """The source of `self.vu.data`.
 
-    `share` says who goes through the rows: "split" deals them out, so that no two users have the same one until all
-    were used; "shared" has each process go through all of them; "user" has each virtual user go through all of them.
-    `every` says when the next row is taken: with each new "user", or with each "iteration". At the end it starts again
-    ("repeat"), or users that find no row do not start ("stop"). There are a million rows at most. A row is the user's
-    own copy.
+    `share` sets how rows are distributed: "split" gives each row to one user until all are used; with "shared", each
+    process goes through all rows; with "user", each virtual user does. `every` sets when the next row is taken: for
+    each new "user", or for each "iteration". After the last row the feed starts again ("repeat"), or users without a
+    row do not start ("stop"). A feed has at most a million rows. A user gets its own copy of a row.
 
     >>> feed = Feed([{"user": "ann"}, {"user": "bob"}], every="iteration")
     >>> hand = feed.dealt(process=0, processes=1)
@@ -59,34 +58,34 @@ class Feed:
         self._read: list[Any] | None = None
 
     @classmethod
-    def csv(cls, path: str | Path, **how: Any) -> Feed:
-        """Rows of a CSV file, as dictionaries by its first line."""
-        return cls(lambda: _csv(Path(path)), **how)
+    def csv(cls, path: str | Path, **options: Any) -> Feed:
+        """Rows of a CSV file, as dictionaries with the names of its first line."""
+        return cls(lambda: _csv(Path(path)), **options)
 
     @classmethod
-    def jsonl(cls, path: str | Path, **how: Any) -> Feed:
+    def jsonl(cls, path: str | Path, **options: Any) -> Feed:
         """Lines of a file, each a JSON value."""
-        return cls(lambda: _json_lines(Path(path)), **how)
+        return cls(lambda: _json_lines(Path(path)), **options)
 
     def read(self) -> Sequence[Any]:
         """All rows; read once."""
         if self._read is None:
-            found = list(itertools.islice(self.rows() if callable(self.rows) else self.rows, MOST_ROWS + 1))
-            if not found:
-                raise InvalidInput("data", "there is not a single row in it")
-            if len(found) > MOST_ROWS:
-                rule = f"there are more than {MOST_ROWS:,} rows in it, or it never ends; every process keeps all rows"
-                raise InvalidInput("data", f"{rule}. Give fewer, or make them in the steps, of self.vu.id, say")
-            self._read = found
+            rows = list(itertools.islice(self.rows() if callable(self.rows) else self.rows, MOST_ROWS + 1))
+            if not rows:
+                raise InvalidInput("data", "it has no rows")
+            if len(rows) > MOST_ROWS:
+                rule = f"it has more than {MOST_ROWS:,} rows, or never ends; every process keeps all rows"
+                raise InvalidInput("data", f"{rule}. Give fewer rows, or build them in the steps, from self.vu.id")
+            self._read = rows
         return self._read
 
     def dealt(self, *, process: int, processes: int, seed: int = 0) -> Callable[[int], Any]:
-        """What hands out rows in one of some processes: called with the number of the user that asks. Raises
+        """A function that returns the next row for a user, by its number, in one of the processes. It raises
         `NoMoreRows`."""
         rows = self.read()
         if self.share == "split":
             part = rows[process::processes]
-            # fewer rows than processes: some share one, rather than none has any; unless each is to be used once
+            # fewer rows than processes: some processes share rows, unless each row is used once
             rows = part if part or self.at_end == "stop" else rows
         order = random.Random(f"{seed} {process}") if self.order == "random" else None
         if self.share != "user":
@@ -118,14 +117,14 @@ class NoMoreRows(Exception):
 
 def _next(source: Iterator[Any]) -> Any:
     try:
-        # a row comes round again, to another user: what the last one wrote into it is not for that one to see
+        # a copy: rows repeat, and another user must not see the changes of this one
         return own(next(source))
     except StopIteration:
         raise NoMoreRows from None
 
 
 def feed_of(data: Any) -> Feed | None:
-    """What a workflow's `data` means."""
+    """The feed of a workflow's `data`."""
     if data is None or isinstance(data, Feed):
         return data
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
@@ -159,4 +158,4 @@ def _json_lines(path: Path) -> Iterator[Any]:
 
 def _one_of(field: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        raise InvalidInput(field, f"{value!r} is none of {', '.join(known)}")
+        raise InvalidInput(field, f"unknown value {value!r}; write one of {', '.join(known)}")

@@ -1,7 +1,7 @@
-"""The generator processes of a run, seen from the one that collects: start them, talk to them, merge their windows.
+"""The generator processes of a run, as the collecting process sees them: start, command, and merge their windows.
 
-A window is passed on when every process has sent its part of it, so that what is seen is whole; windows of all
-processes have the same numbers.
+A window is passed on when every process has sent its part, so that it is complete. Windows are numbered alike in all
+processes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from .stats.tally import merge_windows
 
 __all__ = ["GeneratorLost", "Generators", "Limits", "WindowMerger"]
 
-#: between the order to go and the start: all processes must have heard it
+#: between the order to go and the start: every process must have received it
 _AHEAD_S = 0.2
 
 
 class Generators:
-    """Some generator processes. `async with Generators(...)`, then `begin`, then the rest in order."""
+    """The generator processes of one run: `async with Generators(...)`, then `begin`, then the other calls in order."""
 
     def __init__(
         self,
@@ -48,23 +48,23 @@ class Generators:
         on_line: LineHandler = lambda _, __: None,
         limits: Limits | None = None,
     ) -> None:
-        """`on_line` takes what they print."""
+        """`on_line` takes the lines that they print."""
         self._limits = limits or Limits()
         self._processes = [GeneratorProcess(number, self._limits, on_line) for number in range(processes)]
         self._merger = WindowMerger(processes, on_window)
         self._drain_s = 0.0
         self._given_up = False
         self._let_go_s = self._limits.let_go_s
-        """how long what is asked now may take, once the run is given up"""
+        """the time limit of a request once the run is given up"""
 
     async def __aenter__(self) -> Self:
-        # all of them, also if one cannot be: what is still being started could not be ended
+        # wait for all, even if one fails: a process that is still starting could not be ended
         try:
             started = await asyncio.gather(*(process.start() for process in self._processes), return_exceptions=True)
         except asyncio.CancelledError:
             await self.__aexit__()
             raise
-        errors = [one for one in started if one is not None]
+        errors = [error for error in started if error is not None]
         if errors:
             await self.__aexit__()
             raise errors[0]
@@ -102,14 +102,14 @@ class Generators:
                 raise InvalidInput(answer.field, answer.rule + trace)
 
     async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, calls: int) -> Values:
-        """What is done once is done by the first of them. `calls`: of how many things it consists."""
+        """Run the setups, in the first process. `calls`: how many there are."""
         return await self._first(SetUp(list(workflows), shared), f"it set up {', '.join(workflows)}", calls)
 
     async def go(
         self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
     ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
-        """Run workflows in all of them, until all are done: how it was for each, and whether one was lost. Those that
-        go on for longer than they may, `longest_s` from now or `drain_s` from a stop, are ended."""
+        """Run workflows in all processes until all are done. Returns the reports, and the loss of a process, if any. A
+        process that exceeds `longest_s` from now, or `drain_s` from a stop, is killed."""
         self._merger.open(workflows)
         self._drain_s = drain_s
         at = time.perf_counter() + _AHEAD_S
@@ -127,46 +127,47 @@ class Generators:
         return [answer for answer in answers if isinstance(answer, WorkflowsDone)], lost[0] if lost else None
 
     async def _going(self, process: GeneratorProcess, order: Go, within_s: float) -> WorkflowsDone | GeneratorLost:
-        def add(seen: WindowReport) -> None:
-            self._merger.add(process.number, seen.window, draining=seen.draining)
+        def add(report: WindowReport) -> None:
+            self._merger.add(process.number, report.window, draining=report.draining)
 
         try:
-            answer = await process.ask(order, "it was under load", within_s=within_s, on_seen=add)
+            answer = await process.ask(order, "it was under load", within_s=within_s, on_window=add)
             if isinstance(answer, WorkflowsDone):
                 return answer
             return GeneratorLost(f"generator {process.number} answered with {type(answer).__name__}")
         except GeneratorLost as error:
-            # what the others measure without it would not be the load that was asked for
+            # without it, the others do not produce the requested load
             self.stop(hurry=True)
             return error
         except Exception:
-            # ours; nobody would take what the others measure
+            # a bug of ours: what the others measure would be lost
             self.stop(hurry=True)
             raise
         finally:
             self._merger.close(process.number)
 
     def stop(self, *, hurry: bool) -> None:
-        """Have what runs come to its end."""
+        """End the running workflows in good order."""
         for process in self._processes:
-            process.say(StopRun(hurry))
+            process.send(StopRun(hurry))
             process.hurry(self._drain_s + self._limits.overtime_s)
 
     def give_up(self) -> None:
-        """Have what runs end at once; those that do not are ended themselves."""
+        """End the running workflows at once; kill processes that do not comply."""
         self._given_up = True
         for process in self._processes:
-            process.say(GiveUp())
+            process.send(GiveUp())
             process.hurry(self._let_go_s)
 
     def kill(self) -> None:
-        """End all of them; whoever waits for one hears that it was lost."""
+        """Kill all processes; pending requests fail with `GeneratorLost`."""
         for process in self._processes:
             process.kill()
 
-    async def give(self, workflows: Sequence[str], *, calls: int) -> Values:
+    async def collect_provided(self, workflows: Sequence[str], *, calls: int) -> Values:
+        """What these workflows, which are done, provide to others."""
         return await self._first(
-            CollectProvided(list(workflows)), f"it gave what {', '.join(workflows)} provides", calls
+            CollectProvided(list(workflows)), f"it collected what {', '.join(workflows)} provides", calls
         )
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
@@ -185,45 +186,45 @@ class Generators:
 
 
 class WindowMerger:
-    """Puts windows of several processes together, bucket by bucket."""
+    """Merges the windows of several processes, bucket by bucket."""
 
     def __init__(self, processes: int, on_window: Callable[[Window], None]) -> None:
         self._processes = processes
         self._on_window = on_window
         self._parts: dict[int, list[Window]] = {}
-        self._heard: dict[int, float] = {}
+        self._received: dict[int, float] = {}
         """by process: the last bucket"""
         self._workflows: frozenset[str] = frozenset()
         self._ends: dict[str, int] = {}
         """by workflow: the bucket in which its end began, in the first process"""
 
     def open(self, workflows: Iterable[str]) -> None:
-        """All processes are about to send what these do."""
-        self._heard = dict.fromkeys(range(self._processes), -1.0)
+        """Expect windows of these workflows from all processes."""
+        self._received = dict.fromkeys(range(self._processes), -1.0)
         self._workflows = frozenset(workflows)
         self._ends = {}
 
     def add(self, process: int, window: Window, *, draining: Iterable[str] = ()) -> None:
-        """`draining`: workflows whose end has begun in this process by the end of the window."""
+        """`draining`: workflows that have begun to end in this process by the end of the window."""
         self._parts.setdefault(window.bucket, []).append(window)
         for name in draining:
             self._ends[name] = min(self._ends.get(name, window.bucket), window.bucket)
-        self._heard[process] = window.bucket
+        self._received[process] = window.bucket
         self._pass_on()
 
     def close(self, process: int) -> None:
-        """It sends no more."""
-        self._heard[process] = float("inf")
+        """The process sends no more windows."""
+        self._received[process] = float("inf")
         self._pass_on()
 
     def _pass_on(self) -> None:
-        # the last bucket of a process may get a second part, when what it was told to do is over
-        upto = min(self._heard.values())
+        # the last bucket of a process may get a second part when its workflows are done
+        upto = min(self._received.values())
         for bucket in sorted(bucket for bucket in self._parts if bucket < upto):
             whole = merge_windows(self._parts.pop(bucket))
             whole.draining = self._is_draining(bucket)
             self._on_window(whole)
 
     def _is_draining(self, bucket: int) -> bool:
-        # in the one in which it began, all users were at work
+        # in the bucket in which the end began, all users were at work
         return self._workflows <= {name for name, end in self._ends.items() if end < bucket}

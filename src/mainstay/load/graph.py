@@ -1,4 +1,4 @@
-"""The order of steps: which waits for which. Pure; the same for workflows that depend on each other."""
+"""The order of steps, and of workflows that depend on each other. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """Names, and what each waits for. Made by `graph_of`, so it has no cycles and no unknown names."""
+    """Names, and the names that each waits for. `graph_of` checks that there are no cycles and no unknown names."""
 
     after: dict[str, tuple[str, ...]]
     """in the order of definition"""
@@ -21,11 +21,11 @@ class Graph(msgspec.Struct, frozen=True):
         return tuple(name for name, before in self.after.items() if not before)
 
     def dependants(self) -> dict[str, tuple[str, ...]]:
-        """What waits for each."""
+        """The names that wait for each."""
         return {name: tuple(other for other, before in self.after.items() if name in before) for name in self.after}
 
     def layers(self) -> list[tuple[str, ...]]:
-        """Those that wait for nothing; then those that wait for these only; and so on.
+        """First the names that wait for nothing; then those that wait only for these; and so on.
 
         >>> Graph({"a": (), "b": ("a",), "c": ("a",), "d": ("b", "a")}).layers()
         [('a',), ('b', 'c'), ('d',)]
@@ -36,7 +36,7 @@ class Graph(msgspec.Struct, frozen=True):
         return [tuple(name for name in self.after if depth[name] == level) for level in range(_height(depth))]
 
     def order(self) -> list[str]:
-        """All of them, none before what it waits for; otherwise as they are defined."""
+        """All names, each after those it waits for; otherwise in the order of definition."""
         done: dict[str, None] = {}
         while len(done) < len(self.after):
             for name, before in self.after.items():
@@ -46,29 +46,29 @@ class Graph(msgspec.Struct, frozen=True):
 
     @property
     def is_chain(self) -> bool:
-        """Whether there is never more than one to do."""
+        """Whether no two of them can run at the same time."""
         return all(len(layer) == 1 for layer in self.layers())
 
     def beyond(self, name: str) -> tuple[str, ...]:
-        """All that wait for it, directly or not.
+        """All names that wait for it, directly or not.
 
         >>> Graph({"a": (), "b": ("a",), "c": ("b",), "d": ()}).beyond("a")
         ('b', 'c')
         """
-        found: dict[str, None] = {}
+        later: dict[str, None] = {}
         for other in self.order():
-            if any(before == name or before in found for before in self.after[other]):
-                found[other] = None
-        return tuple(found)
+            if any(before == name or before in later for before in self.after[other]):
+                later[other] = None
+        return tuple(later)
 
     def width(self, of: Iterable[str]) -> int:
-        """How many of these may be under way at once: the most of which none waits for another. A layer may have fewer,
-        for what is slow in one overlaps with what comes later elsewhere.
+        """How many of these can be under way at once: the largest set in which none waits for another. It can be larger
+        than any layer, because a slow step overlaps with later ones of other branches.
 
         >>> Graph({"a": (), "slow": (), "b": ("a",), "c": ("a",)}).width(["a", "slow", "b", "c"])
         3
         """
-        # by Dilworth: as many as there are chains if one takes as few as possible; each pair joins two of them
+        # Dilworth's theorem: it equals the smallest number of chains; each matched pair joins two chains
         counted = set(of)
         beyond = {name: [other for other in self.beyond(name) if other in counted] for name in counted}
         joined: dict[str, str] = {}
@@ -90,11 +90,11 @@ def _height(depth: Mapping[str, int]) -> int:
 
 
 def graph_of(after: Mapping[str, Iterable[str]], *, field: str, what: str) -> Graph:
-    """Check the names and the order. `what` says what they are: step, workflow.
+    """Check the names and the order. `what` names them in errors: step, workflow.
 
     >>> graph_of({"login": [], "browse": ["logn"]}, field="Shop", what="step")
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: Shop: step browse comes after 'logn', and there is no such step; did you mean 'login'?
+    mainstay.errors.InvalidInput: Shop: step browse comes after the unknown step 'logn'; did you mean 'login'?
     >>> graph_of({"a": ["b"], "b": ["a"]}, field="Shop", what="step")
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: Shop: steps wait for each other: a -> b -> a; one of them must come first
@@ -104,23 +104,23 @@ def graph_of(after: Mapping[str, Iterable[str]], *, field: str, what: str) -> Gr
         for one in before:
             if one not in known:
                 close = difflib.get_close_matches(one, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(known)}"
-                raise InvalidInput(field, f"{what} {name} comes after {one!r}, and there is no such {what}; {hint}")
+                hint = f"did you mean {close[0]!r}?" if close else f"known {what}s: {', '.join(known)}"
+                raise InvalidInput(field, f"{what} {name} comes after the unknown {what} {one!r}; {hint}")
     if circle := _circle(known):
-        told = " -> ".join(circle)
-        raise InvalidInput(field, f"{what}s wait for each other: {told}; one of them must come first")
+        path = " -> ".join(circle)
+        raise InvalidInput(field, f"{what}s wait for each other: {path}; one of them must come first")
     return Graph(known)
 
 
 def _circle(after: Mapping[str, Sequence[str]]) -> list[str]:
-    """A way from a name back to itself, if there is one."""
+    """A cycle; empty if there is none."""
     left = dict(after)
     while free := [name for name, before in left.items() if not any(one in left for one in before)]:
         for name in free:
             del left[name]
     if not left:
         return []
-    # everything left waits for something left: going on from one to the next must come back
+    # every remaining name waits for a remaining one: following them must return
     path = [next(iter(left))]
     while True:
         following = next(one for one in left[path[-1]] if one in left)

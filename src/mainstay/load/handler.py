@@ -1,4 +1,4 @@
-"""Runs of load tests as jobs of kind `load`: what is stored of one, and how a worker runs it."""
+"""Runs of load tests as jobs of kind `load`: how a worker runs one, and what is stored with the job."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ from .stream import StreamOutput
 log = logging.getLogger("mainstay.load")
 
 KIND = "load"
-#: how often what is known by then is stored, so that others can follow
+#: how often the summary so far is stored with the job, for dashboards and reports
 _SAVE_S = 2.0
-#: beyond this, the curves are left out of what is stored with the job; the stream has them all
+#: a larger summary is stored without its curves; the recorded stream has them
 _MOST_BYTES = 512 * 1024
-#: for what comes before and after the load: starting processes, setup, teardown
-_ASIDE_S = 900.0
+#: time for everything besides the load: starting processes, setup, teardown
+_OVERHEAD_S = 900.0
 _GRACE_S = 15.0
-#: how long a worker may take to hear of a cancel
-_HEARD_S = 10.0
-#: how a run ended that somebody stopped who watched it
+#: how long a worker may take to notice a cancel
+_NOTICE_S = 10.0
+#: how a run ended that its own command stopped
 INTERRUPTED = "interrupted"
 
 
 class LoadFailed(MainstayError):
-    """A load test came to its end, and a threshold was not kept; or it could not be run to its end."""
+    """A load test failed a threshold, or could not be run to its end."""
 
     code = "load_failed"
     retryable = False
 
 
 class ThresholdFailed(LoadFailed):
-    """A threshold was not kept."""
+    """A load test ran to its end and failed a threshold."""
 
     code = "threshold_failed"
 
@@ -77,7 +77,7 @@ class ForegroundRun(msgspec.Struct, kw_only=True):
 
 
 class LoadWork:
-    """How jobs of one load test are run (`mainstay.worker.Work`)."""
+    """Runs the jobs of one load test (`mainstay.worker.Work`)."""
 
     mode: Mode = "loop"
     is_async = True
@@ -132,7 +132,7 @@ class LoadWork:
             raise LoadFailed(f"load test {planned.test.name}: {summary.ended}")
         if summary.verdict == "failed":
             broken = "; ".join(f"{one.text} (was {one.shown})" for one in summary.thresholds if not one.passed)
-            raise ThresholdFailed(f"load test {planned.test.name} did not keep: {broken}")
+            raise ThresholdFailed(f"load test {planned.test.name} failed its thresholds: {broken}")
         return summary
 
     def _planned(self, here: Context, options: LoadOptions) -> PlannedRun:
@@ -191,18 +191,17 @@ async def _until_done(
 
 
 async def _cancel(control: Control, here: Context) -> None:
-    """Whoever ran it has stopped it: that is what its history is to say. Its worker hears of it, and ends this."""
+    """Record in the history of the job that its own command stopped it. The worker notices, and cancels this call."""
     await control.operations.cancel(here.id, actor="client", reason=INTERRUPTED)
-    await asyncio.sleep(_HEARD_S)
+    await asyncio.sleep(_NOTICE_S)
 
 
-async def _save(here: Context, known: bytes) -> None:
-    """Keep what is known with the job. A store that is away does not stop the load: the next save, or the end, says
-    it all again."""
+async def _save(here: Context, summary: bytes) -> None:
+    """Store the summary so far with the job. A store that is away does not stop the load: each save is complete."""
     outage = Outage("load", random.Random())
     for _ in range(3):
         try:
-            await here.save(msgspec.Raw(known))
+            await here.save(msgspec.Raw(summary))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except StoreError as error:
@@ -212,16 +211,16 @@ async def _save(here: Context, known: bytes) -> None:
 
 
 def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> bytes:
-    """A summary as it is kept with the job, with its own points or with these, which are packed: without the curves by
-    step, or without all of them, if it got too big."""
-    found = _encode(summary if points is None else msgspec.structs.replace(summary, points=points))
-    if len(found) <= _MOST_BYTES:
-        return found
+    """A summary as it is stored with the job: with its own points, or with these, which are packed already. If it is
+    too big, it is stored without the curves by step, or without any."""
+    data = _encode(summary if points is None else msgspec.structs.replace(summary, points=points))
+    if len(data) <= _MOST_BYTES:
+        return data
     whole = summary.points if points is None else [_point(packed) for packed in points]
     slim = msgspec.structs.replace(summary, points=[msgspec.structs.replace(point, by_step={}) for point in whole])
-    found = _encode(slim)
-    if len(found) <= _MOST_BYTES:
-        return found
+    data = _encode(slim)
+    if len(data) <= _MOST_BYTES:
+        return data
     return _encode(msgspec.structs.replace(slim, points=[], distribution=[], response_distribution=[]))
 
 
@@ -230,9 +229,9 @@ _point = msgspec.msgpack.Decoder(Point).decode
 
 
 def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:
-    """What is stored of a run: its end, or how it stood when that was last written. None before.
+    """The stored summary of a run: the final one, or the last one that was saved on the way. None before the first.
 
-    Its verdict is one that the state of the job allows: see `as_job_stands`.
+    Its verdict agrees with the state of the job: see `as_job_stands`.
     """
     if job.kind != KIND:
         raise InvalidInput("job", f"{job.id} ({job.name}) is a {job.kind} job, not a load test")
@@ -241,11 +240,11 @@ def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:
 
 
 def as_job_stands(job: Job, summary: Summary) -> Summary | None:
-    """The summary with a verdict that the state of its job allows; None if it is of an earlier attempt than the one
-    that runs now.
+    """The summary with a verdict that agrees with the state of its job; None if it belongs to an earlier attempt than
+    the running one.
 
-    Only a job that has a result can have passed. A report that was stored on the way (or a recording without an end)
-    is of a run that is *running* while a worker holds the job, and *lost* when none does any more.
+    Only a job with a result can have passed. A summary that was saved on the way (or a recording without an end) is
+    *running* while a worker holds the job, and *lost* when no worker does.
     """
     if job.result is not None:
         return summary
@@ -257,8 +256,8 @@ def as_job_stands(job: Job, summary: Summary) -> Summary | None:
     if summary.verdict not in ("passed", "running"):
         return summary
     why = job.error.message if job.error is not None else job.reason
-    told = f"lost: the job is {job.status}" + (f" ({why})" if why else "")
-    return _ended_as(summary, f"{told}; the numbers are those of its first {summary.elapsed_s:.1f} s")
+    ended = f"lost: the job is {job.status}" + (f" ({why})" if why else "")
+    return _ended_as(summary, f"{ended}; the numbers are those of its first {summary.elapsed_s:.1f} s")
 
 
 def _ended_as(summary: Summary, ended: str) -> Summary:
@@ -266,14 +265,16 @@ def _ended_as(summary: Summary, ended: str) -> Summary:
 
 
 def options_of(payload: bytes) -> LoadOptions:
-    """What a submission said."""
+    """Decode the payload of a job."""
     try:
         schema = msgspec.msgpack.decode(payload, type=_Head).schema
         if schema <= SCHEMA:
             return msgspec.msgpack.decode(payload, type=LoadOptions)
     except msgspec.DecodeError as error:
-        raise BadArguments("payload", f"what is to be run cannot be read: {error}") from None
-    raise SchemaTooNew(f"the load test was submitted by a newer Mainstay (schema {schema} of load tests); upgrade this")
+        raise BadArguments("payload", f"the options of the load test cannot be read: {error}") from None
+    raise SchemaTooNew(
+        f"the load test was submitted by a newer Mainstay (schema {schema} of load tests); upgrade this worker"
+    )
 
 
 class _Head(msgspec.Struct):
@@ -281,10 +282,9 @@ class _Head(msgspec.Struct):
 
 
 def limits_of(planned: PlannedRun) -> dict[str, Any]:
-    """The options of the job that follow from the plan: a load test is not repeated by itself, and has the time that
-    its own plan takes."""
+    """The job options that follow from the plan: no automatic retry, and the time that the plan takes."""
     plan = planned.plan
-    ends_s = None if plan.duration_s is None else plan.duration_s + plan.drain_s + _ASIDE_S
+    ends_s = None if plan.duration_s is None else plan.duration_s + plan.drain_s + _OVERHEAD_S
     return {
         "retries": 0,
         "crash_budget": 1,

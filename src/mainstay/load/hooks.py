@@ -1,4 +1,4 @@
-"""The marks that users put on the methods of a workflow, and the types that say what a method is for."""
+"""The decorators for methods of a workflow, and the types that their annotations use."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 Role = Literal["step", "setup", "teardown", "on_start", "on_stop", "state"]
-#: where a mark is kept on a function or class
+#: the attribute that holds the mark of a function
 MARK = "__mainstay_load__"
 
 
 class MethodMark(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decorator has said about a method."""
+    """What a decorator recorded about a method."""
 
     role: Role
     names: tuple[str, ...] = ()
-    """step: what it comes after; state: the other workflows"""
+    """step: the steps before it; state: the other workflows"""
     tags: dict[str, str] = {}
 
 
 class Counter:
-    """`Metric[Counter]`: how often, or how much in all."""
+    """`Metric[Counter]`: a sum."""
 
 
 class Gauge:
-    """`Metric[Gauge]`: how much at the moment; the last value counts."""
+    """`Metric[Gauge]`: a current value; the last one counts."""
 
 
 class Rate:
-    """`Metric[Rate]`: which part of the values is true."""
+    """`Metric[Rate]`: the share of true values."""
 
 
 class Trend:
@@ -49,7 +49,7 @@ MetricKind = TypeVar("MetricKind", Counter, Gauge, Rate, Trend)
 
 
 class Metric(Generic[MetricKind]):
-    """A value of a metric of your own: a step that is annotated `-> Metric[Trend]` records what it returns.
+    """A value of a custom metric: a step annotated `-> Metric[Trend]` records its return value.
 
     >>> Metric(3.5, tags={"shop": "north"}).value
     3.5
@@ -63,8 +63,8 @@ class Metric(Generic[MetricKind]):
 
 
 class Check:
-    """Something that should hold: a step that is annotated `-> Check` (or `list[Check]`, or `Exception | None`) is a
-    check. It is counted, and stops nothing.
+    """A condition that should hold: a step annotated `-> Check` (or `list[Check]`, or `Exception | None`) is a check.
+    Checks are counted; a failed one does not stop the user.
 
     >>> bool(Check(2 > 1, "two is more than one"))
     True
@@ -75,26 +75,25 @@ class Check:
     def __init__(self, holds: object, says: str = "") -> None:
         self.holds = bool(holds)
         self.says = says
-        """what should hold"""
+        """the condition in words"""
 
     def __bool__(self) -> bool:
         return self.holds
 
 
 class Provide(Generic[T]):
-    """`-> Provide[T]`: what this method returns goes to the workflows that it names."""
+    """`-> Provide[T]`: the return value goes to the named workflows."""
 
 
 class Use(Generic[T]):
-    """`-> Use[T]`: this method is given what the workflows that it names provide, by the names of its arguments."""
+    """`-> Use[T]`: the arguments are the values that the named workflows provide."""
 
 
 def step(*after: str, tags: Mapping[str, str] | None = None) -> Callable[[F], F]:
-    """A part of what a virtual user does, again and again. `after` names the steps that come before it; `tags` are what
-    reports and thresholds can be cut by.
+    """One step of a virtual user. `after` names the steps before it; reports and thresholds can select by `tags`.
 
-    What it is follows from what it is annotated to return: a response or another `Result` is measured, a
-    `Metric[...]` is recorded, a `Check` is counted, and everything else is just done.
+    The return annotation sets its kind: a response or another `Result` is measured, a `Metric[...]` is recorded, a
+    `Check` is counted, and any other step just runs.
     """
     for name in after:
         if not isinstance(name, str):
@@ -103,28 +102,28 @@ def step(*after: str, tags: Mapping[str, str] | None = None) -> Callable[[F], F]
 
 
 def setup(function: F) -> F:
-    """Done once, before the load. What it returns (plain data) is in `self.context` under the method's name."""
+    """Run once, before the load. Its return value (plain data) is in `self.context` under the method's name."""
     return _marking(MethodMark(role="setup"), "setup")(function)
 
 
 def teardown(function: F) -> F:
-    """Done once, after the load, also when it was stopped."""
+    """Run once, after the load, even if it was stopped."""
     return _marking(MethodMark(role="teardown"), "teardown")(function)
 
 
 def on_start(function: F) -> F:
-    """Done by each virtual user before its first iteration."""
+    """Run by each virtual user before its first iteration."""
     return _marking(MethodMark(role="on_start"), "on_start")(function)
 
 
 def on_stop(function: F) -> F:
-    """Done by each virtual user after its last iteration."""
+    """Run by each virtual user after its last iteration."""
     return _marking(MethodMark(role="on_stop"), "on_stop")(function)
 
 
 def state(*workflows: str) -> Callable[[F], F]:
-    """Data between workflows. With `-> Provide[T]`: for these workflows, once this one is done. With `-> Use[T]`: from
-    these. Both sides must name each other."""
+    """Pass data between workflows: `-> Provide[T]` gives it to the named ones when this one is done, `-> Use[T]` takes
+    it from them. Both sides must name each other."""
     return _marking(MethodMark(role="state", names=workflows), "state", plain=True)
 
 
@@ -149,10 +148,10 @@ def _marking(mark: MethodMark, name: str, *, plain: bool = False) -> Callable[[F
         if plain and inspect.iscoroutinefunction(function):
             raise InvalidInput(function.__qualname__, f"is an `async def`; a @{name} is a plain function")
         if hasattr(function, MARK):
-            raise InvalidInput(function.__qualname__, f"is marked twice, with @{name} and @{mark_of(function).role}")
-        # in the body of a class, what is defined later takes the place of what has the same name: nobody would notice
-        if hasattr(sys._getframe(1).f_locals.get(function.__name__), MARK):  # noqa: SLF001 - where it is defined
-            raise InvalidInput(function.__qualname__, "is there twice; give one of them another name")
+            raise InvalidInput(function.__qualname__, f"has two decorators, @{name} and @{mark_of(function).role}")
+        # a second definition with the same name would silently replace the first
+        if hasattr(sys._getframe(1).f_locals.get(function.__name__), MARK):  # noqa: SLF001 - the body of the class
+            raise InvalidInput(function.__qualname__, "is defined twice; rename one of them")
         setattr(function, MARK, mark)
         return function
 
@@ -160,6 +159,6 @@ def _marking(mark: MethodMark, name: str, *, plain: bool = False) -> Callable[[F
 
 
 def mark_of(function: object) -> MethodMark:
-    """What was said about a method; raises AttributeError for one that has no mark."""
-    found: MethodMark = getattr(function, MARK)
-    return found
+    """The mark of a method; raises AttributeError if it has none."""
+    mark: MethodMark = getattr(function, MARK)
+    return mark

@@ -1,7 +1,6 @@
-"""Run a load test in this process, as the job that it is: submitted, claimed, run and settled like any other.
+"""Run a load test in this process, as a job: submitted, claimed, run and settled like any other.
 
-What a worker has several processes for is here in one: the command that waits for the run is also the one that runs it,
-so that it can show every window of it.
+The command that waits for the run is also its worker, so that it can show every window of it.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from .stream import remade
 
 log = logging.getLogger("mainstay.load")
 
-#: in the working folder: the store and the recorded streams of runs that name no store
+#: in the working folder: the store and the recorded streams of runs without `--store`
 FOLDER = ".mainstay"
 STORE = f"sqlite:///{FOLDER}/load.db"
-#: how long is waited for the store when nobody waits any longer
-_LAST_WORD_S = 2.0
+#: how long a run that is left waits for the store
+_CANCEL_S = 2.0
 
 
 class FinishedRun(NamedTuple):
@@ -51,7 +50,7 @@ class FinishedRun(NamedTuple):
 
 
 def app_of(test: LoadTest, store: str | None = None) -> App:
-    """An app that has this load test and nothing else."""
+    """An app with this load test only."""
     if store is None:
         _folder_here()
     app = App(store or STORE)
@@ -61,7 +60,7 @@ def app_of(test: LoadTest, store: str | None = None) -> App:
 
 
 def _streams() -> Path:
-    """Where this cannot be written to, a run that names its store is recorded where workers record theirs."""
+    """The folder for recordings: here, or where workers record if this folder cannot be written to."""
     try:
         return _folder_here("load")
     except InvalidInput:
@@ -69,18 +68,19 @@ def _streams() -> Path:
 
 
 def _folder_here(part: str = "") -> Path:
-    why = "it cannot be written to"
+    why = "not writable"
     try:
         folder = Path(FOLDER, part).absolute()
-        # what was recorded may hold answers of the target
+        # private: recordings may contain responses of the target
         Path(FOLDER).mkdir(mode=0o700, exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK | os.X_OK):
             return folder
     except OSError as error:
         why = error.strerror or str(error)
-    rule = f"runs that name none are kept in the folder {FOLDER} here, and that cannot be used ({why})"
-    raise InvalidInput("store", f"{rule}; name one, as --store sqlite:////tmp/load.db, or go to a folder of yours")
+    rule = f"without a store, runs are kept in {FOLDER} in this folder, which cannot be used ({why})"
+    advice = "name a store, like --store sqlite:////tmp/load.db, or change to a folder that you can write to"
+    raise InvalidInput("store", f"{rule}; {advice}")
 
 
 async def run_here(
@@ -138,7 +138,7 @@ async def _cancelled(app: App, job_id: str) -> Summary | None:
     """Cancel a job that was left. Its worker gave it back to a queue that no other worker listens on, where it would
     wait forever. If the store cannot be reached in time, it stays there."""
     with contextlib.suppress(MainstayError, TimeoutError):
-        async with asyncio.timeout(_LAST_WORD_S):
+        async with asyncio.timeout(_CANCEL_S):
             await app.control.operations.cancel(job_id, actor="client", reason="given up")
             return _stored_summary(app, await app.control.jobs.get(job_id))
     return None
@@ -164,7 +164,7 @@ def _stored_summary(app: App, job: Job) -> Summary | None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """How the job ended is told by whoever waits for it here, and not by its worker as well."""
+    """Keep the worker from logging how the job ended: the caller reports it."""
     log = logging.getLogger("mainstay.job")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -176,7 +176,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[None]:
-    """A worker of one process, which is this one. It has one job, so to drain it is to stop that."""
+    """A worker with one engine, in this process. It has one job, so a drain stops that job."""
     control = app.control
 
     async def open_session() -> Session:
@@ -187,14 +187,14 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
         process = EngineProcess(open_session=open_session)
         engine = Engine(app, control, session, queues=[queue], concurrency=1, process=process)
         engine.start()
-        beating = asyncio.create_task(_beat(control, engine, stop), name="mainstay heartbeat")
+        heartbeat = asyncio.create_task(_beat(control, engine, stop), name="mainstay heartbeat")
         try:
             yield
         finally:
             engine.drain(0)
             await engine.stopped.wait()
-            beating.cancel()
-            await asyncio.wait([beating])
+            heartbeat.cancel()
+            await asyncio.wait([heartbeat])
             await control.claims.close_session(engine.session.id)
 
 
@@ -210,6 +210,6 @@ async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
                     log.warning("asked to drain by=%s; the run ends early", pulse.draining_by)
                     stop.set()
             outage.over()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run goes on and must be beaten for
+        except Exception as error:  # noqa: BLE001 - the run goes on, and needs its heartbeats
             wait_s = outage.failed(error)
         await asyncio.sleep(wait_s)

@@ -1,4 +1,4 @@
-"""What a method is for, read from its annotations."""
+"""The kind of a step, read from its annotations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METRICS: dict[Any, MetricType] = {Counter: "counter", Gauge: "gauge", Rate: "ra
 
 
 class StepSignature(msgspec.Struct, frozen=True):
-    """What the signature of a step says."""
+    """The signature of a step."""
 
     kind: StepKind
     metric: MetricType | None
@@ -34,13 +34,13 @@ class StepSignature(msgspec.Struct, frozen=True):
     optional: bool
     """whether it may return nothing"""
     left_out: bool
-    """annotated `-> object`: what it returns does not count, on purpose"""
+    """annotated `-> object`: its return value is ignored on purpose"""
     several: bool = False
-    """of a measured step: it returns several responses, and each is measured"""
+    """a measured step that returns several responses"""
 
 
 def signature_of(function: Any, *, field: str) -> StepSignature:
-    """Read a step's signature. Annotations that are text are resolved where the function was defined."""
+    """Read the signature of a step. Annotations that are strings are resolved in the module of the function."""
     hints = hints_of(function, field=field)
     parameters = dict(list(inspect.signature(function).parameters.items())[1:])
     for name, parameter in parameters.items():
@@ -80,14 +80,14 @@ def _kind(hint: Any, *, field: str) -> tuple[StepKind, MetricType | None]:
     if any(_origin(part) is Metric or part is Metric for part in parts):
         inner = next(part for part in parts if _origin(part) is Metric or part is Metric)
         return "metric", _metric_type(inner, field=field)
-    # what such a step returns would count for nothing, without a word
+    # the return value of such a step would be ignored silently
     for base, rule in _COUNTED.items():
         if _mentions(hint, base):
             raise InvalidInput(field, f"is annotated to return {_named(hint)}: {rule}")
     return "action", None
 
 
-#: what counts if a step returns it -> in which forms it does
+#: return type -> its accepted forms
 _COUNTED: dict[type, str] = {
     Result: "a measured step returns a response, a list, tuple or dict of responses, or None, and nothing else",
     Check: "a check returns a Check, a list or tuple of them, or None, and nothing else",
@@ -96,26 +96,26 @@ _COUNTED: dict[type, str] = {
 
 
 def _plain(hint: Any) -> Any:
-    """What an alias, a NewType or a type variable stands for."""
+    """The type behind an alias, a NewType or a type variable."""
     while True:
         if isinstance(hint, typing.TypeVar):
-            found = hint.__bound__ or (
+            inner = hint.__bound__ or (
                 functools.reduce(operator.or_, hint.__constraints__) if hint.__constraints__ else None
             )
         else:
-            found = getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)
-        if found is None:
+            inner = getattr(hint, "__value__", None) or getattr(hint, "__supertype__", None)
+        if inner is None:
             return hint
-        hint = found
+        hint = inner
 
 
 def _mentions(hint: Any, base: type) -> bool:
-    """Whether it is anywhere within an annotation."""
+    """Whether a type occurs anywhere in an annotation."""
     return _is(hint, base) or any(_mentions(_plain(part), base) for part in typing.get_args(hint))
 
 
 def _may_be_nothing(hint: Any) -> bool:
-    """`X | None`; and a check that returns what is wrong returns nothing when nothing is."""
+    """`X | None`; a check that returns an exception returns None when it holds."""
     return any(part is type(None) or _is(part, BaseException) for part in members_of(hint))
 
 
@@ -129,7 +129,7 @@ def _metric_type(hint: Any, *, field: str) -> MetricType:
 
 
 def members_of(hint: Any) -> tuple[Any, ...]:
-    """The parts of a union; itself if it is none."""
+    """The members of a union; otherwise the annotation itself."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return tuple(part for one in typing.get_args(hint) for part in members_of(_plain(one)))
     return () if hint is None else (hint,)
@@ -145,7 +145,7 @@ def _is(hint: Any, base: type) -> bool:
 
 
 def _is_type(hint: Any) -> bool:
-    """Classes can be called; so can what `typing` makes, but for unions, variables and (since 3.12) aliases."""
+    """Classes are callable, and so are most types of `typing`: not unions, variables and (since 3.12) aliases."""
     return (
         callable(hint)
         or typing.get_origin(hint) is not None
@@ -176,7 +176,7 @@ def _is_checks(hint: Any) -> bool:
 
 
 def _named(hint: Any) -> str:
-    """As it is written.
+    """An annotation as it is written.
 
     >>> _named(Metric[int]), _named(list[Check] | None)
     ('Metric[int]', 'list[Check] | None')
@@ -193,11 +193,11 @@ def _named(hint: Any) -> str:
 
 
 def state_direction(function: Any, *, field: str) -> Literal["provide", "use"]:
-    """Which way a @state method goes."""
+    """Whether a @state method provides or uses a value."""
     hint = hints_of(function, field=field).get("return")
     found = _origin(hint)
     if found is Provide:
         return "provide"
     if found is Use:
         return "use"
-    raise InvalidInput(field, "a @state is annotated -> Provide[...] or -> Use[...]; which way does it go?")
+    raise InvalidInput(field, "annotate the @state with -> Provide[...] or -> Use[...]")

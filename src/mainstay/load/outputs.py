@@ -16,8 +16,8 @@ log = logging.getLogger("mainstay.load")
 
 
 class Output(Protocol):
-    """Three calls, in this order. What one raises never fails the run, nor does one that never returns: it is told in
-    the summary, and that output gets nothing more. Only an `InvalidInput` that `start` raises refuses the run."""
+    """Three calls, in this order. An output that raises or never returns does not fail the run: the summary reports it,
+    and that output gets nothing more. Only an `InvalidInput` from `start` refuses the run."""
 
     name: str
 
@@ -26,25 +26,25 @@ class Output(Protocol):
         ...
 
     def add(self, moment: Moment) -> None:
-        """Ten times a second. Must not wait: buffer, and send elsewhere."""
+        """Ten times a second. Must not block: buffer, and send elsewhere."""
         ...
 
     async def stop(self, summary: Summary) -> None:
-        """After the last request, within a minute; write out what is left."""
+        """After the last request, within a minute; write the rest."""
         ...
 
 
 class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one output may take, in seconds."""
+    """Time limits of one output, in seconds."""
 
     start_s: float = 30.0
     stop_s: float = 60.0
     give_up_s: float = 5.0
-    """to stop, when nobody waits for the run any longer"""
+    """to stop, after the run was given up"""
 
 
 class RunOutputs:
-    """All outputs of a run. One that fails is told in the summary and gets nothing more."""
+    """All outputs of a run. A failed one is reported in the summary and gets nothing more."""
 
     def __init__(self, outputs: Sequence[Output], limits: OutputLimits | None = None) -> None:
         self._outputs = list(outputs)
@@ -52,13 +52,13 @@ class RunOutputs:
         self._errors: dict[int, str] = {}
 
     async def start(self, header: Header) -> None:
-        """Refusals (a folder that is not there) are raised: nothing has begun yet."""
+        """Raises refusals (a folder does not exist): nothing has begun yet."""
         for number, output in enumerate(self._outputs):
             try:
                 await _within(self._limits.start_s, output.start(header), "start")
             except InvalidInput:
                 raise
-            except Exception as error:  # noqa: BLE001 - where results go never ends the run
+            except Exception as error:  # noqa: BLE001 - a broken output never ends the run
                 self._failed(number, error)
 
     def add(self, moment: Moment) -> None:
@@ -79,9 +79,9 @@ class RunOutputs:
                     self._failed(number, error)
 
     def _failed(self, number: int, error: Exception) -> None:
-        said = f"{type(error).__name__}: {error}"
-        self._errors[number] = said
-        log.warning("output=%s failed, the run goes on: %s", self._outputs[number].name, said)
+        reason = f"{type(error).__name__}: {error}"
+        self._errors[number] = reason
+        log.warning("output=%s failed, the run goes on: %s", self._outputs[number].name, reason)
 
     def outcomes(self) -> list[OutputOutcome]:
         return [
@@ -91,21 +91,21 @@ class RunOutputs:
 
 
 async def _within(seconds: float, call: Coroutine[Any, Any, None], name: str) -> None:
-    """Not `wait_for`: that waits for whoever does not heed its cancellation."""
+    """Not `wait_for`: that would wait for a call that ignores its cancellation."""
     task = asyncio.ensure_future(call)
-    task.add_done_callback(_heard)
+    task.add_done_callback(_retrieve)
     try:
         await asyncio.wait([task], timeout=seconds)
     finally:
         task.cancel()
     if not task.done():
-        raise TimeoutError(f"{name} did not come to its end within {seconds:g} s")
+        raise TimeoutError(f"{name} did not return within {seconds:g} s")
     if task.cancelled():
         raise RuntimeError(f"{name} was cancelled")
     task.result()
 
 
-def _heard(task: asyncio.Future[None]) -> None:
-    """Have nobody told that nobody asked how a call ended that was given up."""
+def _retrieve(task: asyncio.Future[None]) -> None:
+    """Retrieve the exception of an abandoned call, so that asyncio does not warn about it."""
     if not task.cancelled():
         task.exception()

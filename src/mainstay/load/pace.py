@@ -1,4 +1,4 @@
-"""How much, when: users or arrivals as a function of time. Pure, so that it needs no clock to be tested."""
+"""Users or arrivals as a function of time. Pure, so that tests need no clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Ramp(msgspec.Struct, frozen=True):
-    """A level over time: straight lines between points of (seconds, level), and nothing after the last.
+    """A level over time: straight lines between points of (seconds, level), and zero after the last.
 
     >>> ramp = Ramp(((0.0, 0.0), (10.0, 100.0), (20.0, 100.0)))
     >>> ramp.level(5), ramp.level(15), ramp.level(21)
@@ -30,15 +30,15 @@ class Ramp(msgspec.Struct, frozen=True):
         return max(level for _, level in self.points)
 
     def level(self, at: float) -> float:
-        """At a step, the level after it."""
-        found = 0.0
+        """The level at a time; where it jumps, the one after the jump."""
+        level = 0.0
         for (start, low), (end, high) in self._lines():
             if start <= at <= end:
-                found = high if end == start else low + (high - low) * (at - start) / (end - start)
-        return found
+                level = high if end == start else low + (high - low) * (at - start) / (end - start)
+        return level
 
     def area(self, until: float) -> float:
-        """The level added up over time: arrivals, if the level is a rate."""
+        """The integral of the level: the number of arrivals, if the level is a rate."""
         total = 0.0
         for (start, low), (end, high) in self._lines():
             if until <= start:
@@ -49,7 +49,7 @@ class Ramp(msgspec.Struct, frozen=True):
         return total
 
     def when(self, area: float) -> float:
-        """The first time when the area is that much; infinity if it never is."""
+        """The first time at which the area has this size; infinity if it never has."""
         done = 0.0
         for (start, low), (end, high) in self._lines():
             width = end - start
@@ -57,7 +57,7 @@ class Ramp(msgspec.Struct, frozen=True):
             if area <= done + piece and piece > 0:
                 left = area - done
                 slope = (high - low) / width
-                # low * t + slope * t² / 2 = left, in the form that holds when the slope is small or nothing
+                # low * t + slope * t² / 2 = left, in a form that is stable for a small slope, and for none
                 root = math.sqrt(max(0.0, low * low + 2 * slope * left))
                 return min(end, start + 2 * left / (low + root)) if low + root > 0 else start
             done += piece
@@ -68,12 +68,12 @@ class Ramp(msgspec.Struct, frozen=True):
 
 
 def flat(level: float, seconds: float) -> Ramp:
-    """The same level all the time."""
+    """A constant level."""
     return Ramp(((0.0, level), (seconds, level)))
 
 
 def ramped(stages: Sequence[tuple[float, float]], *, start: float = 0.0) -> Ramp:
-    """From a level to the next within the seconds of each stage. A stage of no time is a step.
+    """From level to level within the seconds of each stage. A stage of zero seconds is a jump.
 
     >>> ramped([(0, 50), (10, 50)]).points
     ((0.0, 50.0), (10.0, 50.0))
@@ -90,7 +90,7 @@ def ramped(stages: Sequence[tuple[float, float]], *, start: float = 0.0) -> Ramp
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """When iterations are due, in one of some processes: each takes every n-th, so that all together keep the rate.
+    """When iterations are due in one of n processes: each takes every n-th, so that all together keep the rate.
 
     >>> list(Arrivals(flat(4, 1.0)).times())
     [0.0, 0.25, 0.5, 0.75]
@@ -105,11 +105,11 @@ class Arrivals(msgspec.Struct, frozen=True):
     seed: int = 0
 
     def times(self) -> Iterator[float]:
-        """Rising, from the start on, in seconds. By chance: as many on average, and nobody knows when the next is."""
+        """Seconds since the start, in rising order. With `poisson`, random with the same mean rate."""
         total = self.ramp.area(self.ramp.ends)
         if not self.poisson:
             number = self.process
-            # an arrival at the very end is none: the next test would begin with it
+            # an arrival at the very end does not count: it would be the first of the next interval
             while number < total - 1e-9:
                 yield self.ramp.when(number)
                 number += self.processes
@@ -124,7 +124,7 @@ class Arrivals(msgspec.Struct, frozen=True):
 
 
 def shares(total: int, parts: int) -> list[int]:
-    """A number split as evenly as it goes; the first have one more.
+    """A number split evenly; the first parts get the remainder.
 
     >>> shares(10, 4), shares(1, 3)
     ([3, 3, 2, 2], [1, 0, 0])
@@ -134,7 +134,7 @@ def shares(total: int, parts: int) -> list[int]:
 
 
 def weighted(total: int, weights: Sequence[float]) -> list[int]:
-    """A number split by weight, by the largest remainders; all of it is given out.
+    """A number split by weight, with the largest remainders rounded up.
 
     >>> weighted(10, [3, 1]), weighted(3, [1, 1])
     ([8, 2], [2, 1])

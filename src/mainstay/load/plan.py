@@ -1,4 +1,4 @@
-"""From classes and what a submission says to what each workflow does: who, how many, how long."""
+"""The plan of a run: from the classes and the options of a submission to users, rates and times of each workflow."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from .workflow import Workflow
 SCHEMA = 1
 Model = Literal["closed", "iterations", "open"]
 
-#: of an open model without a limit: so many seconds' worth may be under way, within these
+#: default of `max_in_flight`: the arrivals of 10 seconds, within these bounds
 _IN_FLIGHT_S, _FEWEST, _MOST = 10, 100, 10_000
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a submission says; None leaves it to the classes. Stored as the payload of the job."""
+    """The options of a submission; None keeps the value of the class. Stored as the payload of the job."""
 
     workflows: tuple[str, ...] = ()
-    """only these; with what they depend on"""
+    """only these, with the workflows that they depend on"""
     vus: int | None = None
     duration: str | None = None
     iterations: int | None = None
     stages: str | tuple[tuple[str, int | str], ...] | None = None
     rate: str | None = None
     arrivals: str | None = None
-    """constant, or poisson: at random"""
+    """constant, or poisson for random arrivals"""
     max_in_flight: int | None = None
     catch_up: bool | None = None
     think: str | None = None
     pacing: str | None = None
     base_url: str | None = None
     thresholds: tuple[str, ...] = ()
-    """beside those of the classes"""
+    """in addition to those of the classes"""
     timeout: str | None = None
     drain: str | None = None
     processes: int | None = None
@@ -50,20 +50,20 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     params: dict[str, str] = {}
     """`self.params` of the users"""
     seed: int = 0
-    """of everything that is by chance"""
+    """of every random choice"""
     verify: bool = True
-    """the certificates of servers"""
+    """whether to verify the certificates of servers"""
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
     proxy: str | None = None
     preflight: bool = True
-    """look whether the targets can be reached before the load starts"""
+    """whether to check that the targets can be reached before the load starts"""
     schema: int = SCHEMA
 
 
 class WorkflowPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one workflow does, over all processes."""
+    """The plan of one workflow, over all processes."""
 
     name: str
     model: Model
@@ -88,31 +88,31 @@ class WorkflowPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_in_flight if self.users is None else math.ceil(self.users.highest)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The model in words."""
         if self.arrivals is not None:
             kind = " at random" if self.poisson else ""
-            return f"open, up to {self.arrivals.highest:g}/s{kind}, {self.max_in_flight} under way at most"
+            return f"open, up to {self.arrivals.highest:g}/s{kind}, at most {self.max_in_flight} under way"
         if self.iterations is not None:
             return f"{counted(self.iterations, 'iteration')} by {counted(self.most_users, 'user')}"
-        return f"closed, {counted(self.most_users, 'user')} at most"
+        return f"closed, at most {counted(self.most_users, 'user')}"
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a test does."""
+    """The plan of all workflows of a test."""
 
     workflows: dict[str, WorkflowPlan]
     graph: Graph
-    """which of them come after which"""
+    """the order of the workflows"""
     duration_s: float | None
-    """of all layers together, drains aside; None: nobody knows"""
+    """of all layers together, without drains; None: unknown"""
     drain_s: float
     notes: tuple[str, ...] = ()
-    """values of the classes that have no effect in this run, and why"""
+    """warnings: values of the classes that have no effect in this run, and why"""
 
 
 def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> RunPlan:
-    """Resolve everything; refuses what cannot be meant, naming it."""
+    """Resolve all options; raises `InvalidInput` for values that make no sense."""
     chosen = _chosen(workflows, options.workflows)
     after = {name: cls.__depends__ for name, cls in chosen.items()}
     graph = graph_of(after, field="depends", what="workflow")
@@ -128,7 +128,7 @@ def plan_of(workflows: Mapping[str, type[Workflow]], options: LoadOptions) -> Ru
 
 
 def _without_effect(cls: type[Workflow], options: LoadOptions) -> Iterable[str]:
-    """What a class says and this run does not use, in words."""
+    """Warnings about values of a class that this run does not use."""
     amounts = _amounts(cls, options)
     stages, rate = amounts.get("stages"), amounts.get("rate")
     replaced = options.rate is not None or options.stages is not None
@@ -143,17 +143,19 @@ def _without_effect(cls: type[Workflow], options: LoadOptions) -> Iterable[str]:
 
 
 def _set_by(cls: type[Workflow]) -> set[str]:
-    """What a class and its bases say themselves."""
+    """The attributes that a class and its bases set themselves."""
     return {name for one in cls.__mro__[:-2] for name in vars(one)}
 
 
 def _check_rate_options(plans: Iterable[WorkflowPlan], options: LoadOptions) -> None:
-    """What a submission says about arrivals is about nothing if there is no rate."""
+    """Refuse options about arrivals if there is no rate."""
     if any(plan.arrivals is not None for plan in plans):
         return
     for field in ("max_in_flight", "arrivals", "catch_up"):
         if getattr(options, field) is not None:
-            raise InvalidInput(field, "is for a rate; here is a number of users, who start again when they are done")
+            raise InvalidInput(
+                field, "needs a rate; this test has a number of users, who start again when they are done"
+            )
 
 
 def _longest(plan: WorkflowPlan) -> float:
@@ -163,18 +165,18 @@ def _longest(plan: WorkflowPlan) -> float:
 def _chosen(workflows: Mapping[str, type[Workflow]], wanted: Sequence[str]) -> dict[str, type[Workflow]]:
     if not wanted:
         return dict(workflows)
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     left = list(wanted)
     while left:
         name = left.pop()
         if name not in workflows:
             close = difflib.get_close_matches(name, workflows, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(workflows)}"
-            raise InvalidInput("workflows", f"there is no workflow {name!r}; {hint}")
-        if name not in found:
-            found[name] = None
+            hint = f"did you mean {close[0]!r}?" if close else f"known workflows: {', '.join(workflows)}"
+            raise InvalidInput("workflows", f"unknown workflow {name!r}; {hint}")
+        if name not in chosen:
+            chosen[name] = None
             left += workflows[name].__depends__
-    return {name: cls for name, cls in workflows.items() if name in found}
+    return {name: cls for name, cls in workflows.items() if name in chosen}
 
 
 def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
@@ -193,17 +195,17 @@ def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
         in_flight = usual if given is None else _count(given, field=f"{name}.max_in_flight")
     kind = value("arrivals")
     if kind not in ("constant", "poisson"):
-        raise InvalidInput(f"{name}.arrivals", f"{kind!r} is not a way to arrive; write constant or poisson")
+        raise InvalidInput(f"{name}.arrivals", f"unknown kind of arrivals {kind!r}; write constant or poisson")
     think, pacing, timeout, base_url = value("think"), value("pacing"), value("timeout"), value("base_url")
     if not isinstance(base_url, str):
         raise InvalidInput(f"{name}.base_url", f"{base_url!r} is not a URL; write it as text: 'http://host'")
     if arrivals is not None:
         if options.rate is not None or options.stages is not None:
-            # a rate that is given for this run replaces what the class says of its users
+            # a rate of this run replaces the pauses of the class
             think, pacing = options.think, options.pacing
         for field, given in (("think", think), ("pacing", pacing)):
             if given is not None:
-                rule = "is for a number of users; with a rate, iterations start when they are due"
+                rule = "needs a number of users; with a rate, iterations start when they are due"
                 raise InvalidInput(f"{name}.{field}", rule)
     return WorkflowPlan(
         name=name,
@@ -227,30 +229,30 @@ def _workflow_plan(cls: type[Workflow], options: LoadOptions) -> WorkflowPlan:
 def _model(
     cls: type[Workflow], options: LoadOptions, name: str
 ) -> tuple[Model, Ramp | None, Ramp | None, float | None]:
-    """The model, users or rate over time, and how long. What a submission says about how much replaces all that the
-    class says about it: `--vus 10` on a class with a rate is a test with ten users."""
+    """The model, users or rate over time, and the duration. An amount in the submission replaces all amounts of the
+    class: `--vus 10` on a class with a rate is a test with ten users."""
     amounts = _amounts(cls, options)
     stages, rate, iterations = (amounts.get(field) for field in ("stages", "rate", "iterations"))
     if stages is not None and rate is not None:
-        raise InvalidInput(f"{name}.stages", "and a rate are both given; write the rates into the stages")
+        raise InvalidInput(f"{name}.stages", "stages and a rate are both given; write the rates into the stages")
     if options.vus is not None and rate is not None:
-        rule = "and a rate are both given; a rate needs no number of users, and max_in_flight limits them"
+        rule = "users and a rate are both given; a rate needs no number of users, and max_in_flight limits them"
         raise InvalidInput("vus", rule)
     if options.vus is not None and stages is not None:
-        raise InvalidInput("vus", "and stages are both given; the stages say how many users there are, and when")
+        raise InvalidInput("vus", "users and stages are both given; the stages set the number of users over time")
     vus = _count(cls.vus if options.vus is None else options.vus, field=f"{name}.vus")
     if stages is not None:
-        found, are_rates = stages_of(stages, field=f"{name}.stages")
+        levels, are_rates = stages_of(stages, field=f"{name}.stages")
         if iterations is not None:
-            raise InvalidInput(f"{name}.iterations", "and stages are both given; a test ends by the one or the other")
+            raise InvalidInput(f"{name}.iterations", "iterations and stages are both given; a test ends by one of them")
         if options.duration is not None:
-            raise InvalidInput(f"{name}.duration", "and stages are both given; the stages say how long it takes")
-        ramp = ramped(found)
+            raise InvalidInput(f"{name}.duration", "a duration and stages are both given; the stages set the duration")
+        ramp = ramped(levels)
         return ("open", None, ramp, ramp.ends) if are_rates else ("closed", ramp, None, ramp.ends)
     duration_s = _some_time(cls.duration if options.duration is None else options.duration, field=f"{name}.duration")
     if rate is not None:
         if iterations is not None:
-            raise InvalidInput(f"{name}.iterations", "and a rate are both given; a test ends by the one or the other")
+            raise InvalidInput(f"{name}.iterations", "iterations and a rate are both given; use a duration with a rate")
         return "open", None, flat(rate_of(rate, field=f"{name}.rate"), duration_s), duration_s
     if iterations is not None:
         _count(iterations, field=f"{name}.iterations")
@@ -261,10 +263,10 @@ def _model(
 
 
 def _amounts(cls: type[Workflow], options: LoadOptions) -> dict[str, Any]:
-    """Stages, rate and iterations: the submission's, or the class's. A number of users goes with iterations, and
-    replaces a rate and stages."""
+    """Stages, rate and iterations of the submission, or else of the class. A number of users keeps the iterations of
+    the class, and replaces its rate and stages."""
     fields = ("stages", "rate", "iterations")
-    if given := {field: found for field in fields if (found := getattr(options, field)) is not None}:
+    if given := {field: value for field in fields if (value := getattr(options, field)) is not None}:
         return given
     if options.vus is not None:
         return {"iterations": cls.iterations}
@@ -272,10 +274,10 @@ def _amounts(cls: type[Workflow], options: LoadOptions) -> dict[str, Any]:
 
 
 def _some_time(value: Any, *, field: str) -> float:
-    found = duration_of(value, field=field)
-    if found <= 0:
+    duration_s = duration_of(value, field=field)
+    if duration_s <= 0:
         raise InvalidInput(field, "must be longer than zero; write '10s', for example")
-    return found
+    return duration_s
 
 
 def _count(value: Any, *, field: str) -> int:
@@ -287,61 +289,61 @@ def _count(value: Any, *, field: str) -> int:
 
 
 def _by_weight(layer: Sequence[tuple[WorkflowPlan, type[Workflow]]]) -> dict[str, WorkflowPlan]:
-    """Those with a weight share what one of them would have: the users, or the rate."""
+    """Divide the users or the rate among the workflows with a weight."""
     group = [(plan, cls) for plan, cls in layer if cls.weight is not None]
     weights = [_weight(cls) for _, cls in group]
     if len(group) < 2:
         return {}
     if len({plan.model for plan, _ in group}) > 1:
-        told = ", ".join(f"{plan.name} ({plan.model})" for plan, _ in group)
-        raise InvalidInput("weight", f"workflows that share by weight have the same model; here: {told}")
+        models = ", ".join(f"{plan.name} ({plan.model})" for plan, _ in group)
+        raise InvalidInput("weight", f"workflows with weights must have the same model; they have {models}")
     first = group[0][0]
     if any(
         (plan.users, plan.arrivals, plan.iterations) != (first.users, first.arrivals, first.iterations)
         for plan, _ in group
     ):
         raise InvalidInput(
-            "weight", "workflows that share by weight say the same about how much (vus, rate, stages): it is divided"
+            "weight", "workflows with weights must have equal vus, rate or stages: the amount is divided among them"
         )
     part = [weight / sum(weights) for weight in weights]
     counts = None if first.iterations is None else weighted(first.iterations, weights)
     users = None if first.users is None else _divided(first.users, weights)
     if counts is not None and users is not None:
-        # whoever has iterations to do needs somebody who does them
+        # a workflow with iterations needs at least one user
         users = [_at_least_one(ramp) if count else ramp for ramp, count in zip(users, counts, strict=True)]
     names = [plan.name for plan, _ in group]
     if counts is not None:
         _check_shares(names, weights, counts, first.iterations or 0, "iteration")
     elif users is not None:
         _check_shares(names, weights, [math.ceil(ramp.highest) for ramp in users], first.most_users, "user")
-    found = {}
+    divided = {}
     for at, (plan, _) in enumerate(group):
         rate = plan.arrivals and Ramp(tuple((when, level * part[at]) for when, level in plan.arrivals.points))
-        found[plan.name] = msgspec.structs.replace(
+        divided[plan.name] = msgspec.structs.replace(
             plan,
             users=users and users[at],
             arrivals=rate,
             iterations=counts and counts[at],
             max_in_flight=math.ceil(plan.max_in_flight * part[at]),
         )
-    return found
+    return divided
 
 
 def _weight(cls: type[Workflow]) -> float:
     weight = cls.weight
     if not isinstance(weight, (int, float)) or not 1e-6 <= weight <= 1e6:
         rule = f"{weight!r} is not a weight; write a number above 0, up to a million"
-        raise InvalidInput(f"{cls.__name__}.weight", f"{rule}. To leave a workflow out, name those that are to run")
+        raise InvalidInput(f"{cls.__name__}.weight", f"{rule}. To leave a workflow out, name only the others")
     return float(weight)
 
 
 def _check_shares(names: Sequence[str], weights: Sequence[float], given: Sequence[int], total: int, what: str) -> None:
-    """Each has something to do: one that has nothing would fail, and the run with it."""
+    """Refuse a share of zero: that workflow would fail, and the run with it."""
     enough = math.ceil(sum(weights) / min(weights))
     for name, weight, share in zip(names, weights, given, strict=True):
         if total and not share:
-            rule = f"is {weight:g} of {sum(weights):g}: that is none of {counted(total, what)}"
-            raise InvalidInput(f"{name}.weight", f"{rule}; with {counted(enough, what)} each workflow has one")
+            rule = f"{weight:g} of {sum(weights):g} is too small a share of {counted(total, what)}"
+            raise InvalidInput(f"{name}.weight", f"{rule}; each workflow gets one with {counted(enough, what)}")
 
 
 def _at_least_one(ramp: Ramp) -> Ramp:
@@ -349,7 +351,7 @@ def _at_least_one(ramp: Ramp) -> Ramp:
 
 
 def _divided(ramp: Ramp, weights: Sequence[float]) -> list[Ramp]:
-    """Whole users at each point, all of them given to somebody."""
+    """Whole users at each point, with the same sum."""
     levels = [weighted(round(level), weights) for _, level in ramp.points]
     return [
         Ramp(tuple((when, float(given[at])) for (when, _), given in zip(ramp.points, levels, strict=True)))

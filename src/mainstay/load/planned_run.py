@@ -21,7 +21,7 @@ _CROWDED = 2
 
 
 class PlannedRun:
-    """A test and what a submission says, checked: everything that can be known before a process is started."""
+    """A load test with the options of one submission, planned and checked."""
 
     def __init__(self, test: LoadTest, options: LoadOptions) -> None:
         self.test = test
@@ -33,20 +33,20 @@ class PlannedRun:
         check_states(self.blueprints)
         self.thresholds: list[Threshold] = self._thresholds()
         self.notes = [*slips_of({name: test.workflows[name] for name in self.plan.workflows}), *self.plan.notes]
-        """what of the test or of the submission has no effect, or hardly the one that was meant"""
+        """warnings: values of the test or of the submission that have no effect, or hardly the intended one"""
         self.processes = self._processes()
         check(self.thresholds, self.header("", 0))
 
     def _thresholds(self) -> list[Threshold]:
-        found: list[Threshold] = []
+        thresholds: list[Threshold] = []
         for name in self.plan.workflows:
             given = self.test.workflows[name].thresholds
-            found += thresholds_of([given] if isinstance(given, str) else given)
-        found += thresholds_of(self.options.thresholds)
-        return list({str(one): one for one in found}.values())
+            thresholds += thresholds_of([given] if isinstance(given, str) else given)
+        thresholds += thresholds_of(self.options.thresholds)
+        return list({str(one): one for one in thresholds}.values())
 
     def _processes(self) -> int:
-        """One for each core, and no more than there are users."""
+        """One for each core, but no more than users."""
         given = self.options.processes
         users = [one.most_users for one in self.plan.workflows.values()]
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -57,16 +57,16 @@ class PlannedRun:
         return max(1, min(cores, max(users)))
 
     def _useful(self, given: int, cores: int, users: int) -> int:
-        """Of a number of processes that was asked for, those that have something to do."""
-        found = max(1, min(given, users))
-        if found < given:
-            self.notes.append(f"{found} of {given} processes are started: there are no more users")
-        if found > _CROWDED * cores:
+        """How many of the requested processes have something to do."""
+        useful = max(1, min(given, users))
+        if useful < given:
+            self.notes.append(f"{useful} of {given} processes are started: there are no more users")
+        if useful > _CROWDED * cores:
             self.notes.append(
-                f"{found} generator processes share {counted(cores, 'core')}: they wait for each other, "
+                f"{useful} generator processes share {counted(cores, 'core')}: they wait for each other, "
                 "and their times include that; use one for each core"
             )
-        return found
+        return useful
 
     def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:
         workflows: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ class PlannedRun:
             workflows.append(
                 {
                     "name": name,
-                    "model": plan.told,
+                    "model": plan.description,
                     "open": plan.arrivals is not None,
                     "vus": plan.most_users,
                     "rate": None if plan.arrivals is None else plan.arrivals.highest,

@@ -1,8 +1,8 @@
-"""What a call is made of, encoded and looked up once, before the clock starts: `URL`, `Headers`, `Data`, `Params`,
+"""The parts of a call, encoded and resolved once, before the load starts: `URL`, `Headers`, `Data`, `Params`,
 `Cookies`, `Auth`, `File`.
 
-Each takes what a person would write and refuses what cannot be sent, by name. `prepare` does all the work there is; a
-call that gets one of them has none left. All may be shared by any number of virtual users: nothing changes them.
+Each refuses values that cannot be sent, and names them. `prepare` does all the work, so that a call has none left. They
+are immutable, and any number of virtual users may share them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _SECURE = frozenset({"https", "wss", "tls"})
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 _LINE_BREAK = re.compile(r"[\r\n\x00]")
-#: what may stand in a path or query as it is; "%" because what is quoted already stays so
+#: characters of a path or query that are not quoted; "%" because quoted ones stay as they are
 _AS_IS = "/?:@!$&'()*+,;=%~[]|"
 
 
 class URLParts(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL, taken apart."""
+    """The parts of a URL."""
 
     scheme: str
     host: str
     port: int
     target: bytes
-    """path and query, as a request names them"""
+    """path and query, as in a request line"""
     origin: str
-    """scheme, host and port: what a connection belongs to"""
+    """scheme, host and port: the key of a connection"""
     authority: bytes
-    """host and port, as a Host header names them: without the port that goes without saying"""
+    """host and port, as in a Host header: without a default port"""
     path: str
     secure: bool
     unix: str | None = None
@@ -61,27 +61,27 @@ class URLParts(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.lru_cache(maxsize=4096)
 def split(url: str) -> URLParts:
-    """Take a URL apart, or refuse it. Remembers the last few thousand.
+    """Split a URL; raises `InvalidInput`. The last few thousand are cached.
 
     >>> split("http://127.0.0.1:8080/a?b=c").target
     b'/a?b=c'
     """
     shown = shown_url(url)
     if _CONTROL.search(url):
-        raise InvalidInput("url", f"{shown!r} has a space or a control character in it; write it quoted, like %20")
+        raise InvalidInput("url", f"{shown!r} contains a space or a control character; quote it, like %20")
     try:
-        found = urlsplit(url)
-        port = found.port
+        pieces = urlsplit(url)
+        port = pieces.port
     except ValueError as error:
         raise InvalidInput("url", f"{shown!r} is not a URL ({error})") from None
-    scheme = found.scheme
+    scheme = pieces.scheme
     if scheme not in _PORTS:
         known = ", ".join(_PORTS)
-        raise InvalidInput("url", f"{shown!r} has no scheme that is known; write it like http://host/path ({known})")
-    host = found.hostname or ""
+        raise InvalidInput("url", f"{shown!r} has no known scheme; write it like http://host/path ({known})")
+    host = pieces.hostname or ""
     unix = None
     if scheme == "http+unix":
-        unix, host = unquote(found.netloc), "localhost"
+        unix, host = unquote(pieces.netloc), "localhost"
         if not unix.startswith("/"):
             raise InvalidInput("url", f"{shown!r} names no socket; write it like http+unix://%2Frun%2Fapp.sock/path")
     elif not host:
@@ -92,19 +92,19 @@ def split(url: str) -> URLParts:
             raise InvalidInput("url", f"{shown!r} has no port; write it like {scheme}://host:9000")
     host = _ascii(host, shown)
     named = f"[{host}]" if ":" in host else host
-    path = quote(found.path or "/", safe=_AS_IS)
-    target = f"{path}?{quote(found.query, safe=_AS_IS)}" if found.query else path
+    path = quote(pieces.path or "/", safe=_AS_IS)
+    target = f"{path}?{quote(pieces.query, safe=_AS_IS)}" if pieces.query else path
     return URLParts(
         scheme=scheme,
         host=host,
         port=port or 0,
         target=target.encode(),
-        origin=f"{scheme}://{found.netloc}" if unix else f"{scheme}://{named}:{port}",
+        origin=f"{scheme}://{pieces.netloc}" if unix else f"{scheme}://{named}:{port}",
         authority=(named if unix or port == _PORTS[scheme] else f"{named}:{port}").encode(),
         path=path,
         secure=scheme in _SECURE,
         unix=unix,
-        auth=_basic(unquote(found.username or ""), unquote(found.password or "")) if found.username else None,
+        auth=_basic(unquote(pieces.username or ""), unquote(pieces.password or "")) if pieces.username else None,
         shown=shown,
     )
 
@@ -123,7 +123,7 @@ def _basic(user: str, password: str) -> bytes:
 
 
 def joined(url: str, base_url: str) -> str:
-    """A URL that is whole: one that begins with its path is put behind `base_url`.
+    """The absolute URL: a path is appended to `base_url`.
 
     >>> joined("/login", "http://127.0.0.1:8080/api")
     'http://127.0.0.1:8080/api/login'
@@ -132,25 +132,25 @@ def joined(url: str, base_url: str) -> str:
         return url
     if not base_url:
         raise InvalidInput(
-            "url", f"{shown_url(url)!r} has no scheme and host, and there is no base_url; write http://host/path"
+            "url", f"{shown_url(url)!r} has no scheme and host, and no base_url is set; write http://host/path"
         )
     return f"{base_url.rstrip('/')}/{url.lstrip('/')}"
 
 
 class Prepared:
-    """What all of them are: made from what a person writes, and prepared once."""
+    """Base of the prepared types."""
 
     __slots__ = ()
 
     def __init__(self, value: Any) -> None:
-        """Each says what it takes."""
+        """Each type documents the values it takes."""
 
     async def prepare(self, network: Network, base_url: str = "") -> None:
-        """Read and look up what there is. Done twice, it is done once."""
+        """Read files and resolve hosts. A second call does nothing."""
 
 
 class URL(str, Prepared):
-    """Where a call goes. A string, so that f-strings and `+` work; taken apart and looked up once.
+    """The URL of a call. A string, so that f-strings and `+` work; split and resolved once.
 
     `http`, `https`, `ws`, `wss`, `tcp`, `tls`, `udp`, and `http+unix://%2Frun%2Fapp.sock/path` for a unix socket.
 
@@ -164,7 +164,7 @@ class URL(str, Prepared):
 
     @property
     def whole(self) -> str:
-        """With its base, once prepared; else as it was written."""
+        """With its base URL, once prepared; else as written."""
         try:
             return self._whole
         except AttributeError:
@@ -203,12 +203,12 @@ class Headers(Prepared):
 
 
 def header_line(name: str, value: str) -> bytes:
-    """One line of a head; what would break the head is refused."""
+    """One header line; raises `InvalidInput` for values that would break the head."""
     text = str(value)
     if not _TOKEN.fullmatch(name):
-        raise InvalidInput(f"header {name!r}", "this is not the name of a header; use letters, digits and hyphens")
+        raise InvalidInput(f"header {name!r}", "is not a valid header name; use letters, digits and hyphens")
     if _LINE_BREAK.search(text):
-        raise InvalidInput(f"header {name!r}", "its value has a line break in it; a header is one line")
+        raise InvalidInput(f"header {name!r}", "its value contains a line break; a header is one line")
     try:
         return f"{name}: {text}\r\n".encode("latin-1")
     except UnicodeEncodeError:
@@ -216,7 +216,7 @@ def header_line(name: str, value: str) -> bytes:
 
 
 class Params(Prepared):
-    """The query of a URL: a mapping (a list as a value repeats the name), pairs, or text as it is.
+    """The query of a URL: a mapping (a list as a value repeats the name), pairs, or text.
 
     >>> Params({"page": 2, "tag": ["a", "b"]}).query
     'page=2&tag=a&tag=b'
@@ -238,14 +238,14 @@ class Params(Prepared):
 
 
 def _plain(value: Any) -> Any:
-    """As other programs read it: true, and not True."""
+    """Booleans as other programs write them: true instead of True."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class Cookies(Prepared):
-    """Cookies that are sent with a call, beside those the user has got from servers.
+    """Cookies of a call, in addition to those that servers have set for the user.
 
     >>> Cookies({"theme": "dark", "lang": "de"}).text
     'theme=dark; lang=de'
@@ -257,9 +257,9 @@ class Cookies(Prepared):
         self.value: dict[str, str] = dict(value.value if isinstance(value, Cookies) else value)
         for name, text in self.value.items():
             if not _TOKEN.fullmatch(name):
-                raise InvalidInput(f"cookie {name!r}", "this is not the name of a cookie; use letters, digits, hyphens")
+                raise InvalidInput(f"cookie {name!r}", "is not a valid cookie name; use letters, digits, hyphens")
             if _LINE_BREAK.search(str(text)) or ";" in str(text):
-                raise InvalidInput(f"cookie {name!r}", "its value has a line break or a semicolon in it; quote it")
+                raise InvalidInput(f"cookie {name!r}", "its value contains a line break or a semicolon; quote it")
         self.text = "; ".join(f"{name}={text}" for name, text in self.value.items())
 
     def __repr__(self) -> str:
@@ -267,7 +267,7 @@ class Cookies(Prepared):
 
 
 class Auth(Prepared):
-    """Who calls: `("user", "password")` for Basic, `"token"` for Bearer. Never shown.
+    """Credentials: `("user", "password")` for Basic, `"token"` for Bearer. Never shown.
 
     >>> Auth("abc").line
     b'Authorization: Bearer abc\\r\\n'
@@ -291,7 +291,7 @@ class Auth(Prepared):
 
 
 class Data(Prepared):
-    """The body of a request: bytes and text as they are; anything else as JSON.
+    """The body of a request: bytes and text unchanged; other values as JSON.
 
     >>> Data({"user": "ann"}).body, Data({"user": "ann"}).content_type
     (b'{"user":"ann"}', 'application/json')
@@ -303,7 +303,7 @@ class Data(Prepared):
         self.value: Any
         self.body: bytes
         self.content_type: str
-        """empty: none is sent"""
+        """empty: no header is sent"""
         if isinstance(value, Data):
             self.value, self.body, self.content_type = value.value, value.body, value.content_type
             return
@@ -325,7 +325,7 @@ def json_bytes(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidInput("json", f"this cannot be written as JSON ({error})") from None
+        raise InvalidInput("json", f"the value cannot be encoded as JSON ({error})") from None
 
 
 class File(Prepared):
@@ -349,7 +349,7 @@ class File(Prepared):
                 raise InvalidInput("file", f"{self.path} cannot be read ({reason}); check the path") from None
         return self._body
 
-    async def prepare(self, network: Network, base_url: str = "") -> None:  # noqa: ARG002 - as the others have it
+    async def prepare(self, network: Network, base_url: str = "") -> None:  # noqa: ARG002 - the signature of all prepared types
         _ = self.body
 
     def __repr__(self) -> str:
@@ -357,4 +357,4 @@ class File(Prepared):
 
 
 prepared_types: tuple[type[Prepared], ...] = (URL, Headers, Data, Params, Cookies, Auth, File)
-"""what the engine prepares before the clock starts"""
+"""types of arguments that the engine prepares before the load starts"""

@@ -1,4 +1,4 @@
-"""What a call of a client comes back with, as far as it is measured."""
+"""The measured part of a client's response."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from ..errors import InvalidInput
 
 
 class Opening(NamedTuple):
-    """What a call spent on its connection before it could send, in seconds. None for one that was open already."""
+    """Seconds that a call spent on its connection before it could send. A call on an open connection has none."""
 
     blocked: float
     """waiting for a free connection"""
     connect: float
     tls: float
     dns: float = 0.0
-    """looking up the host; part of neither of the others"""
+    """looking up the host; not part of the others"""
 
 
 class Result:
-    """What is measured when a step returns it. Every client's response is one.
+    """A measured result that a step returns. Every client's response is one.
 
-    Times are seconds of `time.perf_counter`. What a step does between `started` and `ended` belongs to the call;
-    what it does before and after does not.
+    Times are seconds of `time.perf_counter`. Only the time from `started` to `ended` belongs to the call.
     """
 
     __slots__ = ("ended", "failure", "first", "opening", "received", "sent", "started", "status", "written")
@@ -44,14 +43,14 @@ class Result:
         self.started = started
         """when the call was made"""
         self.written = written or started
-        """when its last byte was handed to the system"""
+        """when its last byte was passed to the system"""
         self.first = first or ended
-        """when the first byte of the answer came"""
+        """when the first byte of the response arrived"""
         self.ended = ended
-        """when the answer was complete"""
+        """when the response was complete"""
         self.opening = opening
         self.status: Any = status
-        """what the other side called it: 200, say"""
+        """the status from the other side: 200, for example"""
         self.failure = failure
         """why it counts as failed; empty if it does not"""
         self.sent = sent
@@ -61,7 +60,7 @@ class Result:
 
     @property
     def elapsed(self) -> float:
-        """Seconds from the call to the end of its answer."""
+        """Seconds from the call to the end of its response."""
         return self.ended - self.started
 
     @property
@@ -85,4 +84,4 @@ class CustomResult(Result):
         if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in times):
             raise InvalidInput("result", f"its times are {times}; give seconds of time.perf_counter()")
         if not self.started <= self.written <= self.first <= self.ended:
-            raise InvalidInput("result", f"its times {times} do not follow one another; it ends after it has started")
+            raise InvalidInput("result", f"its times {times} are not in order; a result ends after it starts")

@@ -1,6 +1,6 @@
-"""A run, from its plan to its summary: layers of workflows one after the other, windows judged as they come.
+"""A run, from its plan to its summary: layers of workflows one after the other, windows judged as they arrive.
 
-It knows nothing of jobs and stores; see `works` for that.
+It does not know about jobs and stores; `handler` does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ log = logging.getLogger("mainstay.load")
 
 
 class LoadRun:
-    """One run. `run` takes it to its end; `stop` has it end early, in good order; `give_up` at once, and `kill`
-    without its teardowns."""
+    """One run. `run` runs it to its end; `stop` ends it early, in good order; `give_up` at once; `kill` without its
+    teardowns."""
 
     def __init__(
         self,
@@ -56,59 +56,58 @@ class LoadRun:
         self._outputs = RunOutputs(outputs, output_limits)
         self._on_line = on_line or _log_line
         self._limits = limits
-        self._put_out = False
-        """whether the outputs have begun"""
+        self._outputs_started = False
         self._tally = RunTally(self.header)
         self._judge = ThresholdJudge(planned.thresholds, self.header)
         self._doubts = TrustWatch()
         self._ledger = IterationLedger()
         self._cut = ""
-        """why what a generator did last is not known, if that is so"""
+        """why the last work of a generator is unknown, if it is"""
         self._generators: Generators | None = None
         self._phase = "preparing"
         self._ended = ""
         self._given_up = False
         self._skipped: dict[str, str] = {}
         self._failed: dict[str, str] = {}
-        """workflows that failed, or were not run because another did"""
+        """workflows that failed, or were skipped because another one failed"""
         self._over_s = 0.0
-        """what the layers that are over took"""
+        """duration of the finished layers"""
         self._drained_s = 0.0
-        """of that: drains, in which nothing was begun"""
+        """of that: drains, in which no iteration began"""
         self._first_bucket: int | None = None
-        """of the layer at work; None between two"""
+        """of the running layer; None between two layers"""
         self._last_bucket = 0
         self.seconds = 0
-        """whole ones that were seen"""
+        """whole seconds of load so far"""
 
     async def run(self) -> Summary:
-        """To its end. Raises `InvalidInput` for what cannot be started; nothing was sent then."""
+        """Run to the end. Raises `InvalidInput` if it cannot be started; nothing was sent then."""
         planned = self._planned
         try:
             async with Generators(
-                planned.processes, self._saw, on_line=self._on_line, limits=self._limits
+                planned.processes, self._add, on_line=self._on_line, limits=self._limits
             ) as generators:
                 self._generators = generators
                 if self._given_up:
                     generators.give_up()
                 try:
                     await generators.begin(planned)
-                    # only now is it sure that there is anything to be put out
+                    # not before: a refused run has no outputs
                     await self._outputs.start(self.header)
-                    self._put_out = True
+                    self._outputs_started = True
                     await self._layers(generators)
                 except GeneratorLost as error:
-                    if not self._put_out and not self._given_up:
+                    if not self._outputs_started and not self._given_up:
                         raise
-                    # what it had sent is kept; the others are told to come to their end
+                    # the windows that it had sent are kept; the others end
                     if not self._given_up:
                         self._ended = f"failed: {error}"
                     generators.stop(hurry=True)
         except asyncio.CancelledError:
-            # nobody waits any longer; what is known by now is put out all the same
+            # the caller waits no longer; the outputs still get the numbers so far
             self._ended = self._ended or "cancelled: given up"
             self._given_up = True
-            if self._put_out:
+            if self._outputs_started:
                 await self._finish()
             raise
         finally:
@@ -117,20 +116,20 @@ class LoadRun:
         return await self._finish()
 
     def stop(self, why: str, *, hurry: bool = True) -> None:
-        """Have it end early; what is under way is waited for."""
+        """End the run early; calls under way may finish."""
         self._ended = self._ended or why
         if self._generators is not None:
             self._phase = "draining"
             self._generators.stop(hurry=hurry)
 
     def give_up(self) -> None:
-        """Have a run that was stopped end at once: what is under way is aborted, and teardowns have little time."""
+        """End a stopped run at once: calls under way are aborted, and teardowns get little time."""
         self._given_up = True
         if self._generators is not None:
             self._generators.give_up()
 
     def kill(self) -> None:
-        """Have a run that was given up end without its teardowns."""
+        """End a run that was given up without its teardowns."""
         if self._generators is not None:
             self._generators.kill()
 
@@ -152,23 +151,23 @@ class LoadRun:
                 shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
                 set_up += workflows
                 calls = sum(len(planned.blueprints[name].setups) for name in workflows)
-                found = await generators.set_up(workflows, shared, calls=calls)
-                for name, why in found.failed.items():
+                setup = await generators.set_up(workflows, shared, calls=calls)
+                for name, why in setup.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
-                workflows = [name for name in workflows if name not in found.failed]
+                workflows = [name for name in workflows if name not in setup.failed]
                 if not workflows or self._ended:
                     continue
                 for name in workflows:
-                    shared[name].update(found.values.get(name, {}))
+                    shared[name].update(setup.values.get(name, {}))
                 self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
                 await self._go(generators, workflows, shared, failed)
                 providers = [name for name in workflows if name not in failed]
                 calls = sum(len(planned.blueprints[name].states) for name in providers)
-                given = await generators.give(providers, calls=calls)
-                provided.update(given.values)
-                failed.update({name: f"what it provides failed: {why}" for name, why in given.failed.items()})
+                collected = await generators.collect_provided(providers, calls=calls)
+                provided.update(collected.values)
+                failed.update({name: f"what it provides failed: {why}" for name, why in collected.failed.items()})
         except asyncio.CancelledError:
-            # nobody waits for what would be torn down
+            # the caller waits no longer, not even for teardowns
             self._given_up = True
             self._not_torn_down(set_up)
             set_up.clear()
@@ -183,23 +182,23 @@ class LoadRun:
     async def _tear_down(self, generators: Generators, workflows: Sequence[str]) -> None:
         calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)
         try:
-            torn = await generators.tear_down(workflows, calls=calls)
+            teardown = await generators.tear_down(workflows, calls=calls)
         except (GeneratorLost, asyncio.CancelledError):
             self._not_torn_down(workflows)
             raise
-        for name, why in torn.failed.items():
+        for name, why in teardown.failed.items():
             self._skipped[f"{name} teardown"] = f"failed: {why}"
 
     def _not_torn_down(self, workflows: Sequence[str]) -> None:
-        """Whoever has something to clean up by hand is to know."""
+        """Note which teardowns were cut off: something may have to be cleaned up by hand."""
         why = "the run was given up" if self._given_up else "its generator was lost"
         for name in workflows:
             if self._planned.blueprints[name].teardowns:
                 self._skipped[f"{name} teardown"] = f"was not run to its end: {why}"
 
     def _skip(self, name: str, failed: dict[str, str]) -> bool:
-        """Whether what it depends on has failed; then so has it."""
-        broken = [one for one in self._planned.plan.graph.after[name] if one in failed]
+        """Whether a workflow that it depends on has failed; then it counts as failed, too."""
+        broken = [other for other in self._planned.plan.graph.after[name] if other in failed]
         if broken:
             failed[name] = self._skipped[name] = f"{broken[0]} failed, which it depends on ({failed[broken[0]]})"
         return bool(broken)
@@ -215,30 +214,30 @@ class LoadRun:
         drain_s = max(plan.drain_s for plan in plans)
         lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
         try:
-            overs, lost = await generators.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+            reports, lost = await generators.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
         except asyncio.CancelledError:
-            self._cut = "the run was given up before its generators had reported all"
+            self._cut = "the run was given up before its generators had reported everything"
             raise
         if lost:
             self._over_s = self.elapsed_s
         else:
-            took_s = max(over.took for over in overs)
+            took_s = max(report.took for report in reports)
             self._over_s += took_s
-            self._drained_s += took_s - max(over.loaded for over in overs)
+            self._drained_s += took_s - max(report.loaded for report in reports)
         self._first_bucket = None
         if lost is not None:
-            self._cut = "a generator was lost, and what it did after its last report is not known"
+            self._cut = "a generator was lost, and what it did after its last report is unknown"
             raise lost
         for name in workflows:
-            told = [over.workflows[name] for over in overs if name in over.workflows]
-            self._ledger.settle(name, [one.account for one in told])
-            why = _failure(told, self._planned.plan.workflows[name].iterations)
+            own = [report.workflows[name] for report in reports if name in report.workflows]
+            self._ledger.settle(name, [one.account for one in own])
+            why = _failure(own, self._planned.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
 
     # windows ----------------------------------------------------------------------------------------
 
-    def _saw(self, window: Window) -> None:
+    def _add(self, window: Window) -> None:
         if self._first_bucket is None:
             self._first_bucket = window.bucket
         self._last_bucket = window.bucket
@@ -261,18 +260,18 @@ class LoadRun:
 
     @property
     def elapsed_s(self) -> float:
-        """How long there was load: exact for what is over, else as far as windows came."""
+        """How long there was load: exact for finished layers, up to the last window for the running one."""
         if self._first_bucket is None:
             return self._over_s
         return self._over_s + (self._last_bucket + 1 - self._first_bucket) * WINDOW_MS / 1000
 
     @property
     def load_s(self) -> float:
-        """How long load was put on the target: what rates are by."""
+        """How long iterations began: the base of all rates."""
         return self.elapsed_s - self._drained_s
 
     def so_far(self) -> tuple[Summary, list[msgspec.Raw]]:
-        """What is known by now: all but the points, and these as they are stored."""
+        """The summary so far without its points, and the points as they are stored."""
         summary = self._summary(self._judge.outcomes(), ended=RUNNING, points=False)
         summary.outputs = self._outputs.outcomes()
         return summary, self._tally.packed_points()
@@ -286,13 +285,13 @@ class LoadRun:
             cut=self._cut,
             wrong_sums=() if self._cut else self._ledger.errors,
         )
-        # what was under way in a generator that is gone was cut off with it
+        # iterations under way in a lost generator were cut off with it
         summary.aborted_iterations += self._ledger.unknown if self._cut else 0
         if self._failed and not self._ended:
-            # also if others went well: what was asked for was not done
+            # even if other workflows succeeded: the test was not done as planned
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())
             summary.verdict = verdict_of(summary.thresholds, summary.ended)
-        if self._put_out:
+        if self._outputs_started:
             summary.outputs = self._outputs.outcomes()
             await self._outputs.stop(summary, given_up=self._given_up)
             summary.outputs = self._outputs.outcomes()
@@ -312,26 +311,26 @@ class LoadRun:
         )
 
 
-def _failure(told: Sequence[WorkflowReport], asked: int | None) -> str:
-    """Why a workflow failed, from what all processes told of it; empty if it did not. `asked`: iterations, if a number
-    of them was."""
-    iterations, unmade = sum(one.iterations for one in told), sum(one.unmade for one in told)
-    found = ""
+def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
+    """Why a workflow failed, from the reports of all processes; empty if it did not. `planned`: the fixed number of
+    iterations, if there is one."""
+    iterations, unmade = sum(one.iterations for one in reports), sum(one.unmade for one in reports)
+    failure = ""
     if unmade:
-        found = f"{unmade} of {asked} iterations were not made"
-    elif not any(one.clean for one in told):
-        found = f"all {iterations} iterations had errors" if iterations else "not one iteration was made"
-    refusal = next((one.refusal for one in told if one.refusal), "")
-    return f"{found}; users could not begin: {refusal}" if found and refusal else found
+        failure = f"{unmade} of {planned} iterations were not made"
+    elif not any(one.clean for one in reports):
+        failure = f"all {iterations} iterations had errors" if iterations else "no iteration was made"
+    refusal = next((one.refusal for one in reports if one.refusal), "")
+    return f"{failure}; users could not begin: {refusal}" if failure and refusal else failure
 
 
 def _log_line(process: int, line: str) -> None:
-    log.info("generator=%d said: %s", process, line)
+    log.info("generator=%d printed: %s", process, line)
 
 
 def _used(blueprints: Mapping[str, Blueprint], name: str, provided: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What a workflow finds in its context: what those it names provide, if they name it, too."""
-    found: dict[str, Any] = {}
+    """The context of a workflow: the values of the workflows that it names, if they name it, too."""
+    context: dict[str, Any] = {}
     for state in blueprints[name].states:
         if state.provides:
             continue
@@ -340,5 +339,5 @@ def _used(blueprints: Mapping[str, Blueprint], name: str, provided: Mapping[str,
                 if theirs.provides and name in theirs.workflows and theirs.name in state.taken:
                     values = provided.get(other, {})
                     if theirs.name in values:
-                        found[theirs.name] = values[theirs.name]
-    return found
+                        context[theirs.name] = values[theirs.name]
+    return context

@@ -1,5 +1,5 @@
-"""Data that all users of a process share: what a setup returned, what another workflow provides. It can be read as any
-other, and not be changed: what one user puts there, all others would see."""
+"""Data that all users of a process share: results of setups, and values that other workflows provide. It is read-only,
+because all users would see a change."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 
 
 def fixed(data: Any) -> Any:
-    """Plain data whose dictionaries and lists, at any depth, refuse to be changed.
+    """A read-only copy of plain data: its dictionaries and lists, at any depth, refuse changes.
 
     >>> shop = fixed({"open": True, "carts": [1, 2]})
     >>> shop == {"open": True, "carts": [1, 2]}
     True
     >>> shop["carts"].append(3)
     Traceback (most recent call last):
-    TypeError: all users share this, so it cannot be changed; change a copy of it
+    TypeError: all users share this data, so it is read-only; change a copy of it
     """
     if isinstance(data, dict):
         return _FixedDict((key, fixed(value)) for key, value in data.items())
@@ -24,7 +24,7 @@ def fixed(data: Any) -> Any:
 
 
 def own(data: Any) -> Any:
-    """A copy of plain data, to any depth, for one who may change it. What is no dictionary or list is left as it is."""
+    """A deep copy of the dictionaries and lists in plain data, which may be changed."""
     if isinstance(data, dict):
         return {key: own(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -33,7 +33,7 @@ def own(data: Any) -> Any:
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise TypeError("all users share this, so it cannot be changed; change a copy of it")
+    raise TypeError("all users share this data, so it is read-only; change a copy of it")
 
 
 class _FixedDict(dict[Any, Any]):

@@ -1,4 +1,4 @@
-"""A load test: some workflows, and where another process finds them."""
+"""A load test: its workflows, and how another process finds them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .plan import LoadOptions
 from .workflow import Workflow
 
 _loaded: dict[str, ModuleType] = {}
-"""files by path: a class must be the same one each time it is asked for"""
+"""by path: a file is loaded once, so that its classes stay the same"""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,29 +39,29 @@ class LoadTest:
     """Workflows that run together. Made from a file by `load_file`, or from classes."""
 
     def __init__(self, name: str, workflows: Iterable[type[Workflow]], *, source: Source | None = None) -> None:
-        found = list(workflows)
-        for one in found:
+        classes = list(workflows)
+        for one in classes:
             if not (isinstance(one, type) and issubclass(one, Workflow)) or one is Workflow:
                 raise InvalidInput(name, f"{one!r} is not a workflow; derive a class from Workflow")
-        if not found:
+        if not classes:
             raise InvalidInput(name, "has no workflows; derive a class from Workflow and give it a @step")
         self.name = name
-        self.workflows: Mapping[str, type[Workflow]] = {one.__name__: one for one in found}
-        if len(self.workflows) < len(found):
-            names = [one.__name__ for one in found]
+        self.workflows: Mapping[str, type[Workflow]] = {one.__name__: one for one in classes}
+        if len(self.workflows) < len(classes):
+            names = [one.__name__ for one in classes]
             twice = next(one for one in names if names.count(one) > 1)
-            raise InvalidInput(name, f"two of its workflows are called {twice}; give one of them another name")
-        self.source = source or _by_module(name, found)
+            raise InvalidInput(name, f"two of its workflows are called {twice}; rename one of them")
+        self.source = source or _by_module(name, classes)
 
     def job(self, **options: Any) -> LoadJob:
-        """A run of it with other values than the classes have, for a schedule: `shop.job(vus=500, duration="10m")`.
-        The options are those of `LoadOptions`."""
+        """A run for a schedule, with values that override the classes: `shop.job(vus=500, duration="10m")`. The options
+        are those of `LoadOptions`."""
         known = LoadOptions.__struct_fields__
         for name in options:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-                raise InvalidInput(f"{self.name}.{name}", f"is not an option of a load test; {hint}")
+                hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(known)}"
+                raise InvalidInput(f"{self.name}.{name}", f"unknown option of a load test; {hint}")
         try:
             return LoadJob(self, msgspec.convert(options, LoadOptions))
         except msgspec.ValidationError as error:
@@ -79,7 +79,7 @@ class LoadJob(NamedTuple):
 
 
 def load_file(path: str | Path) -> LoadTest:
-    """The workflows that a file defines; those that it imports from elsewhere are not among them."""
+    """The load test of the workflows that a file defines itself, without imported ones."""
     file = Path(path).absolute()
     module = _module(file)
     own = [
@@ -87,16 +87,16 @@ def load_file(path: str | Path) -> LoadTest:
         for one in vars(module).values()
         if isinstance(one, type) and issubclass(one, Workflow) and one.__module__ == module.__name__
     ]
-    # a class that others here are derived from, and that has no steps of its own, is there to be derived from
+    # a class without steps is a base for others
     workflows = [one for one in dict.fromkeys(own) if one.__graph__.after]
     if not workflows:
-        said = "its workflows have no steps" if own else "defines no workflow"
-        raise InvalidInput("file", f"{path} {said}; derive a class from mainstay.load.Workflow and give it a @step")
+        problem = "has only workflows without steps" if own else "defines no workflow"
+        raise InvalidInput("file", f"{path} {problem}; derive a class from mainstay.load.Workflow and give it a @step")
     return LoadTest(file.stem, workflows, source=Source(file=str(file), folder=str(file.parent)))
 
 
 def found_in(source: Source, name: str) -> LoadTest:
-    """The test that another process has described."""
+    """The test that another process described."""
     if source.file:
         test = load_file(source.file)
         return LoadTest(name, test.workflows.values(), source=source)
@@ -104,12 +104,12 @@ def found_in(source: Source, name: str) -> LoadTest:
     classes = []
     for one, place in source.classes.items():
         module, _, path = place.partition(":")
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in path.split("."):
-            found = getattr(found, part, None)
-        if not isinstance(found, type):
-            raise InvalidInput(one, f"is not found at {place} in a process of its own; define it in a module")
-        classes.append(found)
+            value = getattr(value, part, None)
+        if not isinstance(value, type):
+            raise InvalidInput(one, f"generator processes do not find it at {place}; define it in a module")
+        classes.append(value)
     return LoadTest(name, classes, source=source)
 
 
@@ -131,14 +131,14 @@ def _module(file: Path) -> ModuleType:
     if known is not None:
         return known
     if not file.is_file():
-        raise InvalidInput("file", f"there is no file {file}{_alike(file)}")
+        raise InvalidInput("file", f"{file} does not exist{_alike(file)}")
     _look_in(str(file.parent))
     name = f"mainstay_load_{file.stem}_{len(_loaded)}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise InvalidInput("file", f"{file} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
-    # annotations that are text are resolved in here
+    # annotations that are strings are resolved in this module
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -147,8 +147,8 @@ def _module(file: Path) -> ModuleType:
         raise InvalidInput("file", f"{file.name}{_line(error, file)}: {error}") from None
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InvalidInput("file", f"{file.name}{_line(error, file)} cannot be loaded: {said}") from error
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise InvalidInput("file", f"{file.name}{_line(error, file)} cannot be loaded: {reason}") from error
     _loaded[str(file)] = module
     return module
 

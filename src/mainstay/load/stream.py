@@ -1,13 +1,13 @@
-"""The recorded stream of a run: everything that reports are made of, one JSON object a line.
+"""The recorded stream of a run: the source of all reports, one JSON object per line.
 
     {"type": "run", ...}      first: the header
-    {"type": "window", ...}   for each second: what ended in it, histograms included
+    {"type": "window", ...}   one per second: what ended in it, histograms included
     {"type": "end", ...}      last: the summary, without its points, which follow from the windows
 
-A line is on its way to the disk within a second, so a run that is killed leaves a stream that can be read; a last line
-that is torn is left out, and said. With a name that ends in .zst it is compressed.
+A line is written within a second, so a killed run leaves a readable stream; a torn last line is skipped and reported. A
+stream whose name ends in .zst is compressed.
 
-`StreamOutput` writes one, `read_stream` reads it, `remade` makes the summary anew from its windows.
+`StreamOutput` writes a stream, `read_stream` reads it, `remade` recomputes the summary from its windows.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _T = TypeVar("_T")
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _encode = msgspec.json.Encoder().encode
-#: a second looks like the one before: what came minutes ago is of no use, and would be remembered in 2 MB
+#: a second resembles the one before; a larger window (2 MB by default) does not compress better
 _PACKING = zstandard.ZstdCompressionParameters.from_level(3, window_log=18)
 
-#: what a summary has that its windows do not tell
+#: fields of a summary that do not follow from its windows
 _REST = (
     "elapsed_s", "load_s", "users", "thresholds", "trust", "verdict", "ended", "skipped", "outputs", "stream",
 )  # fmt: skip
@@ -61,7 +61,7 @@ class StreamOutput:
         self._lines = _Lines(self.path)
 
     async def start(self, header: Header) -> None:
-        """Refuses a file that cannot be written."""
+        """Raises `InvalidInput` if the file cannot be written."""
         try:
             await asyncio.wrap_future(self._thread.submit(self._lines.begin, header))
         except OSError as error:
@@ -69,7 +69,7 @@ class StreamOutput:
             raise InvalidInput("stream", f"{self.path} cannot be written ({why}); choose another place") from None
 
     def add(self, moment: Moment) -> None:
-        """Keep a window; a second of them is handed over together. Raises what the last writing came to."""
+        """Keep a window; they are written by the second. Raises the error of the last write, if there was one."""
         if self._written is not None and self._written.done():
             self._written.result()
         window = moment.window
@@ -82,7 +82,7 @@ class StreamOutput:
             self._hand_over()
 
     async def stop(self, summary: Summary) -> None:
-        """Write what is left, and the end."""
+        """Write the rest, and the end."""
         self._hand_over()
         if self._written is not None:
             await asyncio.wrap_future(self._written)
@@ -98,7 +98,7 @@ class StreamOutput:
 
 
 class _Lines:
-    """The file. Only ever used by one thread at a time."""
+    """The file, used by one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -108,7 +108,7 @@ class _Lines:
 
     def begin(self, header: Header) -> None:
         self._file = open(self._path, "wb", opener=open_private)  # noqa: SIM115 - closed with the stream
-        # held until the file is closed or this process dies: so a reader knows a run that goes on from one that is lost
+        # held until the file is closed or this process dies: a reader can tell a running run from a lost one
         with contextlib.suppress(OSError):
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if self._path.suffix == ".zst":
@@ -127,13 +127,13 @@ class _Lines:
         assert self._file is not None
         self._file.close()
         if not self._path.exists():
-            # all of it could be written, and nobody will ever find it
+            # every write succeeded, but the file is gone
             raise InvalidInput("stream", f"{str(self._path)!r} was removed while it was written")
 
     def _line(self, kind: str, data: msgspec.Struct) -> None:
         assert self._file is not None
         if self._failed is not None:
-            # a line after one that is torn would make the stream unreadable
+            # a line after a torn one would make the stream unreadable
             raise self._failed
         line = b'{"type":"%b",%b\n' % (kind.encode(), _encode(data)[1:])
         try:
@@ -149,62 +149,60 @@ class _Lines:
 
 
 class RecordedStream:
-    """A stream that is being read. `end` and `torn` are known once `windows()` has come to its end."""
+    """An open stream. `end` and `torn` are known after `windows()` is exhausted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.end: Summary | None = None
-        """None: the run did not come to its end, or that was not written"""
+        """None: the run did not end, or its end was not written"""
         self.torn = ""
-        """what is wrong with the end of the stream, if anything is"""
+        """what is wrong with the end of the stream; empty if nothing"""
         lines = self._lines()
         self.header: Header = self._first(next(lines, None))
         lines.close()
 
     def windows(self) -> Iterator[Window]:
-        """Second by second. Can be read again."""
+        """The windows, one per second. Can be called again."""
         for number, kind, line in self._lines():
             if kind == "window":
                 yield self._read(line, Window, number)
             elif kind == "end":
                 self.end = self._read(line, Summary, number)
 
-    def _first(self, found: tuple[int, str, bytes] | None) -> Header:
-        if found is None or found[1] != "run":
-            raise InvalidInput(
-                "stream", f"{self.path} is not the recorded stream of a load test; its first line would say so"
-            )
-        return self._read(found[2], Header, 1)
+    def _first(self, line: tuple[int, str, bytes] | None) -> Header:
+        if line is None or line[1] != "run":
+            raise InvalidInput("stream", f"{self.path} is not a recorded load test; its first line is not a header")
+        return self._read(line[2], Header, 1)
 
     def _lines(self) -> Generator[tuple[int, str, bytes], None, None]:
         self.torn = ""
         with self._opened() as file:
-            held: tuple[int, bytes] | None = None
+            previous: tuple[int, bytes] | None = None
             for number, line in enumerate(self._whole(file), 1):
-                if held is not None:
-                    yield held[0], self._kind(*held), held[1]
-                held = number, line
-            if held is not None:
+                if previous is not None:
+                    yield previous[0], self._kind(*previous), previous[1]
+                previous = number, line
+            if previous is not None:
                 # only the last line can be torn
                 try:
-                    kind = self._kind(*held)
+                    kind = self._kind(*previous)
                 except InvalidInput:
-                    self.torn = f"the last line of {self.path} is torn, and left out"
+                    self.torn = f"the last line of {self.path} is torn and was skipped"
                 else:
-                    yield held[0], kind, held[1]
+                    yield previous[0], kind, previous[1]
 
     def _whole(self, file: IO[bytes]) -> Iterator[bytes]:
         try:
             yield from file
         except zstandard.ZstdError:
-            self.torn = f"the rest of {self.path} cannot be unpacked, and is left out"
+            self.torn = f"the rest of {self.path} cannot be decompressed and was skipped"
 
     def _opened(self) -> IO[bytes]:
         try:
             file = self.path.open("rb")
         except OSError as error:
             why = error.strerror or str(error)
-            raise InvalidInput("stream", f"{self.path} cannot be read ({why}); pass what a run has recorded") from None
+            raise InvalidInput("stream", f"{self.path} cannot be read ({why}); pass the recording of a run") from None
         if file.peek(4)[:4] != _MAGIC:
             return file
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, closefd=True))
@@ -217,7 +215,7 @@ class RecordedStream:
             return msgspec.json.decode(line, type=type)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InvalidInput(
-                "stream", f"line {number} of {self.path} cannot be read ({error}); the stream is damaged there"
+                "stream", f"line {number} of {self.path} cannot be read ({error}); the stream is damaged"
             ) from None
 
 
@@ -226,7 +224,7 @@ class _Kind(msgspec.Struct):
 
 
 def _is_being_written(path: Path) -> bool:
-    """Whether a live process records into it."""
+    """Whether a live process is writing it."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -238,21 +236,21 @@ def _is_being_written(path: Path) -> bool:
 
 
 def read_stream(path: str | os.PathLike[str]) -> RecordedStream:
-    """Open a recorded stream, packed or not.
+    """Open a recorded stream, compressed or not.
 
-    Its `header` is there at once, its `windows()` are read one by one, its `end` (None if there is none) after them.
+    Its `header` is read at once, its `windows()` one by one, its `end` (None if there is none) after them.
     """
     return RecordedStream(Path(path))
 
 
 def remade(path: str | os.PathLike[str]) -> Summary:
-    """The summary of a recorded run, made from its windows.
+    """The summary of a recorded run, recomputed from its windows.
 
-    Of a run that did not come to its end, thresholds and trust are judged by the seconds that were written. Such a run
-    is *running* while its process writes the stream, and *lost* after that.
+    If the run did not end, thresholds and trust are judged by the recorded seconds. Such a run is *running* while its
+    process writes the stream, and *lost* after that.
     """
     recorded = read_stream(path)
-    # before the windows are read: a run that ends in the meantime has its end in the stream
+    # checked first: if the run ends now, the stream has its end
     goes_on = _is_being_written(recorded.path)
     tally = RunTally(recorded.header)
     judge = ThresholdJudge([parse(text) for text in recorded.header.thresholds], recorded.header)

@@ -1,4 +1,4 @@
-"""Workflow: what virtual users do, as a class."""
+"""`Workflow`: the base class that describes what virtual users do."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ _TAKEN = frozenset({"client", "context", "vu", "params", "count", "gauge", "rate
 
 
 class Workflow:
-    """What a virtual user does, again and again. Subclass it; each user is an object of the class, with its own
-    connections, cookies, row of data and context. What a method keeps on `self` stays with that user.
+    """The steps that a virtual user repeats. Subclass it; each user is an object of the class, with its own
+    connections, cookies, row of data and context. Attributes that a method sets on `self` belong to that user.
 
-    Everything below can be overridden when a test is submitted: `mainstay load run shop.py --vus 500 --duration 1m`.
+    A submission can override the values below: `mainstay load run shop.py --vus 500 --duration 1m`.
     """
 
     # how much ---------------------------------------------------------------------------------------
     vus: ClassVar[int] = 1
-    """virtual users; with `rate`, those that are there at the start"""
+    """virtual users"""
     duration: ClassVar[str] = "10s"
     iterations: ClassVar[int | None] = None
-    """end after so many, over all users; `duration` is then the longest that it may take (no limit unless set)"""
+    """end after this many, over all users; `duration` is then the time limit (none unless set)"""
     stages: ClassVar[Sequence[tuple[str, int | str]] | None] = None
-    """ramps: [("30s", 100), ("1m", 500)] goes to 100 users within 30 s, then to 500 within a minute. With rates instead
-    of numbers ("2000/s"), an open model that ramps"""
+    """ramps: [("30s", 100), ("1m", 500)] goes to 100 users within 30 s, then to 500 within a minute. Rates ("2000/s")
+    instead of numbers ramp an open model"""
     rate: ClassVar[str | None] = None
     """open model: iterations start at this rate, "2000/s" or "90/m", however long they take"""
     arrivals: ClassVar[str] = "constant"
-    """or "poisson": at random, `rate` on average"""
+    """or "poisson": random arrivals, `rate` on average"""
     max_in_flight: ClassVar[int | None] = None
-    """open model: iterations under way at most; by default 10 seconds' worth, and no more than 10,000"""
+    """open model: the most iterations under way; by default the arrivals of 10 seconds, at most 10,000"""
     catch_up: ClassVar[bool] = True
-    """open model: what could not start in time starts as soon as it can, and its wait is part of its response time;
-    False: it is dropped and counted"""
+    """open model: a late iteration starts as soon as it can, and its delay is part of its response time; False: it is
+    dropped and counted"""
     think: ClassVar[str | None] = None
-    """a pause after each iteration: "1s", or "1s-3s" for a random one"""
+    """pause after each iteration: "1s", or "1s-3s" for a random one"""
     pacing: ClassVar[str | None] = None
-    """iterations of a user start this far apart, if they do not take longer"""
+    """time between the starts of two iterations of a user, unless they take longer"""
     weight: ClassVar[float | None] = None
     """share of the users (or of the rate) when several workflows with weights run together; above 0"""
 
     # on what ----------------------------------------------------------------------------------------
     base_url: ClassVar[str] = ""
-    """what URLs that begin with / are joined to"""
+    """prefix of URLs that begin with /"""
     data: ClassVar[Feed | Iterable[Any] | None] = None
     """rows for `self.vu.data`: `Feed.csv("users.csv")`, or any iterable"""
     thresholds: ClassVar[Sequence[str | Threshold]] = ()
     tags: ClassVar[Mapping[str, str]] = {}
-    """of all its steps; reports and thresholds can be cut by them"""
+    """of all its steps; reports and thresholds can select by them"""
     new_session: ClassVar[bool] = False
-    """each iteration is a new visitor: connections and cookies are not kept from one to the next"""
+    """each iteration is a new visitor, without the connections and cookies of the one before"""
     timeout: ClassVar[str | None] = None
-    """for a whole call; 60 s unless set"""
+    """of a whole call; 60 s unless set"""
     drain: ClassVar[str] = "30s"
-    """how long iterations under way may take to finish when the test ends"""
+    """how long iterations under way may take when the test ends"""
 
     __depends__: ClassVar[tuple[str, ...]] = ()
     __marks__: ClassVar[Mapping[str, MethodMark]] = {}
@@ -75,15 +75,15 @@ class Workflow:
     client: Clients
     """by protocol: `self.client.http.get(...)`"""
     vu: User
-    """who it is: `self.vu.id`, its row of data, its iteration"""
+    """the user itself: `self.vu.id`, its row of data, its iteration"""
     context: dict[str, Any]
-    """results of earlier steps by name, and what was set up or provided; new for each iteration"""
+    """results of earlier steps by name, and the values of setups and states; new for each iteration"""
     params: Mapping[str, str]
-    """what `--set name=value` gave"""
+    """values of `--set name=value`"""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # a class that depends on others says so itself; what its base depends on is the base's business
+        # not inherited: the dependencies of a base class are its own
         cls.__depends__ = ()
         marks: dict[str, MethodMark] = {}
         for owner in reversed(cls.__mro__):
@@ -93,12 +93,12 @@ class Workflow:
                 elif name in marks:
                     raise InvalidInput(
                         cls.__qualname__,
-                        f"{name} is a {marks[name].role} of a base class, and something else here; "
-                        f"mark it with @{marks[name].role}, or give it another name",
+                        f"{name} overrides a {marks[name].role} of a base class without its decorator; "
+                        f"write @{marks[name].role} above it, or give it another name",
                     )
         for name in marks:
             if name in _TAKEN or hasattr(Workflow, name):
-                raise InvalidInput(cls.__qualname__, f"{name} cannot be the name of a step; a workflow has it already")
+                raise InvalidInput(cls.__qualname__, f"{name} is a reserved name of workflows; rename the step")
         steps = {name: mark.names for name, mark in marks.items() if mark.role == "step"}
         cls.__marks__ = marks
         cls.__graph__ = graph_of(steps, field=cls.__qualname__, what="step")
@@ -110,11 +110,11 @@ class Workflow:
         self.vu.metrics.add(name, "counter", n, tags)
 
     def gauge(self, name: str, value: float, *, tags: Mapping[str, str] | None = None) -> None:
-        """Say how much it is now."""
+        """Set the current value of a gauge."""
         self.vu.metrics.add(name, "gauge", value, tags)
 
     def rate_of(self, name: str, hit: object, *, tags: Mapping[str, str] | None = None) -> None:
-        """Count whether it was so: the metric is the part that was."""
+        """Add a hit or a miss to a rate: the metric is the share of hits."""
         self.vu.metrics.add(name, "rate", bool(hit), tags)
 
     def trend(self, name: str, value: float, *, tags: Mapping[str, str] | None = None) -> None:
@@ -122,10 +122,10 @@ class Workflow:
         self.vu.metrics.add(name, "trend", value, tags)
 
 
-#: how alike; less than elsewhere would doubt a `date`, because there is a `rate`
-_NEARLY = 0.8
-#: how other load tools call an option
-_OTHERWISE_CALLED = {
+#: similarity; a lower one would take `date` for `rate`
+_SIMILAR = 0.8
+#: names of our options in other load tools
+_OTHER_NAMES = {
     "users": "vus",
     "virtual_users": "vus",
     "user_count": "vus",
@@ -140,7 +140,7 @@ _OTHERWISE_CALLED = {
 
 
 def nearly_options(workflow: type[Workflow]) -> Iterator[tuple[str, str]]:
-    """Values of a class that have nearly the name of an option, and that option: a slip, or the user's own.
+    """Attributes whose name resembles an option, with that option: likely typing errors.
 
     >>> class Shop(Workflow):
     ...     vuss = 4
@@ -153,15 +153,15 @@ def nearly_options(workflow: type[Workflow]) -> Iterator[tuple[str, str]]:
     for name, value in own.items():
         if name in options or name.startswith("_") or callable(value) or hasattr(value, "__get__"):
             continue
-        if name.lower() in _OTHERWISE_CALLED:
-            yield name, _OTHERWISE_CALLED[name.lower()]
+        if name.lower() in _OTHER_NAMES:
+            yield name, _OTHER_NAMES[name.lower()]
             continue
-        for option in difflib.get_close_matches(name.lower(), options, n=1, cutoff=_NEARLY):
+        for option in difflib.get_close_matches(name.lower(), options, n=1, cutoff=_SIMILAR):
             yield name, option
 
 
 def slips_of(workflows: Mapping[str, type[Workflow]]) -> list[str]:
-    """The same of several classes, in words."""
+    """Warnings about such attributes of several classes."""
     return [
         f"{name}.{given} is not an option of a workflow and changes nothing; did you mean {option}?"
         for name, workflow in workflows.items()

@@ -219,7 +219,7 @@ def test_a_port_in_use_is_named(shell: Shell, target: TargetServer) -> None:
         ("--errors", "two", "errors: 'two' is not a share"),
         ("--size", "1XB", "size: '1XB' is not a size"),
         ("--cert", "/nope", "cert: the certificate /nope cannot be used"),
-        ("--key", "/nope", "key: /nope is the key of which certificate?"),
+        ("--key", "/nope", "key: the key /nope needs its certificate"),
     ],
 )
 def test_bad_input_of_a_target_is_refused_by_the_name_of_the_option(

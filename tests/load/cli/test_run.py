@@ -448,12 +448,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--rate", "fast"), "rate: 'fast' is not a rate"),
         (("--stages", "30s:10,50"), "stages"),
         (("--think", "3s-1s"), "think"),
-        (("--max-in-flight", "5"), "max_in_flight: is for a rate"),
-        (("--no-catch-up",), "catch_up: is for a rate"),
+        (("--max-in-flight", "5"), "max_in_flight: needs a rate"),
+        (("--no-catch-up",), "catch_up: needs a rate"),
         (("--rate", "5/s", "--arrivals", "often"), "write constant or poisson"),
         (("--threshold", "p95 of brwse < 1s"), "browse"),
         (("--threshold", "p95 << 1s"), "^"),
-        (("--threshold", "response p95 < 1s"), "response time goes with a rate"),
+        (("--threshold", "response p95 < 1s"), "response time needs a rate"),
         (("Vist",), "did you mean 'Visit'?"),
         (("--ui", "fancy"), "ui: unknown display 'fancy'; use full, ci, none"),
         (("--ui", "full"), "ui: full needs a terminal"),
@@ -467,9 +467,9 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--json", "run.x", "--ndjson", "run.x"), "is the file of --json as well"),
         (("--detach",), "store: which one?"),
         (("--queue", "load"), "queue: is for --detach"),
-        (("--rate", "5/s", "--vus", "3"), "vus: and a rate are both given"),
-        (("--stages", "1s:5", "--vus", "3"), "vus: and stages are both given"),
-        (("--stages", "1s:5/s", "--think", "1s"), "Visit.think: is for a number of users"),
+        (("--rate", "5/s", "--vus", "3"), "vus: users and a rate are both given"),
+        (("--stages", "1s:5", "--vus", "3"), "vus: users and stages are both given"),
+        (("--stages", "1s:5/s", "--think", "1s"), "Visit.think: needs a number of users"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -512,7 +512,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_with_what_to_name_instead
 
     assert (done.exit_code, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: store: runs that name none are kept in the folder .mainstay here")
+    assert line.startswith("error: store: without a store, runs are kept in .mainstay in this folder")
     assert "--store" in line
 
 

@@ -357,7 +357,7 @@ async def test_a_server_that_takes_no_calls_on_new_connections_is_not_asked_fore
 
     monkeypatch.setattr(HTTP2Connection, "open", open_and_retire)
     async with TargetServer() as target, client() as (http2, _):
-        with pytest.raises(CallFailed, match="takes no calls") as failed:
+        with pytest.raises(CallFailed, match="accepts no calls") as failed:
             await http2.get(target.url)
     assert (failed.value.kind, len(connections)) == ("goaway", 5)
 

@@ -89,7 +89,7 @@ async def test_a_protocol_of_a_package_is_found_by_its_entry_point(
 def test_an_unknown_protocol_is_refused_with_the_closest_one() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'websocket'"):
         registry.factory("websockets")
-    with pytest.raises(InvalidInput, match="there are http, http2"):
+    with pytest.raises(InvalidInput, match="known protocols: http, http2"):
         registry.factory("smoke_signals")
 
 

@@ -70,7 +70,7 @@ async def test_a_connection_of_ones_own_is_closed_at_the_end_of_its_block() -> N
             await connection.send(b"hello")
             assert (await connection.receive(size=5)).content == b"hello"
             assert (await connection.bidirectional(b"again")).content == b"again"
-        with pytest.raises(CallFailed, match="closed on our side") as failed:
+        with pytest.raises(CallFailed, match="the client closed") as failed:
             await connection.send(b"x")
         assert failed.value.kind == "closed"
 
@@ -238,7 +238,11 @@ async def test_bytes_that_the_loop_has_not_read_yet_are_not_the_answer() -> None
                 assert connection._transport is not None
                 connection._transport.close()
                 connection._transport = DirectTransport(
-                    ours, what="test", on_data=connection._came, on_end=connection._over, on_written=connection._written
+                    ours,
+                    what="test",
+                    on_data=connection._received,
+                    on_end=connection._over,
+                    on_written=connection._written,
                 )
                 theirs.send(b"early")
                 call = asyncio.ensure_future(connection.bidirectional(b"two", until=b"\n"))

@@ -87,7 +87,7 @@ async def test_a_call_that_is_cancelled_or_closed_is_aborted() -> None:
         calls[0].cancel()
         await asyncio.wait(calls[:1])
         await udp.close()
-        with pytest.raises(CallFailed, match="closed on our side"):
+        with pytest.raises(CallFailed, match="the client closed"):
             await calls[1]
         assert (network.sent, network.answered, network.aborted) == (2, 0, 2)
 
@@ -97,7 +97,7 @@ async def test_other_urls_and_proxies_are_refused() -> None:
         with pytest.raises(InvalidInput, match="not for UDP"):
             await udp.send("tcp://127.0.0.1:9000", b"x")
     async with client(Network(proxy="http://127.0.0.1:3128")) as (udp, _):
-        with pytest.raises(InvalidInput, match="no proxy"):
+        with pytest.raises(InvalidInput, match="not work through a proxy"):
             await udp.send("udp://127.0.0.1:9000", b"x")
 
 

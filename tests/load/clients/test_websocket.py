@@ -199,7 +199,7 @@ async def test_each_of_several_messages_that_come_at_once_has_its_own_times_and_
         call = asyncio.ensure_future(connection.request("x", match="second".__eq__))
         await asyncio.sleep(0)
         # as a server that sends two messages in one packet
-        connection._came(b"\x81\x05first\x81\x06second")
+        connection._received(b"\x81\x05first\x81\x06second")
         answer = await call
         held = await connection.receive()
 

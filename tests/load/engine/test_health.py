@@ -71,4 +71,4 @@ async def test_a_generator_that_has_to_wait_for_a_core_is_not_trusted() -> None:
         trust.add(Window(bucket=bucket, health={0: watch.take()}))
 
     (reason,) = [one for one in trust.finish().reasons if "no core" in one]
-    assert reason.startswith("process 0 could have run and had no core for 30 % of 3 s, and times include that")
+    assert reason.startswith("process 0 was ready to run but had no core for 30 % of 3 s, and times include that")

@@ -17,59 +17,59 @@ class Sieving:
     def __init__(self, most: int) -> None:
         self.told: list[bytes] = []
         self.now = 0.0
-        self.sieve = LineLimiter(self.told.append, most=most, now=lambda: self.now)
+        self.limiter = LineLimiter(self.told.append, most=most, now=lambda: self.now)
 
 
 def test_the_first_lines_of_a_second_are_told_and_the_others_counted() -> None:
     one = Sieving(most=2)
 
-    one.sieve.feed(b"a\nb\nc\nd\n")
-    one.sieve.feed(b"e\n" * 12_343)
-    one.sieve.tick()
+    one.limiter.feed(b"a\nb\nc\nd\n")
+    one.limiter.feed(b"e\n" * 12_343)
+    one.limiter.tick()
     assert one.told == [b"a", b"b"]
 
     one.now = 1.0
-    one.sieve.feed(b"f\n")
+    one.limiter.feed(b"f\n")
     assert one.told == [b"a", b"b", b"... and 12,345 more lines", b"f"]
 
 
 def test_a_second_that_is_over_is_told_without_a_further_line() -> None:
     one = Sieving(most=1)
-    one.sieve.feed(b"a\nb\n")
+    one.limiter.feed(b"a\nb\n")
 
     one.now = 1.0
-    one.sieve.tick()
-    one.sieve.tick()
+    one.limiter.tick()
+    one.limiter.tick()
 
     assert one.told == [b"a", b"... and 1 more line"]
 
 
 def test_what_has_no_end_of_line_is_told_in_the_end() -> None:
     one = Sieving(most=2)
-    one.sieve.feed(b"a\nhal")
-    one.sieve.feed(b"f")
+    one.limiter.feed(b"a\nhal")
+    one.limiter.feed(b"f")
     assert one.told == [b"a"]
 
-    one.sieve.end()
+    one.limiter.end()
     assert one.told == [b"a", b"half"]
 
 
 def test_long_lines_are_cut_and_never_kept_whole() -> None:
     one = Sieving(most=2)
     for _ in range(50):
-        one.sieve.feed(b"x" * LONGEST_LINE)
-        assert len(one.sieve._rest) <= LONGEST_LINE + 1
-    one.sieve.feed(b"\nshort\n")
+        one.limiter.feed(b"x" * LONGEST_LINE)
+        assert len(one.limiter._rest) <= LONGEST_LINE + 1
+    one.limiter.feed(b"\nshort\n")
 
     assert one.told == [b"x" * LONGEST_LINE + b"...", b"short"]
 
 
 def test_last_words_are_told_in_full() -> None:
     one = Sieving(most=1)
-    one.sieve.feed(b"a\nb\n")
+    one.limiter.feed(b"a\nb\n")
 
-    one.sieve.open()
-    one.sieve.feed(b"c\nd\n")
+    one.limiter.lift()
+    one.limiter.feed(b"c\nd\n")
 
     assert one.told == [b"a", b"... and 1 more line", b"c", b"d"]
 
@@ -79,17 +79,17 @@ def test_last_words_are_told_in_full() -> None:
 def test_no_line_is_lost_however_the_stream_is_cut(pieces: list[bytes], most: int) -> None:
     one = Sieving(most=most)
     for piece in pieces:
-        one.sieve.feed(piece)
+        one.limiter.feed(piece)
 
     lines = b"".join(pieces).split(b"\n")[:-1]
     assert one.told == lines[:most]
-    assert one.sieve.held == max(0, len(lines) - most)
+    assert one.limiter.dropped == max(0, len(lines) - most)
 
 
 def test_what_is_printed_is_written_at_once_in_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     stream = LimitedStream(writing)
-    monkeypatch.setattr(stream.sieve, "_most", 2)
+    monkeypatch.setattr(stream.limiter, "_most", 2)
     text = as_text(stream)
     try:
         print("grüße", 5, file=text)
@@ -98,7 +98,7 @@ def test_what_is_printed_is_written_at_once_in_whole_lines(monkeypatch: pytest.M
         print("b\ud800", file=text)
         print("c", file=text)
         assert os.read(reading, 100) == b"b\\ud800\n"
-        assert (text.fileno(), stream.sieve.held) == (writing, 1)
+        assert (text.fileno(), stream.limiter.dropped) == (writing, 1)
     finally:
         os.close(writing)
         os.close(reading)

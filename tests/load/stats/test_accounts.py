@@ -26,7 +26,7 @@ def test_an_iteration_without_an_end_makes_a_run_untrustworthy() -> None:
 
     assert not trust.ok
     why = "Shop: 3 iterations were started, and 2 were completed, 0 failed and 0 were aborted"
-    assert trust.reasons[0].startswith(f"the accounts of the run do not add up ({why}): this is a bug of Mainstay")
+    assert trust.reasons[0].startswith(f"the accounts of the run do not add up ({why}): this is a bug in Mainstay")
 
 
 def test_a_window_that_was_lost_is_found() -> None:
@@ -35,8 +35,8 @@ def test_a_window_that_was_lost_is_found() -> None:
     ledger.settle("Shop", [Account(begun=5, completed=5)])
 
     assert ledger.errors == [
-        "begun: 3 in the windows, and 5 in the generators",
-        "completed: 3 in the windows, and 5 in the generators",
+        "begun: 3 in the windows, 5 in the generators",
+        "completed: 3 in the windows, 5 in the generators",
     ]
 
 

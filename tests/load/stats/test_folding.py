@@ -77,7 +77,7 @@ def test_windows_survive_the_way_between_processes() -> None:
 
 
 def test_no_window_cannot_be_merged() -> None:
-    with pytest.raises(InvalidInput, match="there is none to merge"):
+    with pytest.raises(InvalidInput, match="nothing to merge"):
         merge_windows([])
 
 
@@ -269,5 +269,5 @@ def test_a_summary_comes_back_from_its_json() -> None:
     for point in old["points"]:
         del point["response"]
     assert from_json(msgspec.json.encode(old)).points == summary.points
-    with pytest.raises(InvalidInput, match="this is not the result of a load test"):
+    with pytest.raises(InvalidInput, match="this is not the summary of a load test"):
         from_json(b'{"requests": 3}')

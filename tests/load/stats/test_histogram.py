@@ -97,7 +97,7 @@ def test_buckets_are_in_the_order_of_their_values(a: float, b: float) -> None:
 @pytest.mark.parametrize("beside", [0, 200])
 def test_a_value_that_cannot_be_counted_is_refused_with_all_beside_it(bad: float, beside: int) -> None:
     made = of([1.0])
-    with pytest.raises(InvalidInput, match="cannot be counted; a value is finite"):
+    with pytest.raises(InvalidInput, match="cannot be counted; a value must be finite"):
         made.add(array("d", [*[2.0] * beside, bad, 3.0]))
     assert state(made) == state(of([1.0]))
 

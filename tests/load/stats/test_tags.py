@@ -190,7 +190,7 @@ def test_tags_that_cannot_be_read_are_pointed_at(text: str, at: int, said: str) 
     ("text", "said"),
     [
         ("p95 of {area:chekout} < 1s", "no measured step has the tags {area:chekout}; did you mean {area:checkout}?"),
-        ("p95 of {x:y} < 1s", "there are {area:checkout}, {area:notes}, {team:north}, {team:south}, {weight:5}"),
+        ("p95 of {x:y} < 1s", "known tags: {area:checkout}, {area:notes}, {team:north}, {team:south}, {weight:5}"),
         ("checks of {weight:5} > 9%", "no check has the tags {weight:5}"),
     ],
 )

@@ -109,14 +109,14 @@ def test_any_threshold_comes_back_from_its_text(
         (
             "eror rate < 1%",
             """
-            expected what is measured, like p95, error rate or requests; did you mean error rate?
+            expected a metric, like p95, error rate or requests; did you mean error rate?
               eror rate < 1%
               ^""",
         ),
         (
             "error rate < 1",
             """
-            expected a percentage, for error rate is a part
+            expected a percentage: error rate is a share
               error rate < 1
                             ^""",
         ),
@@ -137,14 +137,14 @@ def test_any_threshold_comes_back_from_its_text(
         (
             "p95 < 200ms for ten seconds",
             """
-            expected how long, like 10s or 1m30s
+            expected a duration, like 10s or 1m30s
               p95 < 200ms for ten seconds
                               ^""",
         ),
         (
             "p95 < 200ms for 500ms",
             """
-            expected at least 1s; what is measured is looked at once a second
+            expected at least 1s; thresholds are judged once a second
               p95 < 200ms for 500ms
                               ^""",
         ),
@@ -186,7 +186,7 @@ def test_any_threshold_comes_back_from_its_text(
         (
             "ok rate > 5",
             """
-            expected what is measured, like p95, error rate or requests
+            expected a metric, like p95, error rate or requests
               ok rate > 5
                  ^""",
         ),
@@ -221,7 +221,7 @@ def test_any_threshold_comes_back_from_its_text(
         (
             "",
             """
-            expected what is measured, like p95, error rate or requests
+            expected a metric, like p95, error rate or requests
 
               ^""",
         ),
@@ -265,10 +265,10 @@ def test_steps_that_are_not_there_are_refused_by_name() -> None:
     check(thresholds_of(["errors of fresh == 0"]), known)
     for text, said in (
         ("p95 of brwse < 1s", "there is no step brwse; did you mean browse?"),
-        ("p95 of zzz < 1s", "there is no step zzz; there are login, browse"),
+        ("p95 of zzz < 1s", "there is no step zzz; known steps: login, browse"),
         ("p95 of note < 1s", "note is of kind action, and has no service; measured steps: login, browse"),
-        ("error rate of fresh < 1%", "fresh is of kind check, and has no requests that errors are a part of; write"),
-        ("error rate of note < 1%", "note is of kind action, and has no requests that errors are a part of; write"),
+        ("error rate of fresh < 1%", "fresh is of kind check and has no requests, so no error rate; write"),
+        ("error rate of note < 1%", "note is of kind action and has no requests, so no error rate; write"),
         ("checks of login > 9%", "login is of kind measured, and has no checks; checks: fresh"),
     ):
         with pytest.raises(InvalidInput) as refused:
@@ -283,9 +283,9 @@ def test_what_can_never_have_a_value_is_refused() -> None:
     idle.workflows[0]["steps"] = [{"name": "note", "kind": "action"}]
     for text, known, said in (
         ("response p95 < 1s", closed, "leave out `response` for service time\n  response p95 < 1s\n  ^"),
-        ("response p95 of browse < 1s", closed, "response time goes with a rate"),
-        ("dropped < 1%", closed, "only a rate has arrivals that can be dropped"),
-        ("checks > 99%", rated, "no step is a check; one that is annotated `-> Check` is\n  checks > 99%\n  ^"),
+        ("response p95 of browse < 1s", closed, "response time needs a rate"),
+        ("dropped < 1%", closed, "arrivals are dropped only with a rate"),
+        ("checks > 99%", rated, "no step is a check; annotate one with `-> Check`\n  checks > 99%\n  ^"),
         ("failed checks < 1%", rated, "no step is a check"),
         ("p95 < 1s", idle, "no step is measured"),
     ):
@@ -319,8 +319,8 @@ FAST = step(ok=(0.1,) * 10)
         ("error rate < 0%", "nothing is below 0%"),
         ("p95 < -5ms", "expected a limit of 0 or more"),
         ("rate > -1", "expected a limit of 0 or more"),
-        ("errors < 0", "nothing is below 0 here, so write == 0"),
-        ("counter orders < 0", "nothing is below 0 here, so write == 0"),
+        ("errors < 0", "this metric is never below 0, so write == 0"),
+        ("counter orders < 0", "this metric is never below 0, so write == 0"),
     ],
 )
 def test_a_limit_that_no_value_can_keep_or_break_is_refused_and_pointed_at(text: str, why: str) -> None:

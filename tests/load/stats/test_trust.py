@@ -36,7 +36,7 @@ def test_a_generator_that_is_well_is_trusted() -> None:
 def test_a_loop_that_is_late_is_told_with_how_late_and_how_often() -> None:
     assert run(FINE, LATE, LATE, FINE).reasons == [
         (
-            "the loop of process 1 came up to 120 ms late, in 2 of 4 s: times include that; add --processes or "
+            "the event loop of process 1 was up to 120 ms late, in 2 of 4 s: times include that; add --processes or "
             "machines, or do less in the steps"
         )
     ]
@@ -85,9 +85,9 @@ def test_what_is_over_at_once_is_its_start_and_is_not_judged_by_the_core() -> No
 def test_a_process_that_others_keep_from_running_is_told_with_what_to_do() -> None:
     assert run(FINE, FINE, KEPT, KEPT, KEPT, FINE).reasons == [
         (
-            "process 1 could have run and had no core for 30 % of 3 s, and times include that: something else uses "
-            "this machine's cores; end it, use no more --processes than there are cores free, or test from another "
-            "machine"
+            "process 1 was ready to run but had no core for 30 % of 3 s, and times include that: other programs use "
+            "the cores of this machine; end them, use no more --processes than there are free cores, or test from "
+            "another machine"
         )
     ]
 
@@ -159,7 +159,7 @@ def test_files_that_ran_out_are_told() -> None:
     watch.add(window(0, StepStats(workflow="Shop", step="browse", errors={"files": 3, "timeout": 1})))
     assert watch.trust().reasons == [
         (
-            "3 calls failed because the system would open no more files: raise the limit (ulimit -n 65536), or use "
+            "3 calls failed because the system opened no more files: raise the limit (ulimit -n 65536), or use "
             "fewer users in a process"
         )
     ]
@@ -172,7 +172,7 @@ def test_arrivals_that_nobody_could_begin_are_told_with_what_kept_the_users_from
     assert watch.trust().reasons == [
         (
             "50 of 100 arrivals found no user that could begin (on_start raised ValueError: no account): the target "
-            "did not get the load that was asked for"
+            "did not get the requested load"
         )
     ]
 

@@ -99,7 +99,7 @@ async def test_a_certificate_that_is_named_is_used_without_being_told_to() -> No
 
 async def test_without_openssl_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InvalidInput, match="openssl is not installed.*name a certificate"):
+    with pytest.raises(InvalidInput, match="needs the program openssl.*name a certificate"):
         async with TargetServer(TargetOptions(tls=True)):
             pass
 

@@ -1,1 +1,1 @@
-"""The clients that virtual users call, one module per protocol. Start at `port`."""
+"""The clients of virtual users, one module per protocol. Start at `port`."""

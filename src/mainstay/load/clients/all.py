@@ -1,4 +1,4 @@
-"""`self.client`: the protocols that a virtual user speaks, each made when it is first used."""
+"""`self.client`: the client sessions of a virtual user, each created on first use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Clients:
         return session
 
     async def close(self) -> None:
-        """Close all that are open; those that are used afterwards are new."""
+        """Close all sessions; later calls use new ones."""
         sessions = [self.__dict__.pop(name) for name in list(self.__dict__) if not name.startswith("_")]
         if sessions:
             await asyncio.gather(*(session.close() for session in sessions))

@@ -1,8 +1,8 @@
-"""Calls that wait for their answer, and the limits that end them.
+"""Pending calls, and the time limits that end them.
 
-No call has a timer, which would cost more than the rest of a small call does. A connection has one, for the first
-moment at which a limit may have passed. Calls that follow one another share it: most are over long before it rings, and
-then it is set for the one that is under way. What comes after its limit is no answer, also if nobody has looked yet.
+A timer for each call would cost more than the rest of a small call. So a connection has one, for the first moment at
+which a limit may have passed. Successive calls share it: most are over long before it fires, and then it is set for the
+current one. A response after its limit is discarded, even if the timer has not fired yet.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class DeadlineTimer:
 
     def __init__(self) -> None:
         self.due = math.inf
-        """no limit has passed before"""
+        """no limit passes before"""
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, due: float, look: Callable[[], None]) -> None:
-        """Have somebody look then, and no more at the time that was set before."""
+        """Call `look` at this time, instead of the time that was set before."""
         self.stop()
         if due < math.inf:
             self.due = due
-            # timers of uvloop count whole milliseconds, and may ring one early: whoever looks sets it again then
+            # timers of uvloop count whole milliseconds, and may be one early: `look` sets it again then
             delay = math.ceil((due - _now()) * 1000) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay, look)
 
@@ -49,7 +49,7 @@ class DeadlineTimer:
 
 
 class PendingCall:
-    """One call. Whoever reads for it says when something has come or gone, and in the end what the answer is."""
+    """One call. Its connection reports progress, and finally the response."""
 
     __slots__ = ("due", "future", "last", "limits", "started", "what", "writing")
 
@@ -58,15 +58,15 @@ class PendingCall:
         self.started = started
         self.limits = limits
         self.what = what
-        """what is called, for messages"""
+        """the call in words, for messages"""
         self.last = _now()
         self.writing = False
-        """the request has not been handed over yet"""
+        """the request is not completely written yet"""
         self.due = started + limits.shortest
         """no limit passes before"""
 
     def goes_on(self, now: float) -> bool:
-        """Something has come or gone. False: the call is over, for that was too late, say."""
+        """Bytes were sent or received. False: the call is over, because of a limit for example."""
         if now >= self.due:
             self.check(now)
         self.last = now
@@ -89,7 +89,7 @@ class PendingCall:
 
 
 class TimeoutWatch:
-    """Looks after the calls that wait on one connection."""
+    """Enforces the limits of the pending calls of one connection."""
 
     __slots__ = ("_alarm", "_waiting")
 
@@ -98,7 +98,7 @@ class TimeoutWatch:
         self._alarm = DeadlineTimer()
 
     async def answer(self, waiting: PendingCall) -> Any:
-        """What its future comes to, or what ended it."""
+        """Wait for the response; raises the error that ended the call."""
         self.add(waiting)
         try:
             return await waiting.future
@@ -114,7 +114,7 @@ class TimeoutWatch:
         self._waiting.discard(waiting)
 
     def stop(self) -> None:
-        """The connection is closed, and nobody waits there any more."""
+        """The connection is closed, and no call waits."""
         self._alarm.stop()
 
     def _look(self) -> None:
@@ -129,8 +129,8 @@ class TimeoutWatch:
 def passed(
     limits: Timeouts, now: float, started: float, last: float, phase: Phase | None, what: str
 ) -> CallFailed | None:
-    """Which limit has, if one has, of a call that is in this phase since `last`. No phase: the limit of the whole alone
-    counts."""
+    """The error of the limit that has passed, if any, for a call in this phase since `last`. Without a phase, only the
+    total limit counts."""
     if limits.total is not None and now >= started + limits.total:
         return too_long("total", limits.total, what)
     limit = None if phase is None else getattr(limits, phase)
@@ -140,7 +140,7 @@ def passed(
 
 
 def next_due(limits: Timeouts, now: float, started: float, last: float, phase: Phase | None) -> float:
-    """The first moment at which a limit may have passed; another phase may begin before, but not before now."""
+    """The first moment at which a limit may have passed, also if another phase begins before."""
     limit = None if phase is None else getattr(limits, phase)
     return min(
         math.inf if limits.total is None else started + limits.total,
@@ -150,13 +150,13 @@ def next_due(limits: Timeouts, now: float, started: float, last: float, phase: P
 
 
 def time_left(limits: Timeouts, started: float) -> float | None:
-    """Seconds until the limit of the whole call."""
+    """Seconds until the total limit of the call."""
     return None if limits.total is None else max(limits.total - (_now() - started), 0.0)
 
 
 @contextlib.asynccontextmanager
 async def in_time(limits: Timeouts, started: float, what: str) -> AsyncIterator[None]:
-    """Around what a call waits for before it can be sent: the limit of the whole call counts there, too."""
+    """Apply the total limit of a call to the work before it is sent."""
     try:
         async with asyncio.timeout(time_left(limits, started)):
             yield
@@ -167,19 +167,19 @@ async def in_time(limits: Timeouts, started: float, what: str) -> AsyncIterator[
 def too_long(part: str, limit: float, what: str) -> CallFailed:
     """
     >>> str(too_long("read", 5.0, "tcp://127.0.0.1:9000"))
-    'tcp://127.0.0.1:9000: nothing (more) was answered within 5 s'
+    'tcp://127.0.0.1:9000: no data arrived within 5 s'
     """
     words = {
-        "connect": "there was no connection",
-        "total": "the call was not over",
-        "write": "the request could not be sent on",
-        "read": "nothing (more) was answered",
+        "connect": "no connection was opened",
+        "total": "the call was not complete",
+        "write": "no data could be sent",
+        "read": "no data arrived",
     }[part]
     return CallFailed(f"{part} timeout", f"{what}: {words} within {limit:g} s")
 
 
 def bytes_of(data: Any) -> bytes:
-    """Bytes and text as they are, anything else as JSON."""
+    """Bytes and text unchanged, other values as JSON."""
     if isinstance(data, bytes):
         return data
     return data.body if isinstance(data, Data) else Data(data).body

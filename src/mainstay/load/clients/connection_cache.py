@@ -1,4 +1,4 @@
-"""Connections that a virtual user keeps for its next call, by where they lead."""
+"""The open connections of a virtual user, by origin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CachedConnection(Protocol):
     def usable(self) -> bool: ...
 
     def give_up(self) -> None:
-        """Close it; a call that is under way fails, and is counted as aborted."""
+        """Close it; a call under way fails, and is counted as aborted."""
         ...
 
 
@@ -22,14 +22,14 @@ C = TypeVar("C", bound=CachedConnection)
 
 
 class ConnectionCache(Generic[C]):
-    """Lends each connection to one call at a time, the one that was used last first."""
+    """Lends each connection to one call at a time, the most recently used one first."""
 
     def __init__(self) -> None:
         self._idle: dict[str, list[C]] = {}
         self._all: set[C] = set()
 
     def take(self, origin: str, make: Callable[[], C]) -> C:
-        """One that is free, or a new one, which the call opens. Give it back afterwards, whatever came of it."""
+        """A free connection, or a new one, which the call opens. Always give it back."""
         connection = self._free(origin)
         if connection is None:
             connection = make()
@@ -43,7 +43,7 @@ class ConnectionCache(Generic[C]):
             self._all.discard(connection)
 
     def add(self, connection: C) -> None:
-        """One that somebody else uses is closed with the others as well."""
+        """Close this connection with the others; it is not lent."""
         self._all.add(connection)
 
     def drop(self, connection: C) -> None:
@@ -66,7 +66,7 @@ class ConnectionCache(Generic[C]):
 
 
 def parts_of(url: URL | str, base_url: str, schemes: tuple[str, ...], what: str) -> URLParts:
-    """Where a call goes; a URL of another protocol is refused."""
+    """Split the URL of a call; raises `InvalidInput` for one of another protocol."""
     parts = split(joined(url.whole if isinstance(url, URL) else url, base_url))
     if parts.scheme not in schemes:
         known = " or ".join(f"{scheme}://" for scheme in schemes)

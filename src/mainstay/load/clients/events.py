@@ -1,4 +1,4 @@
-"""Server-sent events as text: how a stream of them is read, whoever brings the bytes."""
+"""A parser for streams of server-sent events. No I/O."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class ServerSentEvent(msgspec.Struct, frozen=True, kw_only=True):
     event: str = "message"
     data: str = ""
     id: str = ""
-    """the last id that was given, here or before"""
+    """the last id in the stream"""
     retry: int | None = None
-    """milliseconds that the server wants a client to wait before it connects again"""
+    """milliseconds that a client should wait before it connects again"""
 
 
 class EventParser:
-    """Text in, events out; in any pieces. Lines may end in any of the three ways.
+    """Takes text in pieces of any size, and returns the complete events. All three line endings are accepted.
 
     >>> EventParser().feed("event: tick\\ndata: 1\\ndata: 2\\n\\n: a comment\\n")
     [ServerSentEvent(event='tick', data='1\\n2', id='', retry=None)]
@@ -44,7 +44,7 @@ class EventParser:
             self._started = True
             text = text.removeprefix("\ufeff")
         if self._after_cr and text:
-            # the first half of a line end was the last character before
+            # the CR of a CRLF was the last character of the piece before
             self._after_cr = False
             text = text.removeprefix("\n")
         self._after_cr = self._after_cr or text.endswith("\r")

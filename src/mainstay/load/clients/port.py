@@ -1,16 +1,16 @@
-"""What a protocol has to bring so that virtual users can speak it.
+"""The interface of a protocol for virtual users.
 
-A *factory* is called once per virtual user, the first time a step says `self.client.<name>`, and makes that user's
-*session*: its own connections, its own cookies. Factories are found by entry point (group `mainstay.load.clients`, the
-name is what steps write), so another protocol needs no change here.
+A *factory* is called once per virtual user, when a step first uses `self.client.<name>`, and creates the *session* of
+that user, with its own connections and cookies. Factories are found by entry point (group `mainstay.load.clients`, by
+the name that steps use), so a new protocol needs no change here.
 
-What a session's calls return is a `Result`; what goes wrong is raised as `CallFailed`, whose `kind` is counted.
-A session tells the `Network` of its calls: `network.sent += 1` when the first byte of one is about to be written,
-`network.answered += 1` when the answer is complete, `network.aborted += 1` for one that was given up while it was under
-way (closed, cancelled), or `network.abort(sent, received)` with its bytes; a call that failed otherwise is neither of
-the last two, and its error has its bytes (`CallFailed.of_call`). `network.resent += 1` for each time a call is sent
-once more, and `network.unexpected += 1` for each message that the session discards because it came when no
-call waited for one: reports show both, so that the calls of a target and of a report can be compared.
+The calls of a session return a `Result`, or raise `CallFailed`, whose `kind` is counted. A session counts its calls in
+the `Network`: `network.sent += 1` before the first byte of a call is written, `network.answered += 1` when the response
+is complete, `network.aborted += 1` if a call is closed or cancelled while under way, or `network.abort(sent, received)`
+with its bytes. A call that fails otherwise counts as neither of the last two, and its error has the bytes
+(`CallFailed.of_call`). `network.resent += 1` for each time a call is sent again, and `network.unexpected += 1` for each
+message that is discarded because no call waited for one: reports show both, so that they can be compared with the
+counts of the target.
 """
 
 from __future__ import annotations
@@ -30,4 +30,4 @@ class ClientSession(Protocol):
 
 
 Factory = Callable[[Network], Any]
-"""makes a `ClientSession`; it also has the calls of its protocol, which is why the type says no more"""
+"""creates a `ClientSession`, with the calls of its protocol, which no type can name here"""

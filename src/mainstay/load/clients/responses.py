@@ -1,4 +1,4 @@
-"""What calls of message protocols come back with. Needs none of the packages that speak them."""
+"""The responses of message protocols. Importable without the packages of these protocols."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..results import Opening, Result
 
 
 class Message(Result):
-    """An answer that is one message. Empty for a call that only sends."""
+    """A response of one message. Empty for a call that only sends."""
 
     __slots__ = ("content",)
 
@@ -28,7 +28,7 @@ class Message(Result):
         received: int,
         status: int | str = "ok",
     ) -> None:
-        # the shared __init__ takes its time; this runs once per call
+        # not super().__init__, which is slower; this runs once per call
         self.content = content
         self.started = started
         self.written = written
@@ -41,7 +41,7 @@ class Message(Result):
         self.failure = ""
 
     def text(self, encoding: str = "utf-8") -> str:
-        """The message as text; what does not fit becomes "\ufffd"."""
+        """The message as text; invalid bytes become "\ufffd"."""
         return self.content.decode(encoding, "replace")
 
     def json(self, type: Any = None) -> Any:  # noqa: A002 - as the body is described everywhere in Mainstay
@@ -49,14 +49,14 @@ class Message(Result):
         try:
             return msgspec.json.decode(self.content, type=Any if type is None else type)
         except msgspec.DecodeError as error:
-            raise InvalidInput("json", f"the answer is not that ({error}): {self.content[:60]!r}") from None
+            raise InvalidInput("json", f"the response is not that ({error}): {self.content[:60]!r}") from None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.status}, {self.received} bytes, {self.elapsed * 1000:.1f} ms>"
 
 
 class TCPResponse(Message):
-    """What came over a raw TCP connection."""
+    """The bytes that were received over a raw TCP connection."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class UDPResponse(Message):
 
 
 class WebsocketResponse(Message):
-    """A WebSocket message. The one of `connect` has the status 101 and no content."""
+    """A WebSocket message. That of `connect` has the status 101 and no content."""
 
     __slots__ = ("is_text",)
 

@@ -1,8 +1,8 @@
 """Raw TCP, with TLS for `tls://host:port`: send bytes, receive bytes, or both in one call.
 
-The caller says what an answer is: up to a delimiter (`until`), a number of bytes (`size`), or what comes first. What
-came before a call was sent cannot be its answer: `bidirectional` discards it and counts it as unexpected, `receive`
-takes it.
+The caller sets where a response ends: at a delimiter (`until`), after a number of bytes (`size`), or with the first
+bytes. Bytes that arrived before a call was sent cannot be its response: `bidirectional` discards them and counts them
+as unexpected, `receive` takes them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Calling = Coroutine[Any, Any, TCPResponse]
 
 
 class _ResponseEnd(NamedTuple):
-    """Where an answer ends."""
+    """Where a response ends."""
 
     until: bytes
     size: int
 
     def end(self, held: bytearray) -> int:
-        """How much of this is the answer; 0: it has not all come."""
+        """The length of the response; 0: it is not complete."""
         if self.until:
-            found = held.find(self.until)
-            return found + len(self.until) if found >= 0 else 0
+            at = held.find(self.until)
+            return at + len(self.until) if at >= 0 else 0
         if self.size:
             return self.size if len(held) >= self.size else 0
         return len(held)
@@ -54,7 +54,7 @@ class TCPConnection:
         self._parts = parts
         self._transport: DirectTransport | None = None
         self._opening: Opening | None = None
-        """of the call that had it opened"""
+        """for the call that opened it"""
         self._held = bytearray()
         self._first = 0.0
         self._gone = 0.0
@@ -67,13 +67,13 @@ class TCPConnection:
         return self._call(bytes_of(data), None, self._limits(timeout))
 
     def receive(self, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None) -> Calling:
-        """What the other side sends, also if it has come already."""
+        """Receive from the other side, including bytes that have arrived already."""
         return self._call(b"", _wanted(until, size), self._limits(timeout))
 
     def bidirectional(
         self, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
-        """Send, and wait for the answer. What came before is discarded; take it with `receive`."""
+        """Send, and wait for the response. Earlier bytes are discarded; take them with `receive`."""
         return self._call(bytes_of(data), _wanted(until, size), self._limits(timeout))
 
     @property
@@ -85,7 +85,7 @@ class TCPConnection:
         self._discard()
         if self._transport is not None:
             self._transport.close()
-        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
+        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the client closed the connection")
         if self._waiting is not None and not self._waiting.future.done():
             self._network.aborted += 1
             self._waiting.fail(self._ended)
@@ -96,7 +96,7 @@ class TCPConnection:
     async def _open(self, started: float, limits: Timeouts) -> None:
         async with in_time(limits, started, self._parts.shown):
             self._transport, self._opening = await open_transport(
-                self._network, self._parts, limits, on_data=self._came, on_end=self._over, on_written=self._written
+                self._network, self._parts, limits, on_data=self._received, on_end=self._over, on_written=self._written
             )
 
     async def _call(
@@ -105,7 +105,7 @@ class TCPConnection:
         started = started or _now()
         network = self._network
         if self._waiting is not None:
-            raise InvalidInput("tcp", "a call is under way on this connection; wait for it, or open another")
+            raise InvalidInput("tcp", "this connection has a call under way; wait for it, or open another connection")
         if self._transport is None:
             await self._open(started, limits)
         elif data and wanted is not None:
@@ -120,14 +120,14 @@ class TCPConnection:
             self._begin(data)
             content: bytes = await self._watch.answer(waiting)
         except BaseException as error:
-            came = len(self._held)
+            received = len(self._held)
             if isinstance(error, asyncio.CancelledError) and data:
-                network.abort(len(data), came)
+                network.abort(len(data), received)
             self._waiting = None
-            self._held.clear()  # the beginning of its answer
+            self._held.clear()  # the beginning of its response
             self.give_up()
             if isinstance(error, CallFailed):
-                raise error.of_call(len(data), came) from None
+                raise error.of_call(len(data), received) from None
             raise
         ended = waiting.last
         self._waiting = None
@@ -145,7 +145,7 @@ class TCPConnection:
         )
 
     def _discard(self) -> None:
-        """Drop what came when no call waited for it."""
+        """Drop bytes that arrived when no call waited for them."""
         if self._held:
             self._network.unexpected += 1
             self._held.clear()
@@ -164,7 +164,7 @@ class TCPConnection:
             self._waiting.writing = False
             self._look(self._gone)
 
-    def _came(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> None:
         self._held += data
         if self._waiting is not None:
             now = _now()
@@ -179,7 +179,7 @@ class TCPConnection:
             self._waiting.fail(error)
 
     def _look(self, now: float) -> None:
-        """Settle the call if all that it waits for has happened."""
+        """Settle the call if its response is complete."""
         waiting = self._waiting
         if waiting is None or not waiting.goes_on(now) or waiting.writing:
             return
@@ -194,7 +194,7 @@ class TCPConnection:
 
 
 class TCPClient:
-    """`self.client.tcp`: the connections of one virtual user. They are kept open; a call has one to itself.
+    """`self.client.tcp`: the connections of one virtual user. They stay open; a connection has one call at a time.
 
     r = await self.client.tcp.bidirectional("tcp://127.0.0.1:9000", b"PING\\r\\n", until=b"\\r\\n")
     r.content, r.elapsed
@@ -212,13 +212,13 @@ class TCPClient:
     def receive(
         self, url: URL | str, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
-        """What the other side sends on the connection that was used last, also if it has come already."""
+        """Receive on the connection that was used last, including bytes that have arrived already."""
         return self._call(url, b"", _wanted(until, size), timeout)
 
     def bidirectional(
         self, url: URL | str, data: Any, *, until: bytes | str = b"", size: int = 0, timeout: Timeout | None = None
     ) -> Calling:
-        """Send, and wait for the answer. What came before is discarded; take it with `receive`."""
+        """Send, and wait for the response. Earlier bytes are discarded; take them with `receive`."""
         return self._call(url, bytes_of(data), _wanted(until, size), timeout)
 
     def connect(

@@ -1,6 +1,7 @@
-"""A connected socket that tells what it gets. TLS or not, it is read and written in the same way.
+"""A connected socket with callbacks, with or without TLS.
 
-Why no transport of the loop: with TLS, reading the socket directly takes half the CPU time (see `http.opening`).
+It replaces the transports of the event loop: with TLS, reading the socket directly takes half the CPU time (see
+`http.connect`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from .http.connect import open_socket
 from .http.shared import SharedHTTPState
 from .network import Network, Timeouts
 
-#: making room for more than usually comes takes a fifth of a small call
+#: a larger buffer for each read would take a fifth of the time of a small call
 _READ = 16 * 1024
 _READ_MORE = 256 * 1024
-#: reads before a call is sent; a server that sends without a pause must not keep the call from its turn
+#: the most reads before a call is sent, for servers that send without a pause
 _POLLS = 64
 _LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -30,8 +31,8 @@ OnEnd = Callable[[CallFailed], None]
 
 
 class DirectTransport:
-    """Calls `on_data` with what comes in, `on_written` when bytes that had to wait are gone, and `on_end` once, when
-    the other side has ended it."""
+    """Calls `on_data` with received bytes, `on_written` when delayed bytes are written, and `on_end` once, when the
+    other side closes the connection."""
 
     __slots__ = ("_fd", "_left", "_loop", "_on_data", "_on_end", "_on_written", "_read", "_sock", "_what", "closed")
 
@@ -51,7 +52,7 @@ class DirectTransport:
         self._loop.add_reader(self._fd, self._readable)
 
     def write(self, data: bytes) -> bool:
-        """Hand over bytes. True: all went at once; else `on_written` is called when they are gone."""
+        """Write bytes. True: all were written at once; else `on_written` is called later."""
         if self.closed:
             return True
         if not self._left:
@@ -71,11 +72,11 @@ class DirectTransport:
 
     @property
     def protocol(self) -> str | None:
-        """What both sides agreed to speak, if TLS was asked for it."""
+        """The protocol that was negotiated with TLS (ALPN), if any."""
         return self._sock.selected_alpn_protocol() if isinstance(self._sock, ssl.SSLSocket) else None
 
     def close(self) -> None:
-        """Nothing is called any more."""
+        """Close the socket; no callback is called after this."""
         if not self.closed:
             self.closed = True
             self._loop.remove_reader(self._fd)
@@ -83,13 +84,13 @@ class DirectTransport:
             self._sock.close()
 
     def poll(self) -> None:
-        """Read what has come already. The loop has not got to it yet, and a call that is about to be sent must know."""
+        """Read data that the event loop has not read yet: a new call must not take it for its response."""
         for _ in range(_POLLS):
             if self.closed or not self._readable():
                 return
 
     def _readable(self) -> bool:
-        """Read once. False: there was nothing to read."""
+        """Read once. False: no data."""
         try:
             data = self._sock.recv(self._read)
         except _LATER:
@@ -102,7 +103,7 @@ class DirectTransport:
             return False
         self._read = _READ if len(data) < _READ else _READ_MORE
         self._on_data(data)
-        # what OpenSSL has decrypted already, the loop does not see
+        # the loop does not see data that OpenSSL has decrypted already
         while not self.closed and isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
             self._on_data(self._sock.recv(_READ_MORE))
         return True
@@ -137,7 +138,7 @@ async def open_transport(
     on_end: OnEnd,
     on_written: Callable[[], None],
 ) -> tuple[DirectTransport, Opening]:
-    """Connect to where `parts` points at, through the proxy if there is one."""
+    """Connect to a URL, through the proxy if there is one."""
     limit = limits.connect
     try:
         async with asyncio.timeout(limit):

@@ -1,8 +1,8 @@
-"""UDP: datagrams sent, received, or both in one call. Nothing makes sure that they arrive: a lost one is a timeout.
+"""UDP: datagrams sent, received, or both in one call. A lost datagram is a timeout.
 
-A datagram that came before a call was sent cannot be its answer: `bidirectional` discards it and counts it as
-unexpected, `receive` takes it. Nor does anything say which call a datagram answers. A duplicate that comes after the
-next call was sent looks like its answer, unless `match` tells them apart.
+A datagram that arrived before a call was sent cannot be its response: `bidirectional` discards it and counts it as
+unexpected, `receive` takes it. Datagrams do not name the call that they answer: a duplicate that arrives after the next
+call was sent looks like its response, unless `match` distinguishes them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["UDPClient", "UDPResponse"]
 
 _now = time.perf_counter
 _READ = 65_535
-#: datagrams that are kept for `receive`; as with the system's own buffer, more are lost
+#: datagrams that are kept for `receive`
 _MOST_HELD = 1000
 Calling = Coroutine[Any, Any, UDPResponse]
 Match = Callable[[bytes], bool]
 
 
 class _Endpoint:
-    """A socket of its own for each call that is under way, so that answers are never mixed up."""
+    """A socket for one call at a time, so that responses are never mixed up."""
 
     def __init__(self, network: Network, parts: URLParts) -> None:
         self._network = network
@@ -61,7 +61,7 @@ class _Endpoint:
             self._sock = None
         if self._waiting is not None and not self._waiting.future.done():
             self._network.aborted += 1
-            self._waiting.fail(CallFailed("closed", f"{self._parts.shown}: the socket was closed on our side"))
+            self._waiting.fail(CallFailed("closed", f"{self._parts.shown}: the client closed the socket"))
 
     async def call(
         self, started: float, data: bytes | None, *, answered: bool, limits: Timeouts, match: Match | None
@@ -90,7 +90,7 @@ class _Endpoint:
             size = len(data or b"")
             if isinstance(error, asyncio.CancelledError) and data is not None:
                 network.abort(size, 0)
-            # an answer that comes late must not be taken for that of the next call
+            # a late response must not be taken for that of the next call
             self._waiting = None
             self.give_up()
             if isinstance(error, CallFailed):
@@ -122,7 +122,7 @@ class _Endpoint:
                 raise CallFailed("connect", f"{parts.shown}: no socket ({error.strerror or error})") from None
             raise CallFailed(
                 "files",
-                "no file descriptor is left for another socket; raise the limit (ulimit -n), or use fewer users",
+                "there is no free file descriptor for a socket; raise the limit (ulimit -n), or use fewer users",
             ) from None
         sock.setblocking(False)
         try:
@@ -140,11 +140,12 @@ class _Endpoint:
         try:
             self._sock.send(data)
         except (BlockingIOError, InterruptedError):
-            raise CallFailed("full", f"{self._parts.shown}: the system's buffer for sending is full") from None
+            raise CallFailed("full", f"{self._parts.shown}: the send buffer of the system is full") from None
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
                 raise CallFailed(
-                    "size", f"{len(data)} bytes do not fit into a datagram; at most 65507 do, and few networks take all"
+                    "size",
+                    f"{len(data)} bytes do not fit into a datagram; the maximum is 65507, and less in most networks",
                 ) from None
             raise self._broken(error) from None
 
@@ -152,13 +153,13 @@ class _Endpoint:
         self._read()
 
     def _poll(self) -> None:
-        """Read what has come already, and the loop has not got to."""
+        """Read datagrams that the event loop has not read yet."""
         for _ in range(_MOST_HELD):
             if self._sock is None or not self._read():
                 return
 
     def _read(self) -> bool:
-        """Take one datagram. False: there was none."""
+        """Read one datagram. False: there was none."""
         assert self._sock is not None
         try:
             data = self._sock.recv(_READ)
@@ -178,26 +179,26 @@ class _Endpoint:
                 waiting.settle((data, now))
             else:
                 self._hold(data)
-        except Exception as error:  # noqa: BLE001 - what the step's own code raised is raised where the step waits
+        except Exception as error:  # noqa: BLE001 - an error of the test's `match` is raised in its step
             waiting.fail(error)
         return True
 
     def _hold(self, data: bytes) -> None:
-        """Keep it for `receive`. As with the system's own buffer, the oldest are lost if nothing takes them."""
+        """Keep it for `receive`; the oldest ones are dropped."""
         if len(self._held) >= _MOST_HELD:
             self._held.popleft()
             self._network.unexpected += 1
         self._held.append(data)
 
     def _discard(self) -> None:
-        """Drop what came when no call waited for it."""
+        """Drop datagrams that arrived when no call waited for them."""
         self._network.unexpected += len(self._held)
         self._held.clear()
 
     def _broken(self, error: OSError) -> CallFailed:
         shown = self._parts.shown
         if isinstance(error, ConnectionRefusedError):
-            return CallFailed("refused", f"no server listens at {shown}; is the server running there?")
+            return CallFailed("refused", f"no server listens at {shown}; is it running?")
         return CallFailed("closed", f"{shown}: {error.strerror or error}")
 
 
@@ -218,16 +219,16 @@ class UDPClient:
         return self._call(url, bytes_of(data), timeout, None, answered=False)
 
     def receive(self, url: URL | str, *, timeout: Timeout | None = None) -> Calling:
-        """A datagram, at the socket that was used last, also if it has come already."""
+        """Receive a datagram on the socket that was used last, also one that has arrived already."""
         return self._call(url, None, timeout, None, answered=True)
 
     def bidirectional(
         self, url: URL | str, data: Any, *, timeout: Timeout | None = None, match: Match | None = None
     ) -> Calling:
-        """Send a datagram, and wait for the next one that comes back.
+        """Send a datagram, and wait for the next one.
 
-        `match` gets each datagram that comes and says whether it is the answer: `lambda got: got[:2] == number`. The
-        others are left for `receive`. Without `match`, datagrams that came before are discarded.
+        `match` decides whether a received datagram is the response: `lambda got: got[:2] == number`. The others are
+        left for `receive`. Without `match`, earlier datagrams are discarded.
         """
         return self._call(url, bytes_of(data), timeout, match, answered=True)
 
@@ -238,7 +239,7 @@ class UDPClient:
         self, url: URL | str, data: bytes | None, timeout: Timeout | None, match: Match | None, *, answered: bool
     ) -> Calling:
         if self._network.proxy is not None:
-            raise InvalidInput("proxy", "datagrams go through no proxy; leave it out for UDP")
+            raise InvalidInput("proxy", "UDP does not work through a proxy; leave the proxy out")
         parts = parts_of(url, self.base_url, ("udp",), "UDP")
         return self._lent(parts, data, answered, limits_of(timeout, self._network.timeouts), match)
 

@@ -1,8 +1,8 @@
-"""WebSocket: a connection for as long as one needs it, or one call that sends a message and waits for the next.
+"""WebSocket: a connection, or single calls that send a message and wait for the next one.
 
-A server may send messages that answer nothing. What came before a request was sent cannot be its answer: a request
-discards it and counts it as unexpected. A test that wants such messages takes them with `receive`, and tells answers
-from them by `match`.
+A server may send messages by itself. A message that arrived before a request was sent cannot be its response: a request
+discards it and counts it as unexpected. A test that wants such messages takes them with `receive`, and recognizes
+responses with `match`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["WebsocketClient", "WebsocketConnection", "WebsocketResponse"]
 
 _now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
-#: messages that are kept for `receive`; of more, the oldest are dropped
+#: messages that are kept for `receive`; the oldest ones are dropped
 MOST_HELD = 10_000
 Calling = Coroutine[Any, Any, WebsocketResponse]
 Match = Callable[[str | bytes], bool]
@@ -58,7 +58,7 @@ class _ReceivedMessage(NamedTuple):
 
 
 class _Handshake(NamedTuple):
-    """What a connection is opened with."""
+    """The options of the opening handshake."""
 
     headers: Headers | None
     subprotocols: tuple[str, ...]
@@ -67,12 +67,12 @@ class _Handshake(NamedTuple):
 
 _PLAIN = _Handshake(None, (), False)
 _NOTHING = _ReceivedMessage(b"", False, 0.0, 0.0, 0)
-#: of a connection that is being closed
+#: time limit of the closing handshake
 _GOODBYE = Timeouts(total=1.0)
 
 
 class WebsocketConnection:
-    """One connection. One call that receives at a time; others may send meanwhile."""
+    """One connection. Only one call at a time can receive; others can send."""
 
     def __init__(self, network: Network, parts: URLParts, handshake: _Handshake = _PLAIN) -> None:
         self._network = network
@@ -91,7 +91,7 @@ class WebsocketConnection:
         self._gone = 0.0
         self._ended: CallFailed | None = None
         self.response: WebsocketResponse | None = None
-        """of the opening: status 101, its times and bytes"""
+        """of the opening handshake: status 101, its times and bytes"""
 
     @property
     def usable(self) -> bool:
@@ -101,7 +101,7 @@ class WebsocketConnection:
 
     @property
     def subprotocol(self) -> str | None:
-        """What both sides agreed on."""
+        """The negotiated subprotocol."""
         return self._wire.subprotocol
 
     def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
@@ -109,19 +109,19 @@ class WebsocketConnection:
         return self._call(data, answered=False, limits=self._limits(timeout))
 
     def receive(self, *, timeout: Timeout | None = None) -> Calling:
-        """The next message, also if it has come already."""
+        """The next message, also one that has arrived already."""
         return self._call(None, answered=True, limits=self._limits(timeout))
 
     def request(self, data: Any, *, timeout: Timeout | None = None, match: Match | None = None) -> Calling:
-        """Send a message, and wait for its answer: the next message that comes.
+        """Send a message, and wait for its response: the next message.
 
-        `match` gets each message that comes and says whether it is the answer; the others are left for `receive`.
-        Without `match`, messages that came before are discarded.
+        `match` decides whether a received message is the response; the others are left for `receive`. Without `match`,
+        earlier messages are discarded.
         """
         return self._call(data, answered=True, limits=self._limits(timeout), match=match)
 
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
-        """Say goodbye, and wait a moment for the other side to do so, too."""
+        """Send a close frame, and wait a moment for that of the other side."""
         if self.usable and self._wire.state is OPEN:
             self._wire.send_close(code)
             self._flush()
@@ -137,20 +137,20 @@ class WebsocketConnection:
         self._discard()
         if self._transport is not None:
             self._transport.close()
-        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the connection was closed on our side")
+        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the client closed the connection")
         if self._waiting is not None and not self._waiting.future.done():
             self._network.aborted += 1
             self._waiting.fail(self._ended)
 
     async def open(self, started: float, limits: Timeouts) -> Opening:
-        """Also what that took; the time that the server takes to agree is part of connecting."""
+        """Open the connection; its times. The handshake is part of connecting."""
         async with in_time(limits, started, self._parts.shown):
             self._transport, opening = await open_transport(
                 self._network,
                 self._parts,
                 limits,
                 alpn=("http/1.1",),
-                on_data=self._came,
+                on_data=self._received,
                 on_end=self._lost,
                 on_written=self._written,
             )
@@ -164,13 +164,13 @@ class WebsocketConnection:
         self._wire.send_request(request)
         try:
             sent = self._flush()
-            came: _ReceivedMessage = await self._watch.answer(waiting)
+            message: _ReceivedMessage = await self._watch.answer(waiting)
         except BaseException:
             self._waiting = None
             self.give_up()
             raise
         self._waiting = None
-        self.response = self._result(started, came, sent, opening, status=101)
+        self.response = self._result(started, message, sent, opening, status=101)
         took = self.response.ended - self._gone
         return opening._replace(connect=opening.connect + took)
 
@@ -191,7 +191,7 @@ class WebsocketConnection:
             raise self._ended
         if self._waiting is not None and answered:
             raise InvalidInput(
-                "websocket", "a call waits for a message on this connection; wait for it, or open another"
+                "websocket", "another call receives on this connection; wait for it, or open another connection"
             )
         waiting = PendingCall(started=started, limits=limits, what=self._parts.shown)
         if answered:
@@ -200,7 +200,7 @@ class WebsocketConnection:
         sent = 0
         try:
             sent = self._send(data) if data is not None else 0
-            came = await self._next(waiting, answered=answered, asked=data is not None)
+            message = await self._next(waiting, answered=answered, asked=data is not None)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and data is not None:
                 network.abort(sent, self._size)
@@ -212,24 +212,24 @@ class WebsocketConnection:
         if answered:
             self._waiting = None
         network.answered += data is not None
-        return self._result(started, came, sent, opening)
+        return self._result(started, message, sent, opening)
 
     def _result(
-        self, started: float, came: _ReceivedMessage, sent: int, opening: Opening | None, status: int | str = "ok"
+        self, started: float, message: _ReceivedMessage, sent: int, opening: Opening | None, status: int | str = "ok"
     ) -> WebsocketResponse:
         now = _now()
         result = WebsocketResponse(
-            came.content,
+            message.content,
             started=started,
             written=max(self._gone, started),
-            first=came.first or now,
-            ended=came.ended or now,
+            first=message.first or now,
+            ended=message.ended or now,
             opening=opening,
             sent=sent,
-            received=came.size,
+            received=message.size,
             status=status,
         )
-        result.is_text = came.text
+        result.is_text = message.text
         return result
 
     def _send(self, data: Any) -> int:
@@ -248,10 +248,10 @@ class WebsocketConnection:
         elif not answered:
             waiting.settle(_NOTHING._replace(first=now, ended=now))
         elif self._held and not asked:
-            # it came before the step waited for it, and took no time
+            # it arrived before the step waited for it, so it took no time
             waiting.settle(self._held.popleft()._replace(first=now, ended=now))
-        came: _ReceivedMessage = await self._watch.answer(waiting)
-        return came
+        message: _ReceivedMessage = await self._watch.answer(waiting)
+        return message
 
     def _flush(self) -> int:
         line = self._transport
@@ -274,7 +274,7 @@ class WebsocketConnection:
             self._waiting.goes_on(self._gone)
             self._waiting.writing = False
 
-    def _came(self, data: bytes) -> None:
+    def _received(self, data: bytes) -> None:
         now = _now()
         self._first = self._first or now
         self._size += len(data)
@@ -290,7 +290,7 @@ class WebsocketConnection:
                     left -= 1
                     self._frame(event, now, last=left == 0)
                 elif not self._pieces:
-                    # a ping is no part of the message that comes after it
+                    # a ping is not part of the next message
                     self._first = 0.0
             elif isinstance(event, Response) and wire.handshake_exc is None:
                 self._arrived(_ReceivedMessage(b"", False, self._first, now, self._size))
@@ -300,13 +300,13 @@ class WebsocketConnection:
             self._flush()
             self._over(_closed(self._parts, wire))
         else:
-            # a pong, say: the call was sent when its own message was
+            # a pong, for example: it does not change when the call was sent
             gone = self._gone
             self._flush()
             self._gone = gone
 
     def _frame(self, frame: Frame, now: float, *, last: bool) -> None:
-        """`last`: of those that came at once. What came before it is not part of its message."""
+        """`last`: the last frame of this read. Bytes of earlier ones are not part of its message."""
         self._first = self._first or now
         if frame.opcode is not Opcode.CONT:
             self._text = frame.opcode is Opcode.TEXT
@@ -317,29 +317,29 @@ class WebsocketConnection:
             size = self._size if last else min(self._size, _frame_size(content))
             self._arrived(_ReceivedMessage(content, self._text, self._first or now, now, size))
 
-    def _arrived(self, came: _ReceivedMessage) -> None:
-        self._first, self._size = 0.0, self._size - came.size
+    def _arrived(self, message: _ReceivedMessage) -> None:
+        self._first, self._size = 0.0, self._size - message.size
         waiting = self._waiting
         if waiting is None or waiting.future.done():
-            self._hold(came)
+            self._hold(message)
             return
         try:
-            if self._match is None or self._match(came.data):
-                waiting.settle(came)
+            if self._match is None or self._match(message.data):
+                waiting.settle(message)
             else:
-                self._hold(came)
-        except Exception as error:  # noqa: BLE001 - what the step's own code raised is raised where the step waits
+                self._hold(message)
+        except Exception as error:  # noqa: BLE001 - an error of the test's `match` is raised in its step
             waiting.fail(error)
 
-    def _hold(self, came: _ReceivedMessage) -> None:
+    def _hold(self, message: _ReceivedMessage) -> None:
         """Keep a message for `receive`."""
         if len(self._held) >= MOST_HELD:
             self._held.popleft()
             self._network.unexpected += 1
-        self._held.append(came)
+        self._held.append(message)
 
     def _discard(self) -> None:
-        """Drop what came when no call waited for it."""
+        """Drop messages that arrived when no call waited for them."""
         self._network.unexpected += len(self._held)
         self._held.clear()
 
@@ -384,10 +384,10 @@ class WebsocketClient:
         timeout: Timeout | None = None,
         match: Match | None = None,
     ) -> Calling:
-        """Send a message, and wait for its answer, on a connection that is kept. Headers are for its opening.
+        """Send a message on a connection that stays open, and wait for its response. Headers are for the handshake.
 
-        The answer is the next message that comes, or the next one for which `match` is true. For messages that the
-        server sends by itself, take a connection with `connect`, and `receive` from it.
+        The response is the next message, or the next one for which `match` is true. For messages that the server sends
+        by itself, open a connection with `connect`, and use `receive`.
         """
         parts = self._parts(url)
         handshake = _PLAIN if headers is None else _Handshake(headers_of(headers), (), False)
@@ -402,7 +402,7 @@ class WebsocketClient:
         compress: bool = False,
         timeout: Timeout | None = None,
     ) -> contextlib.AbstractAsyncContextManager[WebsocketConnection]:
-        """A connection of one's own; closed at the end of the block. `compress` offers permessage-deflate."""
+        """A separate connection; closed at the end of the block. `compress` offers permessage-deflate."""
         handshake = _Handshake(headers_of(headers), tuple(subprotocols), compress)
         connection = WebsocketConnection(self._network, self._parts(url), handshake)
         return self._connected(connection, limits_of(timeout, self._network.timeouts))
@@ -436,19 +436,19 @@ class WebsocketClient:
 
     def _parts(self, url: URL | str) -> URLParts:
         whole = joined(url.whole if isinstance(url, URL) else url, self.base_url)
-        # what stands behind the base of a test that is otherwise HTTP
+        # a path with the base URL of a test that is otherwise HTTP
         if whole.startswith("http"):
             whole = f"ws{whole.removeprefix('http')}"
         return parts_of(whole, "", ("ws", "wss"), "WebSocket")
 
 
 def _frame_size(content: bytes) -> int:
-    """Bytes of a message as a server sends it: in one frame, without compression."""
+    """Bytes of a message in one frame of a server, without compression."""
     return len(content) + (2 if len(content) < 126 else 4 if len(content) < 65_536 else 10)
 
 
 def _never(_: str | bytes) -> bool:
-    """No message is what the goodbye waits for."""
+    """The closing handshake waits for no message."""
     return False
 
 
@@ -465,7 +465,7 @@ def _not_opened(parts: URLParts, error: Exception) -> CallFailed:
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
         return CallFailed(f"http {status}", f"{parts.shown} answered {status} instead of opening a WebSocket")
-    return CallFailed("protocol", f"{parts.shown} opened no WebSocket ({error})")
+    return CallFailed("protocol", f"{parts.shown} did not open a WebSocket ({error})")
 
 
 def _closed(parts: URLParts, wire: ClientProtocol) -> CallFailed:

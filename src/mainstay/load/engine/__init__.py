@@ -1,1 +1,1 @@
-"""What runs inside a generator process: virtual users and their pace."""
+"""The code of a generator process: virtual users and their pace."""

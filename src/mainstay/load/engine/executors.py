@@ -1,4 +1,4 @@
-"""How users are sent: a number of them that loop (closed), or arrivals by the clock (open)."""
+"""How load is produced: a number of users that loop (closed), or arrivals at set times (open)."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ log = logging.getLogger("mainstay.load")
 
 _now = time.perf_counter
 
-#: how long a user that was given up may take to leave
+#: how long a cancelled user may take to leave
 _LEAVE_S = 10.0
-#: the same, when nobody waits for the run any longer
+#: the same after the run was given up
 _LEAVE_AT_ONCE_S = 2.0
-#: for ever, as far as a timer goes
+#: longer than any run
 _LONG_S = 1e6
 
-#: users that are started in one turn, so that thousands do not all connect in the same instant
+#: users that start in one turn, so that thousands do not connect at the same instant
 _AT_ONCE, _TURN_S = 200, 0.01
 _TICK_S = 0.1
-#: a user that never waits must let others have their turn now and then
+#: iterations of a user that never waits before it lets others run
 _IN_A_ROW = 64
-#: arrivals nearer to each other than this are started together
+#: arrivals closer to each other than this start together
 _GRAIN_S = 0.00005
-#: without catch-up, what is later than this is dropped
+#: without catch-up, a later arrival is dropped
 _LATE_S = 0.01
-#: waiting arrivals, in iterations that may be under way
+#: the most waiting arrivals, as a multiple of `max_in_flight`
 _BACKLOG = 10
 
 
 class Executor(Protocol):
-    """Runs a group from its start to its end."""
+    """Runs the users of a workflow from start to end."""
 
     async def run(self, start: float) -> None:
-        """Returns when its time is over or it was told to stop, and every user has left. `start`: perf_counter."""
+        """Returns when its time is over or it is stopped, and every user has left. `start`: by perf_counter."""
         ...
 
 
@@ -53,19 +53,19 @@ def executor_of(group: WorkflowUsers) -> Executor:
 
 
 class ClosedExecutor:
-    """A number of users over time; each begins anew when it is done. Also for a fixed number of iterations."""
+    """A number of users over time, each repeating its iterations. Also for a fixed number of iterations."""
 
     def __init__(self, group: WorkflowUsers) -> None:
         self._group = group
         self._plan = group.plan
         self._tasks: set[asyncio.Task[None]] = set()
         self._visitors: dict[Visitor, None] = {}
-        """those who are here, the first to come first"""
+        """present users, in the order of their start"""
         self._changed = asyncio.Event()
         self._left = _own_iterations(group)
-        """iterations that nobody has begun"""
+        """iterations that have not begun"""
         self._out = 0
-        """users that could not begin; nobody takes their place"""
+        """users that could not begin; they are not replaced"""
         self._rows_left = True
 
     async def run(self, start: float) -> None:
@@ -76,10 +76,10 @@ class ClosedExecutor:
         ends = start + ramp.ends
         try:
             while not stop.ending and (now := _now()) < ends:
-                # timers may ring a moment early, and before the start there is nobody: all would be over at once
+                # a timer may be early, and before the start the level is zero: the run would end at once
                 missing = self._adjust(ramp, max(0.0, now - start))
                 if steady and not self._tasks:
-                    # nobody is here, and nobody will come
+                    # no user is left, and none will come
                     if self._out and self._rows_left and plan.iterations is not None:
                         self._group.unmade = int(self._left)
                     break
@@ -96,12 +96,12 @@ class ClosedExecutor:
                     self._group.left_behind(visitor)
 
     async def _until(self, ends: float) -> None:
-        """The end, or a user that left: there may be nobody left then."""
+        """Wait for the end, or for a user to leave: it may be the last one."""
         self._changed.clear()
         await either(self._changed.wait(), self._group.stop.pause(min(ends - _now(), _LONG_S)))
 
     def _adjust(self, ramp: Ramp, elapsed: float) -> bool:
-        """Towards as many as there should be now; whether more are still to come."""
+        """Start or retire users towards the wanted number; whether more are to be started."""
         wanted = max(0, self._group.share.of(round(ramp.level(elapsed))) - self._out)
         present = [visitor for visitor in self._visitors if not visitor.retired]
         for visitor in present[wanted:]:
@@ -126,7 +126,7 @@ class ClosedExecutor:
     def _left_by(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._changed.set()
-        told(task)
+        log_failure(task)
 
     async def _live(self, visitor: Visitor) -> None:
         group, plan, stop = self._group, self._plan, self._group.stop
@@ -152,7 +152,7 @@ class ClosedExecutor:
             del self._visitors[visitor]
 
     async def _one(self, visitor: Visitor) -> bool:
-        """An iteration and what comes between two; whether it goes on."""
+        """One iteration and the pause after it; whether the user goes on."""
         group, plan, stop = self._group, self._plan, self._group.stop
         if self._left <= 0:
             return False
@@ -171,9 +171,9 @@ class ClosedExecutor:
 
 
 def _own_iterations(group: WorkflowUsers) -> float:
-    """This process's part of a fixed number, by its part of the users, so that each user of the run has as many to do
-    as any other. The users of a process take them from one stock; processes do not ask each other for more, which would
-    cost a message for each iteration."""
+    """The part of this process of a fixed number of iterations, in proportion to its users, so that each user has the
+    same share. The users of a process share them; processes do not exchange any, which would cost a message for each
+    iteration."""
     plan, share = group.plan, group.share
     if plan.iterations is None or plan.users is None:
         return math.inf
@@ -182,7 +182,7 @@ def _own_iterations(group: WorkflowUsers) -> float:
 
 
 class OpenExecutor:
-    """Iterations that begin when they are due, whether or not those before them are done."""
+    """Iterations that begin when they are due, whether or not earlier ones are done."""
 
     def __init__(self, group: WorkflowUsers) -> None:
         plan = group.plan
@@ -204,7 +204,7 @@ class OpenExecutor:
         """whether any user could begin"""
         self._waiting: deque[float] = deque()
         self._tasks: dict[asyncio.Task[None], Visitor] = {}
-        """iterations under way, and who is at them"""
+        """iterations under way, with their users"""
         self._over = asyncio.Event()
         self._start = 0.0
         self._next = math.inf
@@ -219,19 +219,19 @@ class OpenExecutor:
             self._advance()
             self._ring()
             await either(self._over.wait(), stop.pause(_LONG_S))
-            # the last one is due before the end
+            # the last arrival is due before the end
             await stop.pause(start + self._ends - _now())
         finally:
             self._timer.close()
             stop.end(hurry=False)
-            # what was due and never began is not begun after the end
+            # arrivals that still wait do not begin after the end
             self._drop(len(self._waiting))
             self._waiting.clear()
             for task in await gone(set(self._tasks), self._plan.drain_s, stop):
                 self._group.left_behind(self._tasks[task])
             leaving = {asyncio.ensure_future(self._group.goodbye(visitor)) for visitor in self._idle}
             for task in leaving:
-                task.add_done_callback(told)
+                task.add_done_callback(log_failure)
             await gone(leaving, _LONG_S, stop)
 
     def _advance(self) -> None:
@@ -239,7 +239,7 @@ class OpenExecutor:
         self._next = math.inf if due is None else self._start + due
 
     def _ring(self) -> None:
-        """Start what is due."""
+        """Start the arrivals that are due."""
         if self._group.stop.ending:
             return
         now = _now()
@@ -266,7 +266,7 @@ class OpenExecutor:
             self._drop()
 
     def _drop(self, arrivals: int = 1) -> None:
-        """There is no room for them; or there would be, if those who take it could ever begin."""
+        """Count dropped arrivals: too many are under way, or no user could ever begin."""
         self._group.dropped += arrivals
         if self._group.refusal and not self._begun:
             self._group.unbegun += arrivals
@@ -285,7 +285,7 @@ class OpenExecutor:
         return visitor
 
     def _rows_end(self) -> None:
-        """There is data for nobody else; with nobody left, it is over."""
+        """There are no rows for further users; without any user, the run ends."""
         self._most = self._made
         if not self._made:
             self._group.stop.end(hurry=False)
@@ -297,10 +297,10 @@ class OpenExecutor:
 
     def _left_by(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        told(task)
+        log_failure(task)
 
     async def _visit(self, visitor: Visitor, due: float) -> None:
-        """An iteration; whoever is done with it takes the next that waits."""
+        """One iteration; then the visitor takes the next waiting arrival."""
         group = self._group
         begins = False
         try:
@@ -320,7 +320,7 @@ class OpenExecutor:
                 begins = True
                 await visitor.walker.iterate(max(0.0, _now() - due))
         finally:
-            # also when it was given up before its iteration could begin
+            # also if it was cancelled before its iteration began
             if not begins:
                 group.drop(visitor)
         if self._waiting and not group.stop.ending:
@@ -329,13 +329,13 @@ class OpenExecutor:
             self._idle.append(visitor)
 
     def _replace(self) -> None:
-        """A user has left its place, and nobody has it: another takes the next that waits."""
+        """Let a new user take the next waiting arrival, in place of one that could not begin."""
         if self._waiting and not self._group.stop.ending and (visitor := self._free()) is not None:
             self._begin(visitor, self._waiting.popleft())
 
 
 async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any]) -> None:
-    """Whichever is first; the other is given up."""
+    """Wait for the first of two; the other is cancelled."""
     tasks = {asyncio.ensure_future(one), asyncio.ensure_future(other)}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -346,24 +346,23 @@ async def either(one: Coroutine[Any, Any, Any], other: Coroutine[Any, Any, Any])
 
 
 async def gone(tasks: set[asyncio.Task[None]], within_s: float, stop: StopSignal) -> set[asyncio.Task[None]]:
-    """All of them; or their time is over, or the run waits no longer, and they are given up: those that stay all the
-    same."""
+    """Wait for tasks, up to a time limit or until the run is given up; then cancel them. Returns those that stay."""
     left = set(tasks)
     if left:
         await either(asyncio.wait(left, timeout=within_s), stop.given_up.wait())
         left = {task for task in left if not task.done()}
     latest = _now() + _LEAVE_S
     while left and _now() < min(latest, stop.given_up_at + _LEAVE_AT_ONCE_S):
-        # more than once: a step may have taken the first for something else
+        # more than once: a step may have swallowed the first cancellation
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=min(1.0, _LEAVE_S))
     if left:
-        log.error("users=%s do not leave; a step of theirs takes no cancellation", len(left))
+        log.error("users=%s do not leave; a step of theirs ignores its cancellation", len(left))
     return left
 
 
-def told(task: asyncio.Task[None]) -> None:
-    """What leaves a user's task is a mistake of ours: what steps raise is counted."""
+def log_failure(task: asyncio.Task[None]) -> None:
+    """Log an exception of a user's task. It is a bug of ours: exceptions of steps are counted."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("a virtual user broke", exc_info=error)

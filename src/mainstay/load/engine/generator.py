@@ -1,4 +1,4 @@
-"""A generator: one process's part of a load test, told what to do by messages. No sockets here; see `main`."""
+"""A generator: the part of a load test that one process runs, controlled by messages. `main` has the sockets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..sources import found_in
 from ..stats.model import WINDOW_MS, StepStats, Window
 from . import preflight
 from .executors import either, executor_of
-from .guard import guarded, told_of
+from .guard import error_text, guarded
 from .health import HealthMonitor
 from .messages import (
     LAST_ONCE_S,
@@ -43,7 +43,7 @@ from .messages import (
 from .recorder import MetricRecorder
 from .workflow_users import ProcessShare, WorkflowUsers
 
-#: what a window has of calls -> how a network counts it
+#: field of a window -> counter of a network
 _CALLS = {
     "sent_calls": "sent",
     "answered_calls": "answered",
@@ -56,52 +56,52 @@ _CALLS = {
 
 
 class Generator:
-    """Runs workflows as it is told. `say` takes what it has to say and does not wait."""
+    """Runs workflows on command. `send` takes its messages, and must not block."""
 
-    def __init__(self, say: Callable[[FromGenerator], None]) -> None:
-        self._say = say
+    def __init__(self, send: Callable[[FromGenerator], None]) -> None:
+        self._send = send
         self._networks: dict[str, Network] = {}
-        """by workflow: each has limits of its own"""
+        """by workflow: each has its own limits"""
         self._plan: RunPlan
         self._options: LoadOptions
         self._share: ProcessShare
         self._blueprints: dict[str, Blueprint] = {}
         self._groups: dict[str, WorkflowUsers] = {}
-        """those at work; and the last of each workflow, for what it provides"""
+        """the running ones, and the last ones, for the values that they provide"""
         self._once: dict[str, WorkflowUsers] = {}
-        """what setup and teardown are called on"""
+        """for setups and teardowns"""
         self._metrics = MetricRecorder()
         self._bucket = 0
-        """the window that is open"""
+        """the open window"""
         self._calls: dict[str, int] = {}
-        """sent, answered and aborted, as they were told last"""
+        """sent, answered and aborted, as of the last window"""
         self._stopped: StopRun | None = None
         self._stopping = asyncio.Event()
         self._given_up = False
         self._tearing_down: asyncio.Timeout | None = None
-        """the limit of the teardown that is under way"""
+        """the time limit of the running teardown"""
         self._feeds: dict[str, Feed | None] = {}
 
     async def handle(self, message: Any) -> None:
-        """Do what is said. `StopRun` and `GiveUp` may come at any time; everything else comes one after the other."""
+        """Handle a message. `StopRun` and `GiveUp` may come at any time; the others come one after the other."""
         match message:
             case Begin():
-                self._say(await self._begin(message))
+                self._send(await self._begin(message))
             case SetUp(workflows, shared):
-                self._say(await self._set_up(workflows, shared))
+                self._send(await self._set_up(workflows, shared))
             case Go():
-                self._say(await self._go(message))
+                self._send(await self._go(message))
             case StopRun():
-                # for good: what is said to be run after it is not run
+                # it also applies to workflows that start later
                 self._stopped = message
                 self._stopping.set()
                 self._end_groups()
             case GiveUp():
                 self._give_up()
             case CollectProvided(workflows):
-                self._say(self._give(workflows))
+                self._send(self._provided(workflows))
             case TearDown(workflows):
-                self._say(await self._tear_down(workflows))
+                self._send(await self._tear_down(workflows))
 
     def _give_up(self) -> None:
         self._given_up = True
@@ -125,8 +125,8 @@ class Generator:
         try:
             test = found_in(begin.source, begin.name)
             if os.getpid() != me:
-                # a clone, which the file made by a fork and left to run on: it shares what this loop waits on with the
-                # generator, and would take the events that are meant for that
+                # a fork that the file made and left running: it shares the event loop's descriptors with the generator,
+                # and would take its events
                 os._exit(0)
             self._plan = begin.plan
             if missing := [name for name in self._plan.workflows if name not in test.workflows]:
@@ -139,7 +139,7 @@ class Generator:
             for name, blueprint in self._blueprints.items():
                 await self._prepare(blueprint, self._networks[name], self._plan.workflows[name].base_url)
             if options.preflight and begin.process == 0:
-                # what they differ in is of no account here
+                # the networks differ only in limits that do not matter here
                 await preflight.look(self._plan, self._blueprints, next(iter(self._networks.values())))
         except InvalidInput as error:
             return BeginRefused(field=error.field, rule=error.rule)
@@ -147,9 +147,9 @@ class Generator:
             return BeginRefused(field="proxy" if error.kind == "proxy" else "target", rule=str(error))
         except MainstayError as error:
             return BeginRefused(field="test", rule=str(error))
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the user's own code, at import
-            said = f"{type(error).__name__}: {error}"
-            return BeginRefused(field="test", rule=f"cannot be loaded: {said}", trace=traceback.format_exc())
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - code of the test, at import
+            reason = f"{type(error).__name__}: {error}"
+            return BeginRefused(field="test", rule=f"cannot be loaded: {reason}", trace=traceback.format_exc())
         return Ready()
 
     async def _prepare(self, blueprint: Blueprint, network: Network, base_url: str) -> None:
@@ -174,8 +174,8 @@ class Generator:
                 values[name] = {}
                 for method in self._blueprints[name].setups:
                     values[name][method] = as_data(await self._unless_stopped(getattr(me, method)()))
-            except Exception as error:  # noqa: BLE001 - the user's own code; told, and the workflow is not run
-                failed[name] = f"{method}: {told_of(error)}"
+            except Exception as error:  # noqa: BLE001 - code of the test; reported, and the workflow does not run
+                failed[name] = f"{method}: {error_text(error)}"
         return Values(values=values, failed=failed)
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -196,27 +196,27 @@ class Generator:
         start = max(go.at, time.perf_counter())
         clock = Buckets(go.wall, go.at)
         await asyncio.sleep(max(0.0, start - time.perf_counter()))
-        watch = HealthMonitor(loop)
-        watch.start()
+        monitor = HealthMonitor(loop)
+        monitor.start()
         self._bucket = clock.now()
-        writing = asyncio.ensure_future(self._write_windows(clock, watch))
+        writing = asyncio.ensure_future(self._write_windows(clock, monitor))
         going = asyncio.gather(*(executor_of(group).run(start) for group in self._groups.values()))
         both: set[asyncio.Future[Any]] = {going, writing}
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
-                writing.result()  # it never ends by itself: it broke, and a load that nobody measures is none
+                writing.result()  # it never ends by itself: it broke, and a load without measurement is useless
             await going
         finally:
-            watch.stop()
+            monitor.stop()
             for one in both:
                 one.cancel()
             await asyncio.wait(both)
             if not going.cancelled():
-                going.exception()  # told above, or nobody wants it any more
-        self._tell_windows(clock.now(), watch)
-        self._say(WindowReport(self._window(self._bucket, watch), self._draining()))
-        told = {
+                going.exception()  # retrieved: raised above, or not wanted any more
+        self._send_windows(clock.now(), monitor)
+        self._send(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        reports = {
             name: WorkflowReport(
                 iterations=group.notes.iterations,
                 clean=group.notes.clean,
@@ -228,42 +228,42 @@ class Generator:
         }
         took = max((group.took(start) for group in self._groups.values()), default=0.0)
         loaded = max((group.loaded(start) for group in self._groups.values()), default=0.0)
-        return WorkflowsDone(workflows=told, took=took, loaded=loaded)
+        return WorkflowsDone(workflows=reports, took=took, loaded=loaded)
 
-    async def _write_windows(self, clock: Buckets, watch: HealthMonitor) -> None:
+    async def _write_windows(self, clock: Buckets, monitor: HealthMonitor) -> None:
         while True:
             await asyncio.sleep(clock.left_of(self._bucket))
-            self._tell_windows(clock.now(), watch)
+            self._send_windows(clock.now(), monitor)
 
-    def _tell_windows(self, now: int, watch: HealthMonitor) -> None:
-        """Those that are over: none, if it was woken a little early."""
+    def _send_windows(self, now: int, monitor: HealthMonitor) -> None:
+        """Send the finished windows: none, if the timer was a little early."""
         if now <= self._bucket:
             return
-        self._say(WindowReport(self._window(self._bucket, watch), self._draining()))
-        # a loop that was away for longer has missed some: nothing ended in them, and its users were there all the same
+        self._send(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        # a blocked loop missed some windows: nothing ended in them, but the users were present
         users = sum(group.active for group in self._groups.values())
         for missed in range(self._bucket + 1, now):
-            self._say(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
+            self._send(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
         self._bucket = now
 
     def _draining(self) -> list[str]:
         return [name for name, group in self._groups.items() if group.draining]
 
-    def _window(self, bucket: int, watch: HealthMonitor) -> Window:
+    def _window(self, bucket: int, monitor: HealthMonitor) -> Window:
         groups = self._groups.values()
-        steps = [found for group in groups for step in group.notes.steps.values() if (found := step.take())]
-        checks = [seen for group in groups for check in group.notes.checks.values() if (seen := check.take())]
-        counted = {name: sum(getattr(one, field) for one in self._networks.values()) for name, field in _CALLS.items()}
-        before, self._calls = self._calls, counted
+        steps = [stats for group in groups for step in group.notes.steps.values() if (stats := step.take())]
+        checks = [results for group in groups for check in group.notes.checks.values() if (results := check.take())]
+        calls = {name: sum(getattr(one, field) for one in self._networks.values()) for name, field in _CALLS.items()}
+        before, self._calls = self._calls, calls
         window = Window(
             bucket=bucket,
             process=self._share.process,
             users=sum(group.take_users() for group in groups),
-            **{name: count - before.get(name, 0) for name, count in counted.items()},
+            **{name: count - before.get(name, 0) for name, count in calls.items()},
             steps=steps,
             checks=checks,
             metrics=self._metrics.take(),
-            health={self._share.process: watch.take()},
+            health={self._share.process: monitor.take()},
         )
         for group in groups:
             notes = group.notes
@@ -278,7 +278,7 @@ class Generator:
 
     # after ------------------------------------------------------------------------------------------
 
-    def _give(self, workflows: Sequence[str]) -> Values:
+    def _provided(self, workflows: Sequence[str]) -> Values:
         values: dict[str, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         for name in workflows:
@@ -290,8 +290,8 @@ class Generator:
                     continue
                 try:
                     values.setdefault(name, {})[state.name] = as_data(getattr(group.first, state.name)())
-                except Exception as error:  # noqa: BLE001 - the user's own code; told, and who needs it is not run
-                    failed[name] = f"{state.name}: {told_of(error)}"
+                except Exception as error:  # noqa: BLE001 - code of the test; reported, and dependants do not run
+                    failed[name] = f"{state.name}: {error_text(error)}"
         return Values(values=values, failed=failed)
 
     async def _tear_down(self, workflows: Sequence[str]) -> Values:
@@ -304,9 +304,9 @@ class Generator:
                 try:
                     async with asyncio.timeout(LAST_ONCE_S if self._given_up else ONCE_S) as self._tearing_down:
                         await guarded(getattr(group.first, method)())
-                except Exception as error:  # noqa: BLE001 - the user's own code; told in the summary
+                except Exception as error:  # noqa: BLE001 - code of the test; reported in the summary
                     late = self._tearing_down is not None and self._tearing_down.expired()
-                    failed[name] = f"{method}: {'was not done in time' if late else told_of(error)}"
+                    failed[name] = f"{method}: {'was not done in time' if late else error_text(error)}"
                 finally:
                     self._tearing_down = None
             await group.first.client.close()
@@ -326,7 +326,7 @@ class Generator:
 
 
 def _fed(blueprint: Blueprint) -> Feed | None:
-    """The rows of a workflow, read: what cannot be read is refused before the load."""
+    """Read the rows of a workflow; raises `InvalidInput` before the load."""
     try:
         feed = feed_of(blueprint.workflow.data)
         if feed is not None:
@@ -337,7 +337,7 @@ def _fed(blueprint: Blueprint) -> Feed | None:
 
 
 class Buckets:
-    """Numbers of windows, from the wall clock as it was at the start and the steady one since."""
+    """Numbers of windows, from the wall clock at the start and the monotonic clock since."""
 
     def __init__(self, wall: float, steady: float) -> None:
         self._offset = wall - steady
@@ -346,23 +346,23 @@ class Buckets:
         return int((time.perf_counter() + self._offset) * 1000 // WINDOW_MS)
 
     def left_of(self, bucket: int) -> float:
-        """Seconds until it is over."""
+        """Seconds until the end of a bucket."""
         return max(0.0, (bucket + 1) * WINDOW_MS / 1000 - self._offset - time.perf_counter())
 
 
 def as_data(value: Any) -> Any:
-    """What can be handed to other processes; raises `InvalidInput`."""
+    """A value as other processes will read it; raises `InvalidInput`."""
     try:
-        # as it will be read there: what cannot travel is noticed here, where it was made
+        # encoded here, so that the error names the method that returned it
         return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
     except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
         raise InvalidInput(
-            "value", f"a {type(value).__name__} cannot be stored as data ({error}); return dicts, lists, text, numbers"
+            "value", f"a {type(value).__name__} cannot be encoded ({error}); return dicts, lists, text, numbers"
         ) from None
 
 
 def _network(options: LoadOptions, plan: WorkflowPlan) -> Network:
-    """What the users of a workflow share."""
+    """The network that the users of a workflow share."""
     timeouts = Timeouts()
     if (limit := plan.timeout_s) is not None:
         timeouts = Timeouts(total=limit, read=limit, connect=min(limit, 10.0), write=min(limit, 10.0))

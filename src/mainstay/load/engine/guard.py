@@ -1,4 +1,4 @@
-"""What users write may raise anything; what it raises ends that, and never the generator."""
+"""The code of a test may raise anything; an exception never ends the generator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class StepExit(Exception):
-    """A step wanted to leave the program (SystemExit, KeyboardInterrupt), or was cancelled by itself."""
+    """A step tried to exit the program (SystemExit, KeyboardInterrupt), or cancelled itself."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -20,13 +20,13 @@ class StepExit(Exception):
 
 
 def is_ours(error: BaseException) -> bool:
-    """Whether it is the cancellation of the task that runs now, which is to be obeyed."""
+    """Whether it is the cancellation of the current task, which must be obeyed."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 async def guarded(call: Awaitable[T]) -> T:
-    """Await what a user wrote; whatever it raises is an `Exception`, unless this task is cancelled."""
+    """Await code of the test; anything it raises becomes an `Exception`, unless this task is cancelled."""
     try:
         return await call
     except Exception:
@@ -38,21 +38,21 @@ async def guarded(call: Awaitable[T]) -> T:
 
 
 def kind_of(error: Exception) -> str:
-    """What it is counted as."""
+    """The kind under which an error is counted."""
     return error.kind if isinstance(error, (CallFailed, StepExit)) else type(error).__name__
 
 
-def told_of(error: Exception) -> str:
-    """What was raised, in words."""
+def error_text(error: Exception) -> str:
+    """The name and the message of an error."""
     name = error.kind if isinstance(error, StepExit) else type(error).__name__
-    said = plain(error)
-    return f"{name}: {said}" if said else name
+    message = plain(error)
+    return f"{name}: {message}" if message else name
 
 
 def plain(value: object) -> str:
-    """Anything as text that can be written and sent: what users name things by, and what their errors say."""
+    """Any value as text that can be encoded: names and messages from the test."""
     try:
         text = value if isinstance(value, str) else str(value)
-    except Exception:  # noqa: BLE001 - even that is the user's own code
+    except Exception:  # noqa: BLE001 - even `__str__` is code of the test
         return f"a {type(value).__name__} that cannot be shown"
     return text.encode(errors="replace").decode()

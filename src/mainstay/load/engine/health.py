@@ -1,4 +1,4 @@
-"""How a generator process itself is doing: what it cannot keep up with falsifies what it measures."""
+"""The health of a generator process: an overloaded generator measures itself, not the target."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import NamedTuple
 
 from ..stats.model import Health
 
-#: how often the loop is looked at
+#: how often the delay of the event loop is measured
 _TICK_S = 0.02
-#: how often what is more work to find out is looked at
+#: how often the more expensive numbers are read
 _SLOW_S = 2.0
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class ThreadWait(NamedTuple):
-    """How long this thread was kept from running since it began, in seconds."""
+    """How long this thread could not run since it started, in seconds."""
 
     queued_s: float | None
-    """it could have run, and other programs had the cores; None where that is not told"""
+    """ready to run while other programs had the cores; None if the system does not report it"""
     throttled_s: float
-    """its control group had used up its CPU time; over all cores, and 0 where that is not told"""
+    """its control group had used up its CPU time; over all cores, and 0 if the system does not report it"""
 
 
 class HealthMonitor:
-    """Looks at the loop it runs on, by whose thread it is asked."""
+    """Measures the event loop and the process; used in the thread of the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, held: Callable[[], ThreadWait] | None = None) -> None:
-        """`held` tells how long the thread was kept from running; without it, the system does."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, read_waits: Callable[[], ThreadWait] | None = None) -> None:
+        """`read_waits` returns how long the thread could not run; by default, the system reports it."""
         self._loop = loop
-        self._held = held or ThreadWaitReader().read
-        self._was_held = self._held()
+        self._read_waits = read_waits or ThreadWaitReader().read
+        self._waits = self._read_waits()
         self._lag = 0.0
         self._cpu_s = time.process_time()
         self._wall_s = time.perf_counter()
@@ -56,19 +56,19 @@ class HealthMonitor:
             self._handle = None
 
     def _tick(self) -> None:
-        # timers of the loop are right to a millisecond
+        # timers of the loop are accurate to a millisecond
         self._lag = max(self._lag, time.perf_counter() - self._due - 0.001)
         self.start()
 
     def take(self) -> Health:
-        """Since the last time."""
+        """The health since the last call."""
         cpu_s, wall_s = time.process_time(), time.perf_counter()
         passed = wall_s - self._wall_s
         used = (cpu_s - self._cpu_s) / passed if passed > 0 else 0.0
         lag = max(self._lag, wall_s - self._due) if self._handle is not None else self._lag
         self._cpu_s, self._wall_s, self._lag = cpu_s, wall_s, 0.0
-        before, now = self._was_held, self._held()
-        self._was_held = now
+        before, now = self._waits, self._read_waits()
+        self._waits = now
         throttled_s = max(0.0, now.throttled_s - before.throttled_s)
         queued_s = max(0.0, (now.queued_s or 0.0) - (before.queued_s or 0.0))
         if wall_s - self._slow_s > _SLOW_S:
@@ -77,7 +77,7 @@ class HealthMonitor:
         return Health(
             lag=max(0.0, lag),
             cpu=min(1.0, used),
-            # one that is throttled may be said to be queued as well: it is one wait, not two
+            # a throttled thread may be reported as queued, too: that is one wait, not two
             waited=max(queued_s, min(throttled_s, passed)),
             throttled=throttled_s,
             memory=self._memory,
@@ -87,7 +87,7 @@ class HealthMonitor:
 
 
 class ThreadWaitReader:
-    """What Linux tells of a thread that wants to run and does not."""
+    """Reads from Linux how long this thread was ready but did not run."""
 
     def __init__(self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> None:
         self._queued = proc / "thread-self" / "schedstat"
@@ -98,7 +98,7 @@ class ThreadWaitReader:
 
 
 def _quotas(own: Path, groups: Path) -> Sequence[Path]:
-    """Files that tell what quotas did: of the control group (version 2) of this process, and of those it is in."""
+    """The CPU statistics of the control group (version 2) of this process, and of its parents."""
     with contextlib.suppress(OSError, ValueError):
         for line in own.read_text(encoding="utf-8").splitlines():
             if line.startswith("0::"):
@@ -123,14 +123,14 @@ def _throttled_s(path: Path) -> float:
 
 
 def memory_bytes() -> int:
-    """Resident memory of this process; 0 where that is not told."""
+    """Resident memory of this process; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * _PAGE
     return 0
 
 
 def open_files() -> int:
-    """File descriptors of this process; 0 where that is not told."""
+    """File descriptors of this process; 0 if the system does not report it."""
     with contextlib.suppress(OSError):
         return len(os.listdir("/proc/self/fd"))
     return 0

@@ -1,8 +1,8 @@
-"""What generators print, within bounds: the first lines of each second, and how many there were beyond.
+"""Limits the output of generators: the first lines of each second, and the number of the others.
 
-A test that prints a line for each request says more than anybody reads, and saying it would cost more than the requests
-do. So lines are let through or counted where they are printed, before they cost a system call. What is written past
-Python (by a library in C, by a process that a test starts) is held to the same bounds by whoever reads it.
+A test that prints a line for each request prints more than anyone can read, and printing would cost more than the
+requests. So lines are passed on or counted where they are printed, before they cost a system call. Output that bypasses
+Python (of a C library, or a process that a test starts) is limited by the reader.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 #: lines of one stream, a second
 MOST_LINES = 50
-#: bytes of a line; the rest of it is left out
+#: bytes of a line; the rest is cut off
 LONGEST_LINE = 4000
 
 
 class LineLimiter:
-    """Lets the first `most` lines of each second through. Fed with bytes as they come, in pieces of any size."""
+    """Passes on the first `most` lines of each second. Takes bytes in pieces of any size."""
 
     def __init__(
         self, pass_on: Callable[[bytes], None], *, most: int = MOST_LINES, now: Callable[[], float] = time.monotonic
@@ -32,17 +32,17 @@ class LineLimiter:
         self._began = now()
         self._passed = 0
         self._rest = b""
-        """a line that has not ended"""
-        self.held = 0
-        """lines of this second that were not let through"""
+        """an incomplete line"""
+        self.dropped = 0
+        """lines of this second that were not passed on"""
 
     def feed(self, data: bytes) -> None:
-        """Take some of the stream."""
+        """Take a piece of the stream."""
         self.tick()
         if self._passed >= self._most:
-            # nothing of it is told: counted is all it needs to be
+            # dropped lines only need to be counted
             ended = data.count(b"\n")
-            self.held += ended
+            self.dropped += ended
             self._rest = (data[data.rfind(b"\n") + 1 :] if ended else self._rest + data)[: LONGEST_LINE + 1]
             return
         *lines, rest = (self._rest + data).split(b"\n")
@@ -51,43 +51,43 @@ class LineLimiter:
             self._line(line)
 
     def tick(self) -> None:
-        """If it is a new second, what was held back in the last one is told as a number."""
+        """At the start of a new second, report the number of dropped lines."""
         if self._now() - self._began >= 1.0:
             self._turn()
 
     def _turn(self) -> None:
-        held, self.held = self.held, 0
+        dropped, self.dropped = self.dropped, 0
         self._began, self._passed = self._now(), 0
-        if held:
-            self._pass_on(b"... and %s more line%s" % (f"{held:,}".encode(), b"" if held == 1 else b"s"))
+        if dropped:
+            self._pass_on(b"... and %s more line%s" % (f"{dropped:,}".encode(), b"" if dropped == 1 else b"s"))
 
     def end(self) -> None:
-        """Nothing more comes: tell what is left."""
+        """The stream has ended: pass on the rest."""
         self._turn()
         if self._rest:
             self._line(self._rest)
             self._rest = b""
 
-    def open(self) -> None:
-        """Let everything through from now on: these are last words."""
+    def lift(self) -> None:
+        """Pass on everything from now on."""
         self.end()
         self._most = 1 << 62
 
     def _line(self, line: bytes) -> None:
         if self._passed >= self._most:
-            self.held += 1
+            self.dropped += 1
             return
         self._passed += 1
         self._pass_on(line if len(line) <= LONGEST_LINE else line[:LONGEST_LINE] + b"...")
 
 
 class LimitedStream(io.RawIOBase):
-    """A stream of this process, through a sieve. What is let through is written at once, so that a process that is
-    killed has said it."""
+    """An output stream of this process with a limit. Lines are written at once, so that a killed process has printed
+    them."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self.sieve = LineLimiter(self._write)
+        self.limiter = LineLimiter(self._write)
 
     def writable(self) -> bool:
         return True
@@ -96,18 +96,18 @@ class LimitedStream(io.RawIOBase):
         return self._number
 
     def write(self, data: Any) -> int:
-        taken = bytes(data)
-        self.sieve.feed(taken)
-        return len(taken)
+        piece = bytes(data)
+        self.limiter.feed(piece)
+        return len(piece)
 
     def _write(self, line: bytes) -> None:
         left = line + b"\n"
-        # whoever reads it may be gone; then so are we, soon
+        # the collector may be gone; then this process ends soon
         with contextlib.suppress(OSError):
             while left:
                 left = left[os.write(self._number, left) :]
 
 
 def as_text(stream: LimitedStream) -> io.TextIOWrapper:
-    """The same, to print to."""
+    """A text stream on top, for `print`."""
     return io.TextIOWrapper(io.BufferedWriter(stream), encoding="utf-8", errors="backslashreplace", line_buffering=True)

@@ -1,4 +1,4 @@
-"""What a generator process and its collector say to each other: msgpack, each message after its length."""
+"""The messages between a generator process and the collector: msgpack, prefixed with the length."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..stats.model import Window
 
 _LENGTH = struct.Struct("<I")
 _LONGEST = 1 << 28
-#: what is done once may take its time: seconds for each setup and each teardown
+#: time limit of each setup and each teardown, in seconds
 ONCE_S = 600.0
-#: the same for a teardown of a run that was given up
+#: the same for a teardown after the run was given up
 LAST_ONCE_S = 5.0
 
 
@@ -34,48 +34,48 @@ class Begin(msgspec.Struct, tag=True, kw_only=True):
 
 
 class SetUp(msgspec.Struct, tag=True):
-    """Run what is done once before these workflows. Answered with `Values`."""
+    """Run the setups of these workflows. Answered with `Values`."""
 
     workflows: list[str]
     shared: dict[str, dict[str, Any]]
 
 
 class Go(msgspec.Struct, tag=True, kw_only=True):
-    """Run these workflows. Windows come meanwhile, and `WorkflowsDone` in the end."""
+    """Run these workflows. Answered with windows, and `WorkflowsDone` at the end."""
 
     workflows: list[str]
     shared: dict[str, dict[str, Any]]
-    """by workflow: what their users find in their context"""
+    """by workflow: the context of its users"""
     at: float
-    """when, by `time.perf_counter`: on one machine it is the same for all processes, and nobody sets it"""
+    """the start, by `time.perf_counter`: the same for all processes of a machine, and never adjusted"""
     wall: float
-    """what the wall clock says then, which the numbers of windows follow from"""
+    """the same by the wall clock, the base of window numbers"""
 
 
 class StopRun(msgspec.Struct, tag=True):
-    """End what runs: after the iterations under way, or in a hurry after the calls under way."""
+    """End the running workflows: after their current iterations, or with `hurry` after their current calls."""
 
     hurry: bool
 
 
 class GiveUp(msgspec.Struct, tag=True):
-    """Wait for nothing any longer: what is under way is cancelled, and teardowns have little time."""
+    """Abort the running workflows; teardowns get little time."""
 
 
 class CollectProvided(msgspec.Struct, tag=True):
-    """What do these workflows, which are done, provide? Answered with `Values`."""
+    """Collect the values that these finished workflows provide. Answered with `Values`."""
 
     workflows: list[str]
 
 
 class TearDown(msgspec.Struct, tag=True):
-    """Run what is done once after these workflows. Answered with `Values`."""
+    """Run the teardowns of these workflows. Answered with `Values`."""
 
     workflows: list[str]
 
 
 class Quit(msgspec.Struct, tag=True):
-    """Leave."""
+    """Exit."""
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -83,7 +83,7 @@ class Ready(msgspec.Struct, tag=True):
 
 
 class BeginRefused(msgspec.Struct, tag=True, kw_only=True):
-    """It cannot be run, and why."""
+    """Why the test cannot run."""
 
     field: str
     rule: str
@@ -91,7 +91,7 @@ class BeginRefused(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Values(msgspec.Struct, tag=True, kw_only=True):
-    """What was set up or is provided, by workflow and method; and what went wrong, by workflow."""
+    """Results of setups or states, by workflow and method; and errors, by workflow."""
 
     values: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
@@ -102,31 +102,31 @@ class WindowReport(msgspec.Struct, tag=True):
 
     window: Window
     draining: list[str] = []
-    """workflows whose end has begun here by the end of it"""
+    """workflows that have begun to end by the end of the window"""
 
 
 class WorkflowReport(msgspec.Struct, tag=True, kw_only=True):
-    """How a workflow went, in this process."""
+    """The result of a workflow in this process."""
 
     iterations: int
     clean: int
     """without an error"""
     account: Account
-    """what became of all iterations"""
+    """how all iterations ended"""
     unmade: int = 0
-    """iterations that nobody was left for, because users could not begin"""
+    """iterations without a user, because users could not begin"""
     refusal: str = ""
-    """why the first user that could not begin could not"""
+    """the error of the first user that could not begin"""
 
 
 class WorkflowsDone(msgspec.Struct, tag=True, kw_only=True):
-    """The workflows that were sent off are done, and every window of them was sent."""
+    """The workflows are done, and all their windows are sent."""
 
     workflows: dict[str, WorkflowReport]
     took: float
     """seconds from the start until the last user had left"""
     loaded: float
-    """seconds in which iterations were begun: without the drain of open models"""
+    """seconds in which iterations began: without the drain of open models"""
 
 
 ToGenerator = Begin | SetUp | Go | StopRun | GiveUp | CollectProvided | TearDown | Quit
@@ -136,20 +136,20 @@ _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 
 
 def framed(message: ToGenerator | FromGenerator) -> bytes:
-    """A message as it travels."""
+    """A message as bytes."""
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class MessageReader:
-    """Reads messages of one side."""
+    """Reads the messages of the other side."""
 
     def __init__(self, reader: asyncio.StreamReader, types: Any) -> None:
         self._reader = reader
         self._decode = msgspec.msgpack.Decoder(types).decode
 
     async def read(self) -> Any:
-        """The next message; None when the other side has hung up."""
+        """The next message; None when the other side has closed the connection."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             if length > _LONGEST:

@@ -1,4 +1,4 @@
-"""Before the load: can everything be reached that the steps name, and is there room for all the users?"""
+"""Checks before the load: are all targets reachable, and may this process open enough files?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..plan import RunPlan, WorkflowPlan
 from ..prepared import URL, URLParts, joined, split
 
 _CONNECT_S = 10.0
-#: descriptors that a process needs beside its connections
+#: descriptors that a process needs besides its connections
 _OWN_FILES = 64
 
 
 def make_room(plan: RunPlan, blueprints: Mapping[str, Blueprint], processes: int) -> None:
-    """Raise the limit of open files as far as that is allowed; refuses a test that it would not be enough for."""
+    """Raise the limit of open files as far as allowed; raises `InvalidInput` if that is not enough."""
     connections = {
         name: -(-workflow.most_users // processes) * _kept(blueprints[name], workflow.base_url)
         for name, workflow in plan.workflows.items()
@@ -39,21 +39,21 @@ def make_room(plan: RunPlan, blueprints: Mapping[str, Blueprint], processes: int
         field, less = ("vus", "fewer users") if most.arrivals is None else ("max_in_flight", "a smaller max_in_flight")
         raise InvalidInput(
             field,
-            f"{needed} open files are needed in each process, and {soft} are allowed here; raise the limit "
+            f"each process needs {needed} open files, and {soft} are allowed here; raise the limit "
             f"(ulimit -n {needed}, or LimitNOFILE= of a service), use more --processes, or {less}",
         )
 
 
 def _kept(blueprint: Blueprint, base_url: str) -> int:
-    """Connections of one user: to each place, one for each step that calls it and may be under way at once. They are
-    kept until the user is gone. A step can open more than one, which nobody knows before it does; checks and metrics
-    are made of what others have fetched."""
+    """Connections of one user: to each origin, one for each step that calls it and can be under way at the same time.
+    They stay open until the user leaves. A step may open more, which cannot be known before; checks and metrics make
+    no calls."""
     calling = [step for step in blueprint.steps.values() if step.kind in ("measured", "action")]
     callers: dict[str, list[str]] = {}
     for step in calling:
         urls: list[str] = [prepared for prepared in step.prepared.values() if isinstance(prepared, URL)]
         if base_url and not urls:
-            urls = [base_url]  # it names no place, and calls paths
+            urls = [base_url]  # it calls plain paths
         for place in {_place(url, base_url) for url in urls}:
             callers.setdefault(place, []).append(step.name)
     by_place = sum(blueprint.graph.width(names) for names in callers.values())
@@ -64,11 +64,11 @@ def _place(url: str, base_url: str) -> str:
     try:
         return split(joined(url, base_url)).origin
     except InvalidInput:
-        return ""  # refused with the name of its step, once it is prepared
+        return ""  # refused with the name of its step when it is prepared
 
 
 async def look(plan: RunPlan, blueprints: Mapping[str, Blueprint], network: Network) -> None:
-    """Open a connection to each place that the steps and the workflows name, and close it again. Nothing is sent."""
+    """Open a connection to each origin of the steps and the workflows, and close it. Nothing is sent."""
     places = {
         prepared.parts.origin: prepared.parts
         for blueprint in blueprints.values()
@@ -76,7 +76,7 @@ async def look(plan: RunPlan, blueprints: Mapping[str, Blueprint], network: Netw
         for prepared in step.prepared.values()
         if isinstance(prepared, URL)
     }
-    # steps that call plain paths name no place, and their workflow does
+    # steps that call plain paths use the base URL of their workflow
     places |= {(base := _base(workflow)).origin: base for workflow in plan.workflows.values() if workflow.base_url}
     proxy = None if network.proxy is None else split(network.proxy)
     for origin, parts in places.items():

@@ -1,7 +1,7 @@
-"""What users do is noted here and made into a window ten times a second.
+"""Records the calls of virtual users, and makes a window of them ten times a second.
 
-Noting is the only part that runs for each call, so it does next to nothing: times are appended to a buffer as they are.
-Differences, histograms and sums are made of the whole buffer when the window closes.
+Only `note` runs for each call, so it does almost nothing: raw times are appended to a buffer. Differences, sketches and
+sums are computed from the whole buffer when the window closes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..stats.histogram import sketch_of
 from ..stats.model import CheckStats, MetricStats, MetricType, Sketch, StepStats
 from .guard import plain
 
-#: numbers that are kept of each call: started, written, first, ended, spent on its connection, sent, received
+#: numbers of each call: started, written, first, ended, spent on its connection, sent, received
 _WIDTH = 7
-#: packed, a row costs a quarter of what an array takes to be extended by a tuple (measured: 310 and 1300 ns)
+#: packing a row takes a quarter of the time of extending an array by a tuple (measured: 310 and 1300 ns)
 _row = struct.Struct(f"{_WIDTH}d").pack
-#: different reasons of one check, and examples of errors, that are kept
+#: different reasons of one check that are kept
 _MOST_REASONS = 20
 _LONGEST_REASON = 200
 #: different statuses, or kinds of errors, of one step in one window
 _MOST_NAMES = 100
 _RETURN = "write `return`, or annotate it with `| None`"
-#: different metrics, tags included: a tag that is never the same twice would fill the memory
+#: different metrics with their tags: a tag with unlimited values would fill the memory
 _MOST_METRICS = 1000
 
 
@@ -59,13 +59,13 @@ class StepRecorder:
         self._errors: defaultdict[str, int] = defaultdict(int)
         self._examples: dict[str, str] = {}
         self._exemplified: set[str] = set()
-        """kinds of errors of which an example was told: one is enough"""
+        """kinds of errors with a reported example: one is enough"""
         self._after = 0
         self._after_failed = 0
         self.skipped = 0
 
     def note(self, result: Result | None, delay: float) -> None:
-        """A call that came to an answer. `delay`: how late its iteration began."""
+        """Record a response. `delay`: how late its iteration began."""
         if not isinstance(result, Result):
             if result is None:
                 if self._optional:
@@ -88,7 +88,7 @@ class StepRecorder:
             self.late.append(result.ended - result.started + delay)
 
     def note_each(self, result: Any, delay: float) -> None:
-        """The calls of a step that returns several responses."""
+        """Record the responses of a step that returns several."""
         if isinstance(result, dict):
             result = tuple(result.values())
         if not isinstance(result, (list, tuple)):
@@ -102,13 +102,13 @@ class StepRecorder:
         opening = result.opening
         spent = 0.0
         if opening is not None:
-            # prepared hosts are known; what another one takes to be looked up is a wait like others
+            # prepared hosts are resolved; resolving another one is a wait like others
             self._opened.append((opening.blocked + opening.dns, opening.connect, opening.tls))
             spent = sum(opening)
         if result.failure:
             self._errors[result.failure] += 1
             self._failed.append(result.ended - result.started)
-            # the phases of a failed call say little; its bytes were sent all the same
+            # the phases of a failed call mean little, but its bytes count
             self._extend(_row(math.nan, math.nan, math.nan, math.nan, math.nan, result.sent, result.received))
         else:
             self._extend(
@@ -118,14 +118,14 @@ class StepRecorder:
     def lacks_example(self, kind: str) -> bool:
         return kind not in self._exemplified and len(self._exemplified) < _MOST_NAMES
 
-    def example(self, kind: str, said: str) -> None:
-        """What an error of this step said."""
+    def example(self, kind: str, text: str) -> None:
+        """Keep the text of an error as an example."""
         if self.lacks_example(kind):
             self._exemplified.add(kind)
-            self._examples[kind] = said
+            self._examples[kind] = text
 
     def raised(self, kind: str, took: float, delay: float, *, sent: int = 0, received: int = 0) -> None:
-        """A call that came to no answer, after these bytes."""
+        """Record a call without a response, after these bytes."""
         self._errors[kind] += 1
         self._failed.append(took)
         if sent or received:
@@ -134,7 +134,7 @@ class StepRecorder:
             self.late.append(took + delay)
 
     def broke(self, kind: str, answers: Sequence[Result] = (), delay: float = 0.0) -> None:
-        """The code of a step raised. `answers`: what it had got by then, which counts as its requests."""
+        """The code of a step raised. `answers`: the responses that it had got, which count as requests."""
         self._errors[kind] += 1
         for answer in answers:
             self.note(answer, delay)
@@ -142,7 +142,7 @@ class StepRecorder:
         self._after_failed += any(answer.failure for answer in answers)
 
     def take(self) -> StepStats | None:
-        """What was noted since the last time."""
+        """The statistics since the last call."""
         if not (self._rows or self._failed or self.skipped or self._errors):
             return None
         rows = np.frombuffer(self._rows).reshape(-1, _WIDTH)
@@ -150,7 +150,7 @@ class StepRecorder:
         times = rows[~np.isnan(rows[:, 0])] if self._failed else rows
         phases: dict[str, Sketch | None] = {}
         if len(times):
-            # a server may answer before it has read all of a request: no phase takes less than no time
+            # a server may answer before it has read the whole request: no phase is negative
             phases = {
                 "send": sketch_of(np.maximum(times[:, 1] - times[:, 0] - times[:, 4], 0.0)),
                 "wait": sketch_of(np.maximum(times[:, 2] - times[:, 1], 0.0)),
@@ -160,9 +160,9 @@ class StepRecorder:
             opened = np.array(self._opened)
             for at, name in enumerate(("blocked", "connect", "tls")):
                 some = opened[:, at]
-                # one that another call had opened, or one without TLS, has no such phase: not one of no time
+                # a phase that did not happen is left out, not counted as zero
                 phases[name] = sketch_of(some[some > 0])
-        found = StepStats(
+        stats = StepStats(
             workflow=self.workflow,
             step=self.step,
             ok=sketch_of(times[:, 3] - times[:, 0]) if len(times) else None,
@@ -185,18 +185,18 @@ class StepRecorder:
         self._errors.clear()
         self._examples = {}
         self._after = self._after_failed = self.skipped = 0
-        return found
+        return stats
 
 
 def _named(counts: Mapping[Any, int]) -> dict[str, int]:
-    """By what they are called; what is no text is made into some."""
-    found: dict[str, int] = {}
+    """Counts by name as text, within a limit."""
+    named: dict[str, int] = {}
     for name, n in counts.items():
         text = plain(name)
-        if text not in found and len(found) >= _MOST_NAMES:
+        if text not in named and len(named) >= _MOST_NAMES:
             text = "other"
-        found[text] = found.get(text, 0) + n
-    return found
+        named[text] = named.get(text, 0) + n
+    return named
 
 
 class CheckRecorder:
@@ -214,7 +214,7 @@ class CheckRecorder:
         self._reasons: dict[str, int] = {}
 
     def note(self, result: Any, _: float = 0.0) -> None:
-        """What a check answered: a Check, some of them, an exception that was not raised, or nothing."""
+        """Record the result of a check: a Check, several, an exception that it returned, or None."""
         if result is None:
             self._count(self._optional, f"the step returned nothing; {_RETURN}")
         elif isinstance(result, Check):
@@ -243,7 +243,7 @@ class CheckRecorder:
     def take(self) -> CheckStats | None:
         if not (self._passed or self._failed or self.skipped):
             return None
-        found = CheckStats(
+        stats = CheckStats(
             workflow=self.workflow,
             step=self.step,
             passed=self._passed,
@@ -253,11 +253,11 @@ class CheckRecorder:
         )
         self._passed = self._failed = self.skipped = 0
         self._reasons = {}
-        return found
+        return stats
 
 
 class MetricRecorder:
-    """The metrics of the users' own, in one process."""
+    """The custom metrics of one process."""
 
     def __init__(self) -> None:
         self._types: dict[str, MetricType] = {}
@@ -265,12 +265,12 @@ class MetricRecorder:
         self._seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
 
     def add(self, name: str, kind: MetricType, value: float | bool, tags: Mapping[str, str] | None = None) -> None:
-        """Note a value. Refuses what is no number, and a name that was something else before."""
+        """Record a value; raises `InvalidInput` if it is not a finite number, or the metric has another type."""
         if not isinstance(name, str):
-            raise InvalidInput("metric", f"{plain(name)} is not a name of a metric; names are text")
+            raise InvalidInput("metric", f"{plain(name)} is not the name of a metric; use text")
         known = self._types.setdefault(name, kind)
         if known != kind:
-            raise InvalidInput(name, f"is a {known}, and was used as a {kind}; give one of them another name")
+            raise InvalidInput(name, f"is a {known} and was used as a {kind}; rename one of them")
         number = float(value)
         if not math.isfinite(number):
             raise InvalidInput(name, f"{value!r} cannot be recorded; it is not a finite number")
@@ -279,17 +279,18 @@ class MetricRecorder:
         if values is None:
             if key not in self._seen and len(self._seen) >= _MOST_METRICS:
                 raise InvalidInput(
-                    name, f"more than {_MOST_METRICS} metrics, counting each of their tags; use tags with few values"
+                    name,
+                    f"there are more than {_MOST_METRICS} combinations of metrics and tags; use tags with few values",
                 )
             self._seen.add(key)
             values = self._values[key] = []
         values.append(number)
 
     def take(self) -> list[MetricStats]:
-        found = []
+        stats = []
         for (name, tags), values in self._values.items():
             kind = self._types[name]
-            found.append(
+            stats.append(
                 MetricStats(
                     name=plain(name),
                     type=kind,
@@ -302,4 +303,4 @@ class MetricRecorder:
                 )
             )
         self._values = {}
-        return found
+        return stats

@@ -1,9 +1,8 @@
-"""A timer that is right to a fraction of a millisecond.
+"""A timer that is accurate to a fraction of a millisecond.
 
-The loops' own timers are rounded to whole milliseconds, and at 2,000 arrivals a second that is two of them: the
-schedule would be late by more than many a server takes to answer. And the delays of a target are meant to be known. The
-kernel has a timer that is a file; the standard library knows it from Python 3.13 on. Where there is none, the loop's
-own is used.
+Event loops round their timers to whole milliseconds. At 2,000 arrivals per second that is two arrivals: the schedule
+would be late by more than many servers take to answer. The delays of a target must be exact, too. So this uses Linux's
+timerfd, which the standard library has from Python 3.13 on; elsewhere, the timer of the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _Spec(ctypes.Structure):
 
 
 class Timer:
-    """Calls a function at a time of `time.perf_counter`; one time at a time, the last that was set."""
+    """Calls a function at a time of `time.perf_counter`. Setting a new time replaces the last one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop
@@ -43,7 +42,7 @@ class Timer:
                 self._handle.cancel()
             self._handle = self._loop.call_later(max(0.0, at - time.perf_counter()), self._ring)
             return
-        # an absolute time of zero would switch it off; one that has passed rings at once
+        # an absolute time of zero would disarm it; a time in the past fires at once
         whole, part = divmod(max(1, round(at * 1e9)), 1_000_000_000)
         spec = _Spec(0, 0, whole, part)
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, ctypes.byref(spec), None)

@@ -1,7 +1,7 @@
 """A virtual user: one object of a workflow, and the loop that takes it through its steps.
 
-The order of steps is worked out once. Where there is never more than one to do they are called one after the
-other; only where steps overlap are there tasks.
+The order of the steps is computed once. If no two steps can overlap, they are called one after the other; only
+overlapping steps use tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...errors import CallFailed, InvalidInput
 from ..blueprint import Blueprint, StepPlan
 from ..hooks import Check, Metric
 from ..results import Result
-from .guard import StepExit, is_ours, kind_of, told_of
+from .guard import StepExit, error_text, is_ours, kind_of
 from .recorder import CheckRecorder, MetricRecorder, StepRecorder
 
 if TYPE_CHECKING:
@@ -35,95 +35,95 @@ Hook = Literal["on_start", "on_stop"]
 
 
 class WorkflowRecorder:
-    """Where the users of one workflow in this process write down what happened."""
+    """Records what the users of one workflow do in this process."""
 
     def __init__(self, blueprint: Blueprint, *, open_model: bool, metrics: MetricRecorder) -> None:
         self.steps: dict[str, StepRecorder] = {}
         self.checks: dict[str, CheckRecorder] = {}
         self.metrics = metrics
         self.begun = 0
-        """iterations that were started; each is counted once more when it ends"""
+        """started iterations; each is counted again when it ends"""
         self.iterations = 0
-        """those that ended by themselves"""
+        """iterations that ended by themselves"""
         self.clean = 0
-        """of these: nothing raised"""
+        """of these: no step raised"""
         self.aborted = 0
-        """those that were cut off"""
+        """iterations that were cut off"""
         self.last = 0.0
-        """when the last one ended, of those that ended after the run was told to"""
+        """the end of the last iteration that ended after the stop"""
         self.examples: dict[str, str] = {}
         self.broken: dict[Hook, dict[str, int]] = {}
-        """what raised outside of steps, by kind"""
+        """exceptions outside of steps, by kind"""
         for name, plan in blueprint.steps.items():
-            # what is not measured has no times; what it raises is counted all the same
+            # steps that are not measured have no times, but their exceptions are counted
             self.steps[name] = StepRecorder(blueprint.name, name, open_model=open_model, optional=plan.optional)
             if plan.kind == "check":
                 self.checks[name] = CheckRecorder(blueprint.name, name, optional=plan.optional)
 
     def broke(self, hook: Hook, error: Exception) -> None:
-        """A method that is no step raised: it has a row beside the steps."""
+        """An `on_start` or `on_stop` raised: it gets its own row besides the steps."""
         kind = f"{hook} {kind_of(error)}"
         self.example(kind, error)
         kinds = self.broken.setdefault(hook, {})
         kinds[kind] = kinds.get(kind, 0) + 1
 
     def example(self, kind: str, error: Exception, recorder: StepRecorder | None = None) -> None:
-        """Keep what an error said as an example of its kind: of all steps, and of the one that raised."""
+        """Keep the text of an error as an example of its kind: of all steps, and of the one that raised."""
         missing = kind not in self.examples and len(self.examples) < 50
         if not missing and (recorder is None or not recorder.lacks_example(kind)):
-            return  # to put an error into words costs more than to count it
-        said = told_of(error)[:300]
+            return  # formatting an error costs more than counting it
+        text = error_text(error)[:300]
         if missing:
-            self.examples[kind] = said
+            self.examples[kind] = text
         if recorder is not None:
-            recorder.example(kind, said)
+            recorder.example(kind, text)
 
 
 class User:
-    """Who a virtual user is: `self.vu`."""
+    """The identity of a virtual user: `self.vu`."""
 
     __slots__ = ("_random", "_seed", "data", "id", "iteration", "metrics", "number", "process")
 
     def __init__(self, *, number: int, process: int, processes: int, metrics: MetricRecorder, seed: int) -> None:
         self.number = number
-        """among those of this process, from 0"""
+        """within this process, from 0"""
         self.process = process
         self.id = number * processes + process
-        """among all of them, from 0"""
+        """over all processes, from 0"""
         self.iteration = 0
         """from 0"""
         self.data: Any = None
-        """its row"""
+        """its row of data"""
         self.metrics = metrics
         self._seed = seed
         self._random: random.Random | None = None
 
     @property
     def random(self) -> random.Random:
-        """Chance of its own: the same in every run with the same seed."""
-        # made when it is asked for: it is larger than all the rest of a user
+        """Its own random numbers: the same in every run with the same seed."""
+        # created on first use: it is larger than the rest of a user
         if self._random is None:
             self._random = random.Random(f"{self._seed} {self.id}")
         return self._random
 
 
 class StopSignal:
-    """How a run is told to end, as seen by its users."""
+    """Tells users that the run ends."""
 
     __slots__ = ("at", "ending", "given_up", "given_up_at", "hurried", "waiters")
 
     def __init__(self) -> None:
         self.at = 0.0
-        """when it was told so first"""
+        """the time of the first stop"""
         self.ending = False
-        """begin no further iteration"""
+        """users begin no further iteration"""
         self.hurried = False
-        """begin no further step"""
+        """users begin no further step"""
         self.given_up = asyncio.Event()
-        """nobody waits for what is under way"""
+        """work under way is aborted"""
         self.given_up_at = math.inf
         self.waiters: set[asyncio.Future[None]] = set()
-        """pauses that can be cut short"""
+        """pauses that a stop cuts short"""
 
     def end(self, *, hurry: bool) -> None:
         self.at = self.at or _now()
@@ -139,13 +139,13 @@ class StopSignal:
         self.given_up.set()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, unless it ends before."""
+        """Sleep, but only until the run ends."""
         await self.until(_now() + seconds)
 
     async def until(self, at: float) -> None:
-        """Wait for a time of `time.perf_counter`, unless it ends before."""
+        """Sleep until a time of `time.perf_counter`, but only until the run ends."""
         loop = asyncio.get_running_loop()
-        # timers of uvloop count whole milliseconds, and may ring one early
+        # timers of uvloop count whole milliseconds, and may be one early
         while (left := at - _now()) > 0 and not self.ending:
             waiter: asyncio.Future[None] = loop.create_future()
             handle = loop.call_later(math.ceil(left * 1000) / 1000, _wake, waiter)
@@ -172,7 +172,7 @@ class StepWalker:
     ) -> None:
         self.me = me
         self.under_way = False
-        """whether it is within an iteration"""
+        """whether an iteration is under way"""
         self._shared = shared
         self._notes = notes
         self._stop = stop
@@ -182,7 +182,7 @@ class StepWalker:
         self._dependants = self._graph.dependants()
 
     async def iterate(self, delay: float = 0.0) -> None:
-        """Once through all steps. `delay`: how late it began, in an open model."""
+        """Run all steps once. `delay`: how late the iteration began, in an open model."""
         notes = self._notes
         notes.begun += 1
         self.under_way = True
@@ -192,8 +192,8 @@ class StepWalker:
             if self._chain is None:
                 clean = await self._spread(context, delay)
             else:
-                # each waits for all before it. Here, and not in coroutines of their own: two less are worth a sixth of
-                # the time that an iteration of one call takes without its system calls
+                # inlined: two coroutines less save a sixth of the time of an iteration with one call, without its
+                # system calls
                 first = self._chain[0]
                 for step in self._chain:
                     if self._stop.hurried and step is not first:
@@ -213,7 +213,7 @@ class StepWalker:
                         clean = False
                         break
         except BaseException:
-            # cancelled, or broken by a mistake of ours: in any case it was started, and this is its end
+            # cancelled, or a bug of ours: the iteration has begun, and ends here
             notes.aborted += 1
             raise
         finally:
@@ -228,8 +228,8 @@ class StepWalker:
             notes.clean += clean
 
     async def _spread(self, context: dict[str, Any], delay: float) -> bool | None:
-        """Steps that overlap: each begins when all that it comes after are done. Whether nothing raised; None
-        if it was cut short."""
+        """Run overlapping steps: each begins when all steps before it are done. Whether none raised; None if it was cut
+        short."""
         waits = {name: len(before) for name, before in self._graph.after.items()}
         left = len(waits)
         lost: set[str] = set()
@@ -265,7 +265,7 @@ class StepWalker:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
-        # it knows itself, and every response of the iteration: they would wait for the garbage collector
+        # it refers to itself, and to every response of the iteration: a cycle for the garbage collector
         del walk
         return None if left else not lost
 
@@ -295,7 +295,7 @@ class _Step:
         self._function: Callable[..., Awaitable[Any]] = getattr(me, plan.name)
         self._fixed: dict[str, Any] = dict(plan.prepared)
         self._taken = plan.taken
-        # most steps take the same arguments each time: calling them then costs no Python of ours
+        # most steps always take the same arguments: calling them then needs no Python code of ours
         self.quick = None if plan.taken else partial(self._function, **self._fixed)
         self.note: Callable[[Any, float], None]
         if plan.kind == "measured":
@@ -305,7 +305,7 @@ class _Step:
         elif plan.kind == "metric":
             self.note = self._note_metric
         else:
-            self.note = _nothing if plan.left_out else self._note_unsaid
+            self.note = _ignore if plan.left_out else self._note_unannotated
 
     def call(self, context: dict[str, Any]) -> Awaitable[Any]:
         given = self._fixed.copy()
@@ -315,15 +315,15 @@ class _Step:
         return self._function(**given)
 
     def raised(self, error: BaseException, began: float, delay: float) -> None:
-        """Whatever it is, it is the step's, and is counted. `began`: when the step did."""
+        """Count an exception of the step. `began`: when the step began."""
         answers: Sequence[Result] = ()
         if self.plan.kind == "measured":
             answers = answers_in(error, since=began)
         if not isinstance(error, Exception):
             error = StepExit(error)
         if self.plan.kind == "check":
-            # what could not be looked at does not hold; and it is an error like that of any step
-            self._notes.checks[self.name].failed(told_of(error))
+            # a check that raises has failed; and it is an error like that of any step
+            self._notes.checks[self.name].failed(error_text(error))
         kind = kind_of(error)
         recorder = self._notes.steps[self.name]
         self._notes.example(kind, error, recorder)
@@ -333,8 +333,7 @@ class _Step:
                 for answer in answers:
                     recorder.note(answer, delay)
         else:
-            # by the test itself. What it would have returned is not known: of several answers, the last was most
-            # likely meant
+            # an error of the test. Its return value is unknown: of several responses, the last is the most likely one
             recorder.broke(kind, answers if self.plan.several else answers[-1:], delay)
 
     def skip(self) -> None:
@@ -354,32 +353,32 @@ class _Step:
             self.name, self.plan.metric, value, {**self.plan.tags, **tags} if tags else self.plan.tags
         )
 
-    def _note_unsaid(self, result: Any, _: float) -> None:
-        """It is not annotated to return what counts: what is meant to be measured would be lost without a word."""
+    def _note_unannotated(self, result: Any, _: float) -> None:
+        """Refuse a measurable value that the annotation does not mention: it would be lost silently."""
         if result is None:
             return
-        found, form = result, "{}"
+        value, form = result, "{}"
         if isinstance(result, (list, tuple)):
-            found, form = next((one for one in result[:_LOOKED_AT] if isinstance(one, _COUNTS)), None), "list[{}]"
+            value, form = next((one for one in result[:_LOOKED_AT] if isinstance(one, _COUNTS)), None), "list[{}]"
         elif isinstance(result, dict):
             values = itertools.islice(result.values(), _LOOKED_AT)
-            found, form = next((one for one in values if isinstance(one, _COUNTS)), None), "dict[str, {}]"
-        if isinstance(found, _COUNTS):
-            name = form.format("Metric[...]" if isinstance(found, Metric) else type(found).__name__)
+            value, form = next((one for one in values if isinstance(one, _COUNTS)), None), "dict[str, {}]"
+        if isinstance(value, _COUNTS):
+            name = form.format("Metric[...]" if isinstance(value, Metric) else type(value).__name__)
             raise InvalidInput(self.name, f"returned a {name}, which counts if the step is annotated: -> {name}")
 
 
-def _nothing(_: Any, __: float) -> None:
-    """What it returns does not count, on purpose."""
+def _ignore(_: Any, __: float) -> None:
+    """The return value is ignored on purpose."""
 
 
 def answers_in(error: BaseException, *, since: float) -> list[Result]:
-    """The answers that a step had got when it raised, in the order in which they ended.
+    """The responses that a step had got when it raised, in the order of their ends.
 
-    They are looked for in the variables of the functions that the error came through: so a step that raises nothing
-    pays nothing for it. `since`: when the step began; what it was given is older.
+    They are searched in the variables of the functions in the traceback: a step that does not raise pays nothing.
+    `since`: when the step began; responses that it was given are older.
     """
-    found: dict[int, Result] = {}
+    answers: dict[int, Result] = {}
     errors, seen = [error], set[int]()
     while errors:
         one = errors.pop()
@@ -389,10 +388,10 @@ def answers_in(error: BaseException, *, since: float) -> list[Result]:
         errors += [linked for linked in (one.__cause__, one.__context__) if linked is not None]
         errors += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
         for frame, _ in traceback.walk_tb(one.__traceback__):
-            # ours know the answers of other steps, and what a step has returned
+            # not our own frames, which refer to the responses of other steps
             if not frame.f_code.co_filename.startswith(_OURS):
-                found |= {id(answer): answer for answer in _answers_of(frame) if answer.started >= since}
-    return sorted(found.values(), key=lambda answer: answer.ended)
+                answers |= {id(answer): answer for answer in _answers_of(frame) if answer.started >= since}
+    return sorted(answers.values(), key=lambda answer: answer.ended)
 
 
 def _answers_of(frame: FrameType) -> Iterator[Result]:
@@ -408,7 +407,7 @@ def _is_timed(answer: Result) -> bool:
 
 #: the folder of these modules
 _OURS = f"{Path(__file__).parent}{os.sep}"
-#: what counts if a step is annotated to return it
+#: return values that count if the step is annotated with them
 _COUNTS = (Result, Check, Metric)
-#: how many items of what a step returned are looked at, to see whether they are meant to count
+#: how many items of a collection are checked for such values
 _LOOKED_AT = 100

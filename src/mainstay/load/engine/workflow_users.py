@@ -1,4 +1,4 @@
-"""The users of one workflow in one process: they are made, live through their iterations, and leave."""
+"""The virtual users of one workflow in one process: created, run through their iterations, and closed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..feeders import Feed, NoMoreRows
 from ..plan import WorkflowPlan
 from ..shared_data import fixed
 from ..stats.accounts import Account
-from .guard import guarded, told_of
+from .guard import error_text, guarded
 from .recorder import MetricRecorder
 from .user import Hook, StepWalker, StopSignal, User, WorkflowRecorder
 
 log = logging.getLogger("mainstay.load")
 
-#: how long a user may take to say goodbye
+#: time limit of the `on_stop` of a user, and of closing its connections
 _GOODBYE_S = 5.0
 
 
 class ProcessShare:
-    """Which part of the whole this process is."""
+    """The part of the load that this process produces."""
 
     __slots__ = ("process", "processes", "seed")
 
@@ -37,13 +37,13 @@ class ProcessShare:
         self.seed = seed
 
     def of(self, level: int) -> int:
-        """Of so many users."""
+        """The users of this process, of a total."""
         each, more = divmod(level, self.processes)
         return each + (self.process < more)
 
 
 class Visitor:
-    """A user and what takes it through its steps."""
+    """A virtual user with its clients, and the walker that takes it through its steps."""
 
     __slots__ = ("clients", "retired", "walker")
 
@@ -58,7 +58,7 @@ class Visitor:
 
 
 class WorkflowUsers:
-    """Makes users, and has them live."""
+    """Creates the users of a workflow, and counts what they do."""
 
     def __init__(
         self,
@@ -81,21 +81,21 @@ class WorkflowUsers:
         """users at work"""
         self._most = 0
         self._began = False
-        """whether any user did: one that has no users, or none that can begin, has no end to be told of"""
+        """whether any user began: a workflow without one has no end to report"""
         self.leaving = False
-        """a user found nothing more to begin"""
+        """a user had no further iteration to begin"""
         self.arrivals = 0
         self.dropped = 0
         self.unbegun = 0
-        """of those dropped: nobody could begin"""
+        """of the dropped ones: no user could begin"""
         self.unmade = 0
-        """of a fixed number of iterations: those that nobody was left for, because users could not begin"""
+        """of a fixed number of iterations: those without a user, because users could not begin"""
         self.refused = 0
         """users that could not begin"""
         self.refusal = ""
-        """why the first user that could not begin could not"""
+        """the error of the first user that could not begin"""
         self.first: Any = None
-        """an object of the workflow whose context is kept for what it provides: the user that was made first"""
+        """the first user, whose values are provided to other workflows"""
         self._network = network
         self._shared = fixed(dict(shared))
         self._params = params
@@ -109,7 +109,7 @@ class WorkflowUsers:
             self._row = feed.dealt(process=share.process, processes=share.processes, seed=share.seed)
 
     def visitor(self) -> Visitor:
-        """One more user; raises `NoMoreRows`."""
+        """Create a user; raises `NoMoreRows`."""
         me = self.blueprint.workflow()
         user = User(
             number=self._made,
@@ -123,7 +123,7 @@ class WorkflowUsers:
         self._made += 1
         clients = Clients(self._network, base_url=self.plan.base_url)
         me.client = clients
-        # what a run is given replaces what the class says, also for steps that build their own addresses
+        # the value of the run replaces that of the class, also for steps that build their own URLs
         vars(me)["base_url"] = self.plan.base_url
         me.vu = user
         me.params = self._params
@@ -136,7 +136,7 @@ class WorkflowUsers:
         return Visitor(StepWalker(me, self.blueprint, self.notes, self._shared, self.stop), clients)
 
     def account(self) -> Account:
-        """What became of all iterations until now."""
+        """How all iterations so far ended."""
         notes = self.notes
         return Account(
             open=self.plan.arrivals is not None,
@@ -149,7 +149,7 @@ class WorkflowUsers:
         )
 
     def take_counts(self) -> dict[str, int]:
-        """What happened since the last time, by the names that a window has for it."""
+        """Counts since the last call, by the field names of a window."""
         notes = self.notes
         now = {
             "begun": notes.begun,
@@ -159,50 +159,50 @@ class WorkflowUsers:
             "arrivals": self.arrivals,
             "dropped": self.dropped,
             "unbegun": self.unbegun,
-            # in an open model that is an arrival which found no user
+            # in an open model it is counted as an arrival without a user
             "refused_users": self.refused if self.plan.arrivals is None else 0,
         }
         before, self._counted = self._counted, now
         return {name: count - before.get(name, 0) for name, count in now.items()}
 
     def left_behind(self, visitor: Visitor) -> None:
-        """It does not leave, and is not waited for any longer: what it was at has no other end."""
+        """The visitor ignores its cancellation: count its iteration as aborted, or its arrival as dropped."""
         if visitor.walker.under_way:
             self.notes.aborted += 1
         elif self.plan.arrivals is not None:
             self.drop(visitor)
 
     def drop(self, visitor: Visitor) -> None:
-        """Open model: the arrival that a user was to take is not started."""
+        """Open model: the arrival of this visitor is not started."""
         self.dropped += 1
-        # a user that is new has not come through its on_start
+        # a new user has not finished its on_start
         self.unbegun += visitor.user.iteration == 0
 
     @property
     def draining(self) -> bool:
-        """Whether its end has begun: its users leave, and nobody takes their place."""
+        """Whether its end has begun: its users leave, and are not replaced."""
         return self.leaving or (self.stop.ending and self._began)
 
     def take_users(self) -> int:
-        """The most that were at work at once, since the last time: in an open model most come and go in between."""
-        found, self._most = self._most, self.active
-        return found
+        """The most users at a time since the last call: in an open model, most come and go in between."""
+        most, self._most = self._most, self.active
+        return most
 
     def took(self, start: float) -> float:
-        """How long there was load: its planned time, or longer if iterations did; less if it was stopped."""
+        """How long there was load: the planned time, longer if iterations took longer, less if it was stopped."""
         planned = self.stop.at if self.plan.duration_s is None else min(self.stop.at, start + self.plan.duration_s)
         return max(self.notes.last, planned) - start
 
     def loaded(self, start: float) -> float:
-        """How long iterations were begun: what rates are by. In a closed model users are at work until the last of them
-        has left; in an open one nothing arrives in the drain, which would make the rate look lower than it was."""
+        """How long iterations began, the base of rates. In a closed model users work until the last one has left; in an
+        open one nothing arrives in the drain, which would make the rate look too low."""
         if self.plan.arrivals is None:
             return self.took(start)
         return max(0.0, min(self.stop.at, start + self.plan.arrivals.ends) - start)
 
     @contextlib.asynccontextmanager
     async def present(self, visitor: Visitor) -> AsyncIterator[None]:
-        """Counted among those at work; one that is given up closes its connections at once."""
+        """Count the visitor as active; if it is cancelled, close its connections."""
         self.active += 1
         self._most = max(self._most, self.active)
         try:
@@ -214,26 +214,26 @@ class WorkflowUsers:
             self.active -= 1
 
     async def welcome(self, visitor: Visitor) -> bool:
-        """Before its first iteration; whether it can begin."""
+        """Run its `on_start`; whether it can begin."""
         for name in self.blueprint.on_starts:
             try:
                 await guarded(getattr(visitor.walker.me, name)())
-            except Exception as error:  # noqa: BLE001 - the user's own code; counted, and this user stays out
+            except Exception as error:  # noqa: BLE001 - code of the test; counted, and this user does not begin
                 self._broke("on_start", error)
                 self.refused += 1
-                self.refusal = self.refusal or told_of(error)
+                self.refusal = self.refusal or error_text(error)
                 await self.leave(visitor)
                 return False
         self._began = True
         return True
 
     async def goodbye(self, visitor: Visitor) -> None:
-        """After its last iteration."""
+        """Run its `on_stop`, and close it."""
         for name in self.blueprint.on_stops:
             try:
                 async with asyncio.timeout(_GOODBYE_S):
                     await guarded(getattr(visitor.walker.me, name)())
-            except Exception as error:  # noqa: BLE001 - the user's own code; it leaves all the same
+            except Exception as error:  # noqa: BLE001 - code of the test; the user leaves anyway
                 self._broke("on_stop", error)
         await self.leave(visitor)
 
@@ -244,7 +244,7 @@ class WorkflowUsers:
                 await visitor.clients.close()
 
     async def renew(self, visitor: Visitor) -> bool:
-        """Between two iterations: a new visitor if so wanted, the next row if each has its own. Whether it goes on."""
+        """Between two iterations: a new session and the next row, if so planned. False: there is no further row."""
         if self.plan.new_session:
             await self.leave(visitor)
         if self._row is not None and self._feed is not None and self._feed.every == "iteration":

@@ -1,5 +1,5 @@
-"""What became of the iterations of a run. Each one that was due has one end, and the sums say so: they are checked in
-every run, and a run whose sums are wrong is not to be trusted."""
+"""How the iterations of a run ended. Each has exactly one end; every run checks the sums, and wrong sums make it
+untrustworthy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Account(msgspec.Struct, kw_only=True):
     """
 
     open: bool = False
-    """whether it has arrivals"""
+    """whether it is an open model, with arrivals"""
     arrivals: int = 0
     dropped: int = 0
     begun: int = 0
@@ -28,7 +28,7 @@ class Account(msgspec.Struct, kw_only=True):
 
     @property
     def error(self) -> str:
-        """Which sum is wrong; empty if none is.
+        """The wrong sum in words; empty if there is none.
 
         >>> Account(begun=3, completed=1, failed=1, aborted=1).error
         ''
@@ -49,43 +49,43 @@ class Account(msgspec.Struct, kw_only=True):
 
 
 class IterationLedger:
-    """The accounts of all processes, beside the windows that came of them."""
+    """Compares the accounts of all processes with their windows."""
 
     def __init__(self) -> None:
-        self._seen = Account()
-        self._told = Account()
+        self._windows = Account()
+        self._generators = Account()
         self._errors: list[str] = []
 
     def add(self, window: Window) -> None:
-        """What a window says."""
-        seen = self._seen
-        seen.arrivals += window.arrivals
-        seen.dropped += window.dropped
-        seen.begun += window.begun
-        seen.completed += window.iterations - window.failed_iterations
-        seen.failed += window.failed_iterations
-        seen.aborted += window.aborted_iterations
+        """Count the iterations of a window."""
+        sums = self._windows
+        sums.arrivals += window.arrivals
+        sums.dropped += window.dropped
+        sums.begun += window.begun
+        sums.completed += window.iterations - window.failed_iterations
+        sums.failed += window.failed_iterations
+        sums.aborted += window.aborted_iterations
 
     def settle(self, workflow: str, accounts: Iterable[Account]) -> None:
-        """A workflow is done: what each process says of it as a whole."""
+        """A workflow is done: take the account of each process."""
         for account in accounts:
             if account.error:
                 self._errors.append(f"{workflow}: {account.error}")
             for name in ("arrivals", "dropped", "begun", "completed", "failed", "aborted"):
-                setattr(self._told, name, getattr(self._told, name) + getattr(account, name))
+                setattr(self._generators, name, getattr(self._generators, name) + getattr(account, name))
 
     @property
     def errors(self) -> list[str]:
-        """What does not add up, once every process has come to its end."""
-        found = list(self._errors)
+        """The differences, after every process is done."""
+        errors = list(self._errors)
         for name in ("arrivals", "dropped", "begun", "completed", "failed", "aborted"):
-            told, seen = getattr(self._told, name), getattr(self._seen, name)
-            if told != seen:
-                found.append(f"{name}: {digits(seen)} in the windows, and {digits(told)} in the generators")
-        return found
+            in_generators, in_windows = getattr(self._generators, name), getattr(self._windows, name)
+            if in_generators != in_windows:
+                errors.append(f"{name}: {digits(in_windows)} in the windows, {digits(in_generators)} in the generators")
+        return errors
 
     @property
     def unknown(self) -> int:
-        """Iterations that were started and whose end no window told of."""
-        seen = self._seen
-        return max(0, seen.begun - seen.completed - seen.failed - seen.aborted)
+        """Started iterations whose end is in no window."""
+        sums = self._windows
+        return max(0, sums.begun - sums.completed - sums.failed - sums.aborted)

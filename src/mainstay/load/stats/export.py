@@ -1,7 +1,7 @@
 """Histograms for other tools: HdrHistogram's log (format V2, compressed) and OTLP's exponential histogram.
 
-Both have buckets of their own, so what is written is the middle of ours: each value is within 0.4 % already, and what
-the other format adds is said below. Least, largest, count and sum stay exact where the format has a place for them.
+Both have their own buckets, so the middles of ours are written: these are within 0.4 % of the values, and each function
+documents the error that its format adds. Minimum, maximum, count and sum stay exact where the format has a field.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .histogram import Histogram
 
 _NS = 1e9
 _DIGITS = 3
-#: what 3 digits need: 2048 sub-buckets, of which all but the first bucket use the upper half
+#: for 3 digits: 2048 sub-buckets, of which all buckets but the first use the upper half
 _MAGNITUDE = 10
 _HALF = 1 << _MAGNITUDE
-#: an hour in ns; readers take room for that much
+#: an hour in ns; readers allocate memory for this range
 _HIGHEST = 3_600_000_000_000
 
 _HDR_COOKIE = 0x1C849303 | 0x10
@@ -32,10 +32,10 @@ _SCALE = 7
 
 
 def hdr_blob(histogram: Histogram) -> str:
-    """One histogram of seconds as HdrHistogram's tools read it: V2, compressed, base64. Its values are nanoseconds.
+    """A histogram of seconds for HdrHistogram's tools: V2, compressed, base64. Its values are nanoseconds.
 
-    HdrHistogram with 3 digits adds at most 0.1 %: values are within 0.5 %, the largest and the least within 0.1 %.
-    What is below zero counts as zero.
+    HdrHistogram with 3 digits adds at most 0.1 %: values are within 0.5 %, maximum and minimum within 0.1 %. Negative
+    values count as zero.
     """
     counts: dict[int, int] = {}
     for value, n in _points(histogram):
@@ -49,9 +49,9 @@ def hdr_blob(histogram: Histogram) -> str:
 
 
 def hdr_log(started_ms: int, intervals: Iterable[tuple[float, float, str, Histogram]]) -> str:
-    """A log of intervals: where each begins and how long it is (seconds), its tag (a step's name, say), its times.
+    """A log of intervals: start and length in seconds, tag (the name of a step, for example), times.
 
-    The largest value of an interval is told in milliseconds, as HdrHistogram's own tools do for nanoseconds.
+    The maximum of an interval is in milliseconds, as HdrHistogram's own tools write it for nanoseconds.
     """
     started = datetime.fromtimestamp(started_ms / 1000, UTC)
     lines = [
@@ -60,7 +60,7 @@ def hdr_log(started_ms: int, intervals: Iterable[tuple[float, float, str, Histog
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"',
     ]
     for at_s, width_s, tag, histogram in intervals:
-        # the format has no quotes for these
+        # the format cannot quote these
         safe = "".join("_" if char in ", \n\r" else char for char in tag)
         prefix = f"Tag={safe}," if safe else ""
         most = histogram.high * 1000 if histogram.count else 0.0
@@ -69,11 +69,10 @@ def hdr_log(started_ms: int, intervals: Iterable[tuple[float, float, str, Histog
 
 
 def otlp_point(histogram: Histogram, *, most: int = 2048) -> dict[str, Any]:
-    """The values of an OTLP `ExponentialHistogramDataPoint`: without times and attributes, which are the caller's.
+    """The values of an OTLP `ExponentialHistogramDataPoint`, without times and attributes.
 
-    `most` is how many buckets there may be on either side of zero. With scale 7, which is enough for values from one to
-    65,536 times as much, 0.3 % is added: values are within 0.7 %. Wider ranges, or a smaller `most`, make the scale
-    smaller; each step less doubles what is added.
+    `most` limits the buckets on either side of zero. Scale 7 is enough for a range of 1:65,536 and adds 0.3 %: values
+    are within 0.7 %. A wider range, or a smaller `most`, reduces the scale; each step doubles the added error.
 
     >>> from array import array
     >>> measured = Histogram()
@@ -107,7 +106,7 @@ def otlp_point(histogram: Histogram, *, most: int = 2048) -> dict[str, Any]:
 
 
 def _points(histogram: Histogram) -> list[tuple[float, int]]:
-    """What stands for the values: the middle of each bucket, but the least and the largest as they are."""
+    """Values and counts: the middle of each bucket, but the exact minimum and maximum."""
     points = [(min(max((start + end) / 2, histogram.low), histogram.high), n) for start, end, n in histogram.buckets()]
     for at, exact in ((0, histogram.low), (-1, histogram.high)):
         if points and points[at][1] > 1:
@@ -124,7 +123,7 @@ def _hdr_index(value: int) -> int:
 
 
 def _hdr_words(counts: dict[int, int]) -> Iterable[bytes]:
-    """Counts in order; a run of empty ones is its length, negative."""
+    """Counts in order; a run of empty buckets is its negative length."""
     upto = 0
     for at in sorted(counts):
         if at > upto:
@@ -134,21 +133,21 @@ def _hdr_words(counts: dict[int, int]) -> Iterable[bytes]:
 
 
 def _zigzag(number: int) -> bytes:
-    """LEB128; the ninth byte, which would be a special one, is beyond any count here."""
+    """ZigZag LEB128; no count here is long enough for the special ninth byte."""
     left = number << 1 if number >= 0 else (-number << 1) - 1
-    made = bytearray()
+    encoded = bytearray()
     while left >= 0x80:
-        made.append(left & 0x7F | 0x80)
+        encoded.append(left & 0x7F | 0x80)
         left >>= 7
-    made.append(left)
-    return bytes(made)
+    encoded.append(left)
+    return bytes(encoded)
 
 
 def _halved(counts: dict[int, int]) -> dict[int, int]:
-    made: dict[int, int] = {}
+    halved: dict[int, int] = {}
     for at, n in counts.items():
-        made[at >> 1] = made.get(at >> 1, 0) + n
-    return made
+        halved[at >> 1] = halved.get(at >> 1, 0) + n
+    return halved
 
 
 def _dense(counts: dict[int, int]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""How thresholds are written.
+"""The grammar of thresholds.
 
     metric [of step | of {tag:value, ...}] op value [for|over|within window][, stop as failed|passed]
 
-An error shows the text, points at the character where it is, and says what would be accepted there.
+An error shows the text, points at the wrong character, and names what is expected there.
 """
 
 from __future__ import annotations
@@ -43,19 +43,18 @@ _WORDS = ("p95", *STATS, *_SAME, *(words for words in MEASURES if words not in (
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """What must hold for a run to pass. `str()` of it is how it is written; `parse` reads that.
+    """A condition that a run must meet to pass. `str()` gives its text, which `parse` reads.
 
-    `X`: over the whole run. `X for 10s`: fails when it did not hold in any second of ten in a row. `X over 10s`: fails
-    when it does not hold over some ten seconds taken together. `X within 10s`: the same, but from the first second on,
-    without waiting for ten of them.
+    `X`: over the whole run. `X for 10s`: fails if it is broken in each of ten seconds in a row. `X over 10s`: fails if
+    it does not hold over some ten seconds taken together. `X within 10s`: the same, judged from the first second on.
     """
 
     metric: str
     """p95, ok p95, response p95, rate, error rate, rc5xx, trend cart p95, ..."""
     of: str | None = None
-    """a step, or "Workflow.step"; None: all of them together"""
+    """a step, or "Workflow.step"; None: all steps together"""
     tags: Tags = ()
-    """instead of a step: all steps that have these tags, taken together; or the metric as it was tagged so"""
+    """instead of a step: all steps with these tags, taken together; or the values of a metric with these tags"""
     op: Op
     limit: str
     """with its unit: 200ms, 1%, 5"""
@@ -74,20 +73,20 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meaning(msgspec.Struct, frozen=True, kw_only=True):
-    """A threshold, taken apart for who judges it."""
+    """A parsed threshold, for judging."""
 
     measure: Measure
     reading: Reading
     unit: str
     limit: float
-    """seconds, a part, a count"""
+    """seconds, a share, a count"""
     stat: str = ""
     """of a distribution: p95, mean, ..."""
     name: str = ""
-    """of a metric of the user's own, or the pattern of a status: 5xx"""
+    """of a custom metric, or the pattern of a status: 5xx"""
     window_s: float = 0.0
     of_at: int = 0
-    """where the step or its tags are, in how it is written"""
+    """the position of the step or its tags in the text"""
 
 
 def parse(text: str) -> Threshold:
@@ -109,12 +108,12 @@ def parse(text: str) -> Threshold:
 
 
 def meaning_of(threshold: Threshold) -> Meaning:
-    """What it says, in numbers."""
+    """The meaning of a threshold, in numbers."""
     return _Reader(str(threshold)).threshold()[1]
 
 
 class _Reader:
-    """Reads one threshold from left to right."""
+    """Parses one threshold from left to right."""
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
@@ -150,9 +149,9 @@ class _Reader:
     # metric -----------------------------------------------------------------------------------------
 
     def _metric(self) -> tuple[str, Measure, str, str]:
-        """The words for it, what it measures, which number of a distribution, whose name or pattern."""
+        """The words, the measure, the statistic of a distribution, and the name or pattern."""
         at = self._skip()
-        word = self._word("what is measured, like p95, error rate or requests")
+        word = self._word("a metric, like p95, error rate or requests")
         known = _SAME.get(word.lower(), word.lower())
         if known == "error_rate":
             known = "error"
@@ -208,7 +207,7 @@ class _Reader:
         if stat in STATS:
             return stat
         if not STAT.match(stat):
-            self._fail("what is measured, like p95, error rate or requests", at, word, known)
+            self._fail("a metric, like p95, error rate or requests", at, word, known)
         if not 0 < float(stat[1:]) <= 100:
             self._fail("a percentile above p0 and up to p100", at)
         return stat
@@ -284,12 +283,12 @@ class _Reader:
             assert word is not None
             self._fail(_units(measure), at, word.group(), measure.units)
         if unit not in measure.units:
-            self._fail(_units(measure) if measure.units.keys() != {"%"} else f"a percentage, for {words} is a part", at)
+            self._fail(_units(measure) if measure.units.keys() != {"%"} else f"a percentage: {words} is a share", at)
         by, parts = UNITS[unit]
         return number + written, unit, float(number) * by / parts
 
     def _check_limit(self, measure: Measure, op: Op, limit: float, unit: str, at: int) -> None:
-        """Refuse a limit that no value can have, or no value can be beyond: a mistake, whatever the run does."""
+        """Refuse a limit that is always or never kept: a mistake, whatever the run does."""
         if measure.reading(unit) == "share":
             if not 0 <= limit <= 1:
                 self._fail("a share from 0% to 100%", at)
@@ -297,9 +296,9 @@ class _Reader:
                 self._fail(f"a limit that can be kept; nothing is {'above 100%' if limit else 'below 0%'}", at)
         elif measure.by != "tag" or measure.source == "counter":
             if limit < 0:
-                self._fail("a limit of 0 or more; what is measured here is never below 0", at)
+                self._fail("a limit of 0 or more; this metric is never below 0", at)
             if op == "<" and limit == 0:
-                self._fail("a limit that can be kept; nothing is below 0 here, so write == 0", at)
+                self._fail("a limit that can be kept; this metric is never below 0, so write == 0", at)
 
     # what follows -----------------------------------------------------------------------------------
 
@@ -311,10 +310,10 @@ class _Reader:
         at = self._skip()
         window = self._take(_DURATION)
         if window is None:
-            self._fail("how long, like 10s or 1m30s", at)
+            self._fail("a duration, like 10s or 1m30s", at)
         window_s = seconds(window, field="thresholds")
         if window_s < 1:
-            self._fail("at least 1s; what is measured is looked at once a second", at)
+            self._fail("at least 1s; thresholds are judged once a second", at)
         return word.lower(), window, window_s  # type: ignore[return-value]
 
     def _stop(self) -> StopVerdict | None:
@@ -370,7 +369,7 @@ class _Reader:
 
     def _fail(self, expected: str, at: int, word: str = "", known: Iterable[str] = ()) -> NoReturn:
         names = [one for one in known if one]
-        # two words may be meant
+        # the metric may be two words
         phrase = " ".join(self.text[at:].lower().split()[:2])
         close = [found for meant in (phrase, word.lower()) for found in difflib.get_close_matches(meant, names, n=1)]
         hint = f"; did you mean {close[0]}?" if word and close else ""
@@ -378,18 +377,18 @@ class _Reader:
 
 
 def pointed_at(text: str, at: int, why: str) -> InvalidInput:
-    """A refusal with the character marked."""
+    """An error that points at a character."""
     return InvalidInput("thresholds", f"{why}\n  {text}\n  {' ' * at}^")
 
 
 def _units(measure: Measure) -> str:
-    """Say which units would do."""
+    """The accepted units in words."""
     named = ", ".join(unit for unit in measure.units if unit)
     return (f"no unit, or {named}" if "" in measure.units else f"a unit: {named}") + f"; like {measure.example}"
 
 
 def _quoted(name: Any) -> str:
-    """A name as it has to be written."""
+    """A name, quoted if necessary."""
     if _NAME.fullmatch(name):
         return str(name)
     return f"'{name}'" if "'" not in name else f'"{name}"'

@@ -1,12 +1,12 @@
-"""Histograms whose value error is bounded: base-2 log-linear, as HdrHistogram's, over any float.
+"""Histograms with a bounded value error: base-2 log-linear, like HdrHistogram, for any float.
 
 The number of a bucket is the exponent of a value and the first 7 bits of its mantissa, which are the upper bits of the
-float itself; negative values mirror the positive ones. So a bucket is less than 0.8 % of its values wide, its middle
-within 0.4 % of each of them, and finding it needs no logarithm. Bucket 0 holds zero. (Below 2.3e-308, where floats lose
-precision themselves, buckets are wider.)
+float; negative values mirror positive ones. So a bucket is less than 0.8 % of its values wide, its middle is within
+0.4 % of each of them, and finding it needs no logarithm. Bucket 0 contains zero. (Below 2.3e-308, where floats
+themselves lose precision, buckets are wider.)
 
-Merging adds the counts, so it does not matter in which order, or how often, histograms are merged. Start from
-`Histogram`; `sketch_of` is for who has many values and wants what travels.
+A `Sketch` is the data: sorted buckets, which are sent and stored. `sketch_of` makes one from values, `merged` adds
+several; addition is associative and commutative. A `Histogram` is for values that arrive in batches.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ with extra_needed("a load test"):
 
 Values: TypeAlias = "array[float] | np.ndarray[Any, np.dtype[np.float64]]"
 
-#: bits of a float below those that number its bucket
+#: lower bits of a float, which do not affect its bucket
 _SHIFT = 52 - 7
-#: all of them but the sign
+#: all bits but the sign
 _MAGNITUDE = (1 << 63) - 1
-#: so that squares can be summed, too
+#: the sum of squares must stay finite
 LARGEST = 1e150
 #: for fewer values, numpy costs more than it saves (measured: 10 values 6 µs instead of 15, 40 the same)
 _FEW = 40
-#: buckets a count over the whole range may span (a thousandfold of range is 1,280); beyond, only those hit are sorted
+#: buckets that a dense count may span (a range of 1:1000 has 1,280); a wider range is counted by sorting
 _SPAN = 1 << 14
 
 #: sketches that wait to be added to a sum
@@ -47,19 +47,19 @@ _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 
 
 def usable(value: float, *, field: str) -> float:
-    """The value, if a histogram can hold it: finite, and not beyond 1e150.
+    """Return the value if a histogram can count it; raises `InvalidInput`.
 
     >>> usable(float("nan"), field="cart")
     Traceback (most recent call last):
-    mainstay.errors.InvalidInput: cart: nan cannot be counted; a value is finite and at most 1e150
+    mainstay.errors.InvalidInput: cart: nan cannot be counted; a value must be finite and at most 1e150
     """
     if not -LARGEST <= value <= LARGEST:
-        raise InvalidInput(field, f"{value!r} cannot be counted; a value is finite and at most {LARGEST:g}")
+        raise InvalidInput(field, f"{value!r} cannot be counted; a value must be finite and at most {LARGEST:g}")
     return value
 
 
 def sketch_of(values: Values) -> Sketch | None:
-    """Count many values at once. None of none.
+    """The sketch of some values; None if there are none.
 
     >>> sketch_of(array("d", [0.25, 0.25, 4.0]))
     Sketch(at=[130688, 131200], n=[2, 1], count=3, total=4.5, squares=16.125, low=0.25, high=4.0)
@@ -75,12 +75,12 @@ def sketch_of(values: Values) -> Sketch | None:
     if not -LARGEST <= low <= high <= LARGEST or math.isnan(total):
         _refuse(values)
     bits: memoryview[int] = memoryview(values).cast("B").cast("q")
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for bit in bits:
         at = bit >> _SHIFT if bit >= 0 else -((bit & _MAGNITUDE) >> _SHIFT)
-        found[at] = found.get(at, 0) + 1
-    rising = sorted(found)
-    return Sketch(rising, [found[at] for at in rising], count, total, sum(map(mul, values, values)), low, high)
+        counts[at] = counts.get(at, 0) + 1
+    rising = sorted(counts)
+    return Sketch(rising, [counts[at] for at in rising], count, total, sum(map(mul, values, values)), low, high)
 
 
 def _sketch_of_many(values: np.ndarray[Any, np.dtype[np.float64]]) -> Sketch:
@@ -113,7 +113,7 @@ def number_of(value: float) -> int:
 
 
 def bounds_of(number: int) -> tuple[float, float]:
-    """From where to where a bucket goes; the end nearer to zero belongs to it.
+    """The bounds of a bucket; the one nearer to zero is inclusive.
 
     >>> bounds_of(number_of(0.3))
     (0.298828125, 0.30078125)
@@ -125,10 +125,10 @@ def bounds_of(number: int) -> tuple[float, float]:
 
 
 class Histogram:
-    """Counts values, merges, and says which value has a given rank.
+    """Counts values.
 
-    Count, sum, least and largest are exact; any percentile is within 0.4 % of the value that has that rank. Values must
-    be finite.
+    Count, sum, minimum and maximum are exact; a percentile is within 0.4 % of the value of that rank. Values must be
+    finite.
 
     >>> measured = Histogram()
     >>> measured.add(array("d", [0.010, 0.012, 0.011, 0.250]))
@@ -152,17 +152,17 @@ class Histogram:
             self.merge(sketch)
 
     def add(self, values: Values) -> None:
-        """Count these values. One that is not finite is refused, and none is counted then."""
+        """Count these values; raises `InvalidInput` for one that is not finite, and counts none then."""
         sketch = sketch_of(values)
         if sketch is not None:
             self.merge(sketch)
 
     def merge(self, other: Histogram | Sketch) -> None:
-        """Add what another has counted."""
+        """Add the counts of another one."""
         counts = self.counts
         numbered = zip(other.at, other.n, strict=True) if isinstance(other, Sketch) else other.counts.items()
         if not counts:
-            # the first of several costs a quarter of the others
+            # the first merge then costs a quarter of the others
             counts.update(numbered)
         else:
             get = counts.get
@@ -188,11 +188,11 @@ class Histogram:
 
     @property
     def stdev(self) -> float | None:
-        """Of the values themselves, not of a population they are a sample of."""
+        """Of the values themselves, not an estimate for a population."""
         return _stdev(self) if self.count else None
 
     def percentile(self, q: float) -> float | None:
-        """The value that a part `q` (0 to 1) of all values do not exceed: the one of rank ceil(q * count)."""
+        """The value that a share `q` (0 to 1) of all values does not exceed: the one of rank ceil(q * count)."""
         return percentiles_of(self.sketch(), (q,))[0]
 
     def latency(self) -> Latency | None:
@@ -217,7 +217,7 @@ def merged(sketches: Iterable[Sketch | None]) -> Sketch | None:
 
 
 def percentiles_of(sketch: Sketch | None, qs: Iterable[float]) -> list[float | None]:
-    """The values that these parts (0 to 1) of all values do not exceed: those of rank ceil(q * count)."""
+    """The values that these shares (0 to 1) of all values do not exceed: those of rank ceil(q * count)."""
     if sketch is None:
         return [None for _ in qs]
     upto = list(accumulate(sketch.n))

@@ -1,4 +1,4 @@
-"""What thresholds can be about: the words for it, and how it is read from windows."""
+"""The measures that thresholds compare: their names, and how they are read from windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIZES = {
     "b": (1, 1), "kb": (1000, 1), "mb": (10**6, 1), "gb": (10**9, 1),
     "kib": (1024, 1), "mib": (1024**2, 1), "gib": (1024**3, 1),
 }  # fmt: skip
-#: unit -> by what a number of it is multiplied and divided; divided, because 57 * 0.01 is not 0.57
+#: unit -> multiplier and divisor; a divisor because 57 * 0.01 is not 0.57
 UNITS: dict[str, tuple[int, int]] = {
     "": (1, 1),
     "%": (1, 100),
@@ -39,21 +39,21 @@ STATUS = re.compile(r"rc[1-9][\dx?]{2}\Z", re.IGNORECASE)
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a threshold is about."""
+    """What a threshold compares."""
 
     source: str
     units: dict[str, str]
-    """unit of the limit -> how it is read then"""
+    """unit of the limit -> how the value is read"""
     example: str
-    """of a limit"""
+    """an example of a limit"""
     by: Literal["step", "check", "tag", "run"] = "step"
-    """what `of` can name: steps and checks by their names or tags, metrics by their tags; of a run there is one"""
+    """what `of` can name: steps and checks by name or tags, metrics by tags; nothing for measures of the whole run"""
 
     def reading(self, unit: str) -> Reading | None:
         return self.units.get(unit)  # type: ignore[return-value]
 
 
-#: by the words for them
+#: by their names in thresholds
 MEASURES: dict[str, Measure] = {
     "service": Measure(source="service", units=_TIMED, example="200ms"),
     "ok": Measure(source="ok", units=_TIMED, example="200ms"),
@@ -81,11 +81,11 @@ MEASURES: dict[str, Measure] = {
 }
 
 Of: TypeAlias = str | Steps | Tags | None
-"""which of what a window has: a step by its name, some steps, metrics with these tags, or all"""
+"""the selected part of a window: a step by its name, some steps, metrics with these tags, or everything"""
 
 
 class Piece:
-    """What was measured of one thing in some stretch of time. Pieces are added up."""
+    """The values of one measure in a stretch of time. Pieces can be added."""
 
     __slots__ = ("amount", "amounts", "base", "last", "twice", "values")
 
@@ -93,12 +93,12 @@ class Piece:
         self.values = Histogram()
         self.amount = 0.0
         self.base = 0.0
-        """of what `amount` is a part"""
+        """the whole of which `amount` is a share"""
         self.twice = 0.0
-        """of `amount`: more than one of the same thing, which is one in a share"""
+        """of `amount`: counted twice, and subtracted for a share"""
         self.last: float | None = None
         self.amounts: list[tuple[int, float]] = []
-        """of each window: the bucket after it, and its part of `amount`. Not added up"""
+        """for each window: the bucket after it, and its part of `amount`. Not merged"""
 
     def merge(self, later: Piece) -> None:
         self.values.merge(later.values)
@@ -108,7 +108,7 @@ class Piece:
         self.last = self.last if later.last is None else later.last
 
     def read(self, reading: Reading, stat: str, seconds: float) -> float | None:
-        """The number; None if nothing was measured that could have one."""
+        """The value; None if nothing was measured."""
         if reading == "stat":
             return _stat(self.values, stat)
         if reading == "share":
@@ -134,7 +134,7 @@ def _stat(values: Histogram, stat: str) -> float | None:
 
 
 def collect(piece: Piece, source: str, name: str, of: Of, window: Window) -> None:
-    """Add to a piece what a window has of it. `name`: a metric's, or the pattern of a status."""
+    """Add the values of a window to a piece. `name`: of a metric, or the pattern of a status."""
     if source in ("counter", "gauge", "custom rate", "trend"):
         _collect_metric(piece, name, source, window, of if isinstance(of, tuple) else ())
     elif source in ("checks", "failed checks"):
@@ -149,7 +149,7 @@ def collect(piece: Piece, source: str, name: str, of: Of, window: Window) -> Non
             if _is(step, of):
                 _collect_step(piece, source, name, step)
         if source in ("service", "ok", "calls") and isinstance(of, str):
-            # a step that returns a metric is named like any other
+            # a step that returns a metric can be named like any other
             _collect_metric(piece, of.rpartition(".")[2], "counter" if source == "calls" else "trend", window)
 
 
@@ -168,7 +168,7 @@ def _collect_step(piece: Piece, source: str, pattern: str, step: StepStats) -> N
         case "errors":
             errors = sum(step.errors.values())
             piece.amount += errors
-            # as `error_rate` of the sums: what raised without a call was attempted as well
+            # like `error_rate` of the sums: an exception without a call counts as an attempt
             piece.base += max(0, errors - failed) - step.raised_after
             piece.twice += step.raised_after_failed
         case "status":
@@ -223,7 +223,7 @@ def _matches(status: str, pattern: str) -> bool:
 
 
 def value_text(value: float, source: str, reading: Reading, unit: str) -> str:
-    """A value for people, in the unit its limit was given in or one near to it."""
+    """A value as text, in the unit of its limit or a similar one."""
     if reading == "share":
         return share_text(value)
     if unit in _TIMES or source in ("service", "ok", "response"):

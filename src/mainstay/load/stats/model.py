@@ -1,9 +1,9 @@
-"""What a load test says about itself: windows while it runs, a summary in the end. Plain data, the same between
-processes, in the recorded stream and in the reports.
+"""The data of a load test: windows while it runs, a summary at the end. The same between processes, in the recorded
+stream and in reports.
 
-A *window* holds what ended within one bucket of time, `[bucket, bucket + 1) * WINDOW_MS` since 1970. Buckets are whole
-numbers, so the windows of all processes line up. Times are seconds. Histograms are merged by addition; a percentile is
-taken from the merged one, and never from other percentiles.
+A *window* has what ended within one bucket of time, `[bucket, bucket + 1) * WINDOW_MS` since 1970. Buckets are
+integers, so the windows of all processes line up. Times are seconds. Sketches are merged by addition; a percentile is
+computed from the merged one, never from other percentiles.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ WINDOW_MS = 100
 
 MetricType = Literal["counter", "gauge", "rate", "trend"]
 Verdict = Literal["passed", "failed", "interrupted", "running", "lost"]
-"""only a run that ended by itself has passed. *running*: it has not ended; *interrupted*: a user or a limit ended it;
-*lost*: its process died, and the numbers are those up to the last report"""
+"""only a run that ended by itself can have passed. *running*: it has not ended; *interrupted*: a user or a limit ended
+it; *lost*: its process died, and the numbers end with the last report"""
 StopVerdict = Literal["passed", "failed"]
-"""what a threshold that ends a run makes of it"""
-#: the parts of a call, in the order in which they happen
+"""the verdict of a run that a threshold ended"""
+#: the phases of a call, in order
 PHASES = ("blocked", "connect", "tls", "send", "wait", "receive")
 
 
 class Sketch(msgspec.Struct, array_like=True, frozen=True):
-    """A histogram as it travels: the buckets that are not empty, and what is known exactly."""
+    """A histogram as data: the buckets that are not empty, and the exact numbers."""
 
     at: list[int]
-    """numbers of the buckets, rising"""
+    """numbers of the buckets, in rising order"""
     n: list[int]
-    """how many values are in each"""
+    """count of values in each"""
     count: int
     total: float
     squares: float
@@ -38,9 +38,9 @@ class Sketch(msgspec.Struct, array_like=True, frozen=True):
     high: float
 
 
-#: in `Summary.skipped`: follows the name of a workflow that was run and failed
+#: in `Summary.skipped`: suffix of the name of a workflow that ran and failed
 FAILED = " (failed)"
-#: in `Summary.skipped`: begins the reason of a workflow that was not run because its own setup failed
+#: in `Summary.skipped`: prefix of the reason if a workflow did not run because its own setup failed
 SETUP_FAILED = "its setup failed: "
 
 
@@ -50,24 +50,24 @@ class StepStats(msgspec.Struct, omit_defaults=True, kw_only=True):
     workflow: str
     step: str
     ok: Sketch | None = None
-    """service time of the results that are fine"""
+    """service times of successful results"""
     failed: Sketch | None = None
-    """service time of the results that failed, and of the calls that came to no answer"""
+    """service times of failed results, and of calls without a response"""
     response: Sketch | None = None
     """of both: time since the intended start. Open models only"""
     phases: dict[str, Sketch] = {}
-    """by `PHASES`; blocked, connect and tls only of the calls that opened a connection"""
+    """by `PHASES`; blocked, connect and tls only for calls that opened a connection"""
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
-    """by kind: calls that failed, and what the step itself raised. What is more here than in `failed` was raised"""
+    """by kind: failed calls, and exceptions of the step itself: the surplus over `failed`"""
     raised_after: int = 0
-    """of what was raised: after an answer, which is counted as a request"""
+    """of the exceptions: raised after a response, which is counted as a request"""
     raised_after_failed: int = 0
-    """of these: the answer had failed, too"""
+    """of these: the response had failed, too"""
     examples: dict[str, str] = {}
-    """by kind: what one of the errors said. A process tells one example of each kind"""
+    """by kind: the text of one error. A process reports one example of each kind"""
     skipped: int = 0
-    """not called, because a step before it had raised"""
+    """not called, because a step before it raised"""
     sent: int = 0
     received: int = 0
 
@@ -81,19 +81,19 @@ class CheckStats(msgspec.Struct, omit_defaults=True, kw_only=True):
     failed: int = 0
     skipped: int = 0
     reasons: dict[str, int] = {}
-    """what the failed ones said; bounded"""
+    """messages of the failed ones; bounded"""
 
 
 class MetricStats(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A metric of the user's own within a window."""
+    """A custom metric within a window."""
 
     name: str
     type: MetricType
     tags: dict[str, str] = {}
     total: float = 0.0
-    """counter: sum; rate: how many were true; gauge: the last value"""
+    """counter: sum; rate: count of true values; gauge: the last value"""
     count: int = 0
-    """how many values"""
+    """number of values"""
     low: float = 0.0
     high: float = 0.0
     values: Sketch | None = None
@@ -101,16 +101,16 @@ class MetricStats(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Health(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """How a generator process itself was doing within a window."""
+    """The state of a generator process itself within a window."""
 
     lag: float = 0.0
-    """seconds its loop came late, at worst"""
+    """the longest delay of its event loop, in seconds"""
     cpu: float = 0.0
-    """part of one core that it used, 0 to 1"""
+    """share of one core that it used, 0 to 1"""
     waited: float = 0.0
-    """seconds that it could have run and had no core"""
+    """seconds that it was ready to run and had no core"""
     throttled: float = 0.0
-    """seconds that its control group was held back by a quota of CPU time, over all cores"""
+    """seconds that a CPU quota throttled its control group, over all cores"""
     memory: int = 0
     """bytes"""
     files: int = 0
@@ -119,35 +119,35 @@ class Health(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What ended in one bucket of time: in one process, or merged over all of them."""
+    """What ended in one bucket of time: in one process, or merged over all processes."""
 
     bucket: int
     width: int = 1
-    """buckets it stands for; windows that were merged in time have more"""
+    """number of buckets; more than one if merged over time"""
     process: int = -1
     """-1: merged over all"""
     users: int = 0
     """the most users at work in it"""
     draining: bool = False
-    """merged over all: the end had begun before it, so its users are those who have not left yet"""
+    """merged over all: the end had begun before, so its users are those that have not left yet"""
     begun: int = 0
-    """iterations that were started. Each one ends: it is completed, failed or aborted"""
+    """started iterations. Each one ends completed, failed or aborted"""
     iterations: int = 0
-    """that ended by themselves: completed, or failed"""
+    """iterations that ended by themselves: completed or failed"""
     failed_iterations: int = 0
-    """of these: a step raised, so that the steps after it were skipped"""
+    """of these: a step raised, so the steps after it were skipped"""
     aborted_iterations: int = 0
-    """that were started and cut off: by a stop between two steps, or when the drain was over"""
+    """started iterations that were cut off: by a stop between two steps, or at the end of the drain"""
     arrivals: int = 0
     """open models: iterations that were due"""
     dropped: int = 0
-    """open models: due, and not started"""
+    """open models: due, but not started"""
     unbegun: int = 0
-    """of those dropped: because no user could begin. The others: because too many were under way"""
+    """of the dropped ones: because no user could begin. The others: because too many were under way"""
     refused_users: int = 0
     """closed models: users that could not begin, because their on_start raised"""
     aborted: int = 0
-    """calls under way that were given up"""
+    """calls that were given up"""
     aborted_sent: int = 0
     """bytes of these, which are in no step"""
     aborted_received: int = 0
@@ -155,20 +155,20 @@ class Window(msgspec.Struct, omit_defaults=True, kw_only=True):
     """by all clients, measured or not"""
     answered_calls: int = 0
     resent_calls: int = 0
-    """of those sent: once more, because the server had closed or refused the call before it answered"""
+    """of the sent ones: sent again, because the server closed or refused the call before it answered"""
     unexpected: int = 0
-    """messages that came when no call waited for one; they were discarded"""
+    """messages that arrived when no call waited for one; they were discarded"""
     steps: list[StepStats] = []
     checks: list[CheckStats] = []
     metrics: list[MetricStats] = []
     examples: dict[str, str] = {}
-    """kind of error -> what one of them said"""
+    """by kind of error: the text of one error"""
     health: dict[int, Health] = {}
     """by process"""
 
 
 class Latency(msgspec.Struct, kw_only=True):
-    """Numbers of one histogram, in seconds."""
+    """The usual numbers of one histogram, in seconds."""
 
     count: int
     mean: float
@@ -191,30 +191,30 @@ class StepSummary(msgspec.Struct, kw_only=True):
     requests: int
     failed: int
     raised: int = 0
-    """times that the code of the step raised: an error of the test itself"""
+    """how often the code of the step raised: an error of the test itself"""
     raised_after: int = 0
-    """of these: after an answer, which is counted among the requests"""
+    """of these: after a response, which is counted among the requests"""
     error_rate: float = 0.0
-    """what failed or raised, as a part of the requests and of what raised without one"""
+    """failures and exceptions, as a share of the requests and of exceptions without one"""
     rate: float
-    """a second"""
+    """per second"""
     service: Latency
-    """all results, failed ones too"""
+    """all results, including failed ones"""
     ok: Latency | None = None
-    """those that are fine only; left out when all are"""
+    """successful results only; left out if none failed"""
     response: Latency | None = None
     phases: dict[str, Latency] = {}
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}
     examples: dict[str, str] = {}
-    """by kind of error: what one of them said"""
+    """by kind of error: the text of one of them"""
     skipped: int = 0
     sent: int = 0
     received: int = 0
 
 
 class TagSummary(msgspec.Struct, kw_only=True):
-    """All measured steps that have a tag, taken together, over the whole run."""
+    """All measured steps with a tag, taken together, over the whole run."""
 
     tag: str
     value: str
@@ -226,7 +226,7 @@ class TagSummary(msgspec.Struct, kw_only=True):
     raised_after: int = 0
     error_rate: float = 0.0
     rate: float
-    """a second"""
+    """per second"""
     service: Latency
     ok: Latency | None = None
     response: Latency | None = None
@@ -248,15 +248,15 @@ class CheckSummary(msgspec.Struct, kw_only=True):
 
 
 class MetricSummary(msgspec.Struct, kw_only=True):
-    """A metric of the user's own over the whole run."""
+    """A custom metric over the whole run."""
 
     name: str
     type: MetricType
     tags: dict[str, str] = {}
     value: float
-    """counter: sum; gauge: last; rate: part that was true; trend: mean"""
+    """counter: sum; gauge: last; rate: share of true values; trend: mean"""
     rate: float | None = None
-    """counter: a second"""
+    """counter: per second"""
     count: int = 0
     low: float = 0.0
     high: float = 0.0
@@ -265,45 +265,45 @@ class MetricSummary(msgspec.Struct, kw_only=True):
 
 
 class ThresholdOutcome(msgspec.Struct, kw_only=True):
-    """How a threshold stands, or came out."""
+    """The current or final result of a threshold."""
 
     text: str
     passed: bool
     value: float | None = None
-    """what was compared, in the unit of its metric: seconds, a part, a count, a rate"""
+    """the compared value, in the unit of its metric: seconds, a share, a count, a rate"""
     shown: str = ""
-    """the same for people: "213 ms", "0.4 %" """
+    """the same as text: "213 ms", "0.4 %" """
     at_s: float | None = None
-    """when it was broken (or met, for one that stops as passed), seconds since the start"""
+    """when it was broken (or met, if it stops as passed), in seconds since the start"""
     stopped: bool = False
     """it ended the run"""
     pending: bool = False
-    """while the run goes on: a goal that is not reached yet, and neither holds nor is broken"""
+    """during a run: a goal that is not reached yet, which neither holds nor is broken"""
 
 
 class Trust(msgspec.Struct, kw_only=True):
-    """Whether the numbers are those of the target. Reasons name what the generator itself ran out of."""
+    """Whether the numbers are those of the target. Reasons name the resource that the generator ran out of."""
 
     ok: bool = True
     reasons: list[str] = []
 
 
 class OutputOutcome(msgspec.Struct, kw_only=True):
-    """Where results went, or why they did not."""
+    """The result of one output."""
 
     name: str
     error: str = ""
 
 
 class Header(msgspec.Struct, kw_only=True):
-    """What is known of a run before it starts."""
+    """The facts of a run that are known before it starts."""
 
     run: str
     """the job's id"""
     token: int = 0
-    """which claim of the job it is, from 1; 0: not known. A job that is retried has one run for each claim"""
+    """the claim of the job, from 1; 0: unknown. A retried job has one run for each claim"""
     name: str
-    """the load test's: by default the file's"""
+    """of the load test; by default that of its file"""
     started_ms: int
     version: str
     """of Mainstay"""
@@ -317,18 +317,18 @@ class Header(msgspec.Struct, kw_only=True):
 
 
 class Moment(msgspec.Struct, kw_only=True):
-    """A window of the run, and how things stand at its end."""
+    """A window of the run, and the state of the run at its end."""
 
     window: Window
     elapsed_s: float
     phase: str
-    """preparing, running, draining, done; and the workflows at work, when they come one after the other"""
+    """preparing, running, draining, done; with the running workflows if there are several layers"""
     thresholds: list[ThresholdOutcome] = []
     trust: Trust
 
 
 class Percentiles(msgspec.Struct, kw_only=True):
-    """Of the times in a stretch of the run, in seconds."""
+    """Percentiles of the times in a stretch of the run, in seconds."""
 
     p50: float
     p90: float
@@ -338,17 +338,17 @@ class Percentiles(msgspec.Struct, kw_only=True):
 
 
 class Point(msgspec.Struct, kw_only=True):
-    """A stretch of the run, for charts. Percentiles are those of the service time; None where nothing ended."""
+    """A stretch of the run, for charts. Percentiles are those of the service time; None if nothing ended."""
 
     at_s: float
-    """its beginning, since the start"""
+    """seconds from the start of the run"""
     width_s: float
     users: int
     rate: float
     failed: float
-    """a second"""
+    """per second"""
     dropped: float = 0.0
-    """a second"""
+    """per second"""
     p50: float | None = None
     p90: float | None = None
     p95: float | None = None
@@ -361,62 +361,62 @@ class Point(msgspec.Struct, kw_only=True):
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """A run that is over; also the result of its job. `to_json` of the reports is this."""
+    """The numbers of a run; also the result of its job, and the JSON report."""
 
     header: Header
     elapsed_s: float
-    """seconds from the start to the last answer"""
+    """seconds from the start to the last response"""
     load_s: float = 0.0
-    """seconds in which iterations were begun, by which all rates are: without the drain of a run at a rate"""
+    """seconds in which iterations began, the base of all rates: without the drain of open models"""
     requests: int
-    """measured calls that came to an end, failed ones too"""
+    """measured calls that ended, including failed ones"""
     failed: int
     raised: int = 0
-    """times that the code of a step raised"""
+    """how often the code of a step raised"""
     raised_after: int = 0
-    """of these: after an answer, which is counted among the requests"""
+    """of these: after a response, which is counted among the requests"""
     error_rate: float = 0.0
-    """what failed or raised, as a part of the requests and of what raised without one"""
+    """failures and exceptions, as a share of the requests and of exceptions without one"""
     rate: float
     begun: int = 0
-    """iterations that were started: completed, failed and aborted ones. 0: written by an earlier version"""
+    """started iterations: completed, failed and aborted ones. 0: written by an earlier version"""
     iterations: int
-    """that ended by themselves: completed, or failed"""
+    """iterations that ended by themselves: completed or failed"""
     failed_iterations: int = 0
-    """of these: a step raised, so that the steps after it were skipped"""
+    """of these: a step raised, so the steps after it were skipped"""
     aborted_iterations: int = 0
-    """that were started and cut off: by a stop between two steps, or when the drain was over"""
+    """started iterations that were cut off: by a stop between two steps, or at the end of the drain"""
     users: int
-    """at most"""
+    """the most at a time"""
     arrivals: int = 0
     dropped: int = 0
     unbegun: int = 0
-    """of those dropped: because no user could begin"""
+    """of the dropped ones: because no user could begin"""
     refused_users: int = 0
     """closed models: users that could not begin, because their on_start raised"""
     aborted: int = 0
-    """calls that were under way when the run ended and could not be waited for"""
+    """calls under way that were given up when the run ended"""
     aborted_sent: int = 0
     """bytes of these, which are in no step, and not in `sent`"""
     aborted_received: int = 0
     sent_calls: int = 0
-    """calls that were sent, measured or not, by all clients"""
+    """sent calls of all clients, measured or not"""
     answered_calls: int = 0
     resent_calls: int = 0
-    """of those sent: once more, because the server had closed or refused the call before it answered"""
+    """of the sent ones: sent again, because the server closed or refused the call before it answered"""
     unexpected: int = 0
-    """messages that came when no call waited for one; they were discarded"""
+    """messages that arrived when no call waited for one; they were discarded"""
     service: Latency | None = None
-    """of all measured steps together, failed results too"""
+    """of all measured steps together, including failed results"""
     ok: Latency | None = None
-    """those that are fine only; left out when all are"""
+    """successful results only; left out if none failed"""
     response: Latency | None = None
     sent: int = 0
     """bytes"""
     received: int = 0
     steps: list[StepSummary] = []
     by_tag: list[TagSummary] = []
-    """for each value of each tag that steps have"""
+    """for each value of each tag"""
     checks: list[CheckSummary] = []
     metrics: list[MetricSummary] = []
     errors: dict[str, int] = {}
@@ -424,16 +424,16 @@ class Summary(msgspec.Struct, kw_only=True):
     thresholds: list[ThresholdOutcome] = []
     trust: Trust = msgspec.field(default_factory=Trust)
     verdict: Verdict = "passed"
-    """passed and failed: of a run that ended by itself, or that could not go on"""
+    """passed and failed: for a run that ended by itself, or could not go on"""
     ended: str = "finished"
-    """finished, stopped by a threshold, failed, interrupted, cancelled, lost: and why; or running"""
+    """finished, stopped by a threshold, failed, interrupted, cancelled or lost, with the reason; or running"""
     skipped: dict[str, str] = {}
-    """workflows that were not run, and why"""
+    """workflows that did not run, and why"""
     outputs: list[OutputOutcome] = []
     stream: str = ""
     """where the recorded stream is"""
     points: list[Point] = []
     distribution: list[tuple[float, float, int]] = []
-    """the histogram of all service times: from, to, how many"""
+    """the histogram of all service times: from, to, count"""
     response_distribution: list[tuple[float, float, int]] = []
-    """the same of the response times. Open models only"""
+    """the same for response times. Open models only"""

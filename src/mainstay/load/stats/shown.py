@@ -1,4 +1,4 @@
-"""Numbers of load tests as people read them: three digits that matter, and the unit that fits."""
+"""Numbers of load tests as text: three significant digits, and a suitable unit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(part: float) -> str:
-    """A part, in per cent.
+    """A share, in percent.
 
     >>> share_text(0.0041), share_text(1.0), share_text(0.99999)
     ('0.41 %', '100 %', '99.999 %')
     """
     percent = part * 100
-    # 99.999 % is not 100 %: what is left is what matters there
+    # 99.999 % is not 100 %: the difference matters there
     return f"{percent:.3f} %" if 99.95 <= percent < 100 else f"{digits(percent)} %"
 
 
 def size_text(count: float) -> str:
-    """Bytes.
+    """A number of bytes.
 
     >>> size_text(512), size_text(3_200_000)
     ('512 B', '3.2 MB')
@@ -44,7 +44,7 @@ def size_text(count: float) -> str:
 
 
 def digits(number: float) -> str:
-    """A number, with three digits that matter, or all those before the point.
+    """A number with three significant digits, or all digits before the point.
 
     >>> digits(1204.4), digits(12.345), digits(0.04), digits(7), digits(1234567)
     ('1,204', '12.3', '0.04', '7', '1,234,567')

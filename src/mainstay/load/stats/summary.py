@@ -1,4 +1,4 @@
-"""From what was added up to what is told of it."""
+"""From sums of windows to the parts of a summary."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def step_summary(step: StepSum, load_s: float) -> StepSummary:
 def tag_summaries(
     header: Header, steps: Mapping[tuple[str, str], StepSum], load_s: float, *, most: int
 ) -> list[TagSummary]:
-    """For each value of each tag that steps have, those steps added up."""
-    found = []
+    """One summary for each value of each tag, over the steps that have it."""
+    summaries = []
     for (tag, value), members in groups_of(header).items():
         sums = [steps[one] for one in members if one in steps]
         whole = StepSum(tag, value)
         for one in sums:
             whole.add(one.stats(), most)
         if whole.ok.count or whole.failed.count or whole.errors:
-            found.append(_tag_summary(whole, [f"{one.workflow}.{one.step}" for one in sums], load_s))
-    return found
+            summaries.append(_tag_summary(whole, [f"{one.workflow}.{one.step}" for one in sums], load_s))
+    return summaries
 
 
 def _tag_summary(whole: StepSum, steps: list[str], load_s: float) -> TagSummary:
@@ -102,5 +102,5 @@ def per(n: float, whole: float) -> float:
 
 
 def by_number(counts: dict[str, int]) -> dict[str, int]:
-    """Most first."""
+    """Sorted, largest count first."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

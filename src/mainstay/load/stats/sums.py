@@ -1,4 +1,4 @@
-"""Windows added up: over processes, over time, or both. `WindowSum` is what `merge_windows` and `Tally` are made of."""
+"""Sums of windows over processes, over time, or both: the base of `merge_windows` and `RunTally`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping
 from .histogram import SketchSum, merged
 from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 
-#: what is just added up of windows
+#: counts of a window that are added
 _COUNTS = (
     "begun", "iterations", "failed_iterations", "aborted_iterations", "arrivals", "dropped", "unbegun", "refused_users",
     "aborted", "aborted_sent", "aborted_received", "sent_calls", "answered_calls", "resent_calls", "unexpected",
 )  # fmt: skip
-#: the process of a window that several processes are merged in
+#: the process of a window that is merged over several processes
 _SEVERAL = -1
-#: where what is beyond a limit of kinds goes
+#: the name for kinds beyond the limit
 OTHERS = "(others)"
 
 
 class StepSum:
-    """A step, over all windows it was in."""
+    """The sum of a step over windows."""
 
     __slots__ = (
         "errors", "examples", "failed", "ok", "phases", "raised_after", "raised_after_failed", "received", "response",
@@ -50,8 +50,8 @@ class StepSum:
             self.phases.setdefault(phase, SketchSum()).add(sketch)
         _count(self.statuses, stats.statuses, most)
         _count(self.errors, stats.errors, most)
-        for kind, said in stats.examples.items():
-            _add_example(self.examples, kind, said, most)
+        for kind, text in stats.examples.items():
+            _add_example(self.examples, kind, text, most)
         self.raised_after += stats.raised_after
         self.raised_after_failed += stats.raised_after_failed
         self.skipped += stats.skipped
@@ -64,13 +64,13 @@ class StepSum:
 
     @property
     def raised(self) -> int:
-        """Times that the code of the step raised."""
+        """How often the code of the step raised."""
         return max(0, sum(self.errors.values()) - self.failed.count)
 
     @property
     def error_rate(self) -> float:
-        """What failed or raised, as a part of the requests and of what raised without one. An answer that failed and
-        made the step raise is one of these, not two."""
+        """Failures and exceptions as a share of all requests and of exceptions without a request. A failed response
+        that made the step raise counts once."""
         return error_rate([self])
 
     def stats(self) -> StepStats:
@@ -103,13 +103,13 @@ def error_rate(steps: Iterable[StepSum]) -> float:
 
 
 class MetricSum:
-    """A metric of the user's own, over all windows it was in."""
+    """The sum of a custom metric over windows."""
 
     __slots__ = ("count", "high", "last", "low", "metric", "total", "until", "values")
 
     def __init__(self, metric: MetricStats) -> None:
         self.metric = metric
-        """its first window: name, type and tags are the same in all"""
+        """of the first window: name, type and tags are the same in all"""
         self.total = 0.0
         self.count = 0
         self.low = float("inf")
@@ -124,7 +124,7 @@ class MetricSum:
             self.high = max(self.high, stats.high)
         self.count += stats.count
         self.total += stats.total
-        # what several processes set last at the same time has no order: any rule would do that is the same each time
+        # gauges that several processes set in the same window have no order: any deterministic rule would do
         if until > self.until or (until == self.until and stats.total > self.last):
             self.until, self.last = until, stats.total
         self.values.add(stats.values)
@@ -143,8 +143,8 @@ class MetricSum:
 
 
 class _HealthSum:
-    """A process: the worst of it, but the mean of its CPU, for a tenth of a second at full CPU says little, and the sum
-    of the time that it waited."""
+    """The health of a process over windows: its worst values, but the mean of its CPU (a tenth of a second at full CPU
+    says little) and the sum of its waits."""
 
     __slots__ = ("buckets", "files", "files_limit", "lag", "memory", "throttled", "used", "waited")
 
@@ -177,7 +177,7 @@ class _HealthSum:
 
 
 class WindowSum:
-    """Adds windows up. `most`: how many kinds of a thing (statuses, errors, reasons) are told apart; None: all."""
+    """Adds windows. `most`: how many statuses, kinds of errors and reasons are counted separately; None: all."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most
@@ -218,8 +218,8 @@ class WindowSum:
             if name not in self.metrics:
                 self.metrics[name] = MetricSum(metric)
             self.metrics[name].add(metric, end)
-        for kind, said in window.examples.items():
-            _add_example(self.examples, kind, said, self._most)
+        for kind, text in window.examples.items():
+            _add_example(self.examples, kind, text, self._most)
         for process, health in window.health.items():
             self._health.setdefault(process, _HealthSum()).add(health, window.width)
 
@@ -234,16 +234,16 @@ class WindowSum:
 
     @property
     def users(self) -> int:
-        """Those of each process at its last window. A window of several processes together tells of all of them: what
-        a process sent before it is in it, and a process that is missing from a later window has no users any more."""
+        """The users of each process at its last window. A merged window covers all processes: it includes earlier
+        windows of each, and a process that is missing in a later one has no users left."""
         together, users = self._processes.get(_SEVERAL, (-1, 0))
         alone = [own for process, own in self._processes.items() if process != _SEVERAL]
         if any(until > together for until, _ in alone):
-            return sum(found for until, found in alone if until > together)
-        return users + sum(found for until, found in alone if until == together)
+            return sum(own for until, own in alone if until > together)
+        return users + sum(own for until, own in alone if until == together)
 
     def window(self) -> Window:
-        """What was added, as one window."""
+        """The sum, as one window."""
         processes = list(self._processes)
         return Window(
             bucket=self.first,
@@ -260,12 +260,12 @@ class WindowSum:
         )
 
 
-def _add_example(examples: dict[str, str], kind: str, said: str, most: int | None) -> None:
-    # the least, and not the first: so it does not matter which window is added first
+def _add_example(examples: dict[str, str], kind: str, text: str, most: int | None) -> None:
+    # the minimum, not the first: so the order of windows does not matter
     if kind in examples:
-        examples[kind] = min(examples[kind], said)
+        examples[kind] = min(examples[kind], text)
     elif most is None or len(examples) < most:
-        examples[kind] = said
+        examples[kind] = text
 
 
 def _count(known: dict[str, int], more: Mapping[str, int], most: int | None) -> None:

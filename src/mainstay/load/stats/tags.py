@@ -1,7 +1,7 @@
-"""Tags of steps: what the numbers of a run can be cut by.
+"""Tags of steps, which select numbers of a run.
 
-A step has the tags that it was given, and those of its workflow. They are known before the run, so nothing is noted by
-tag while it runs: the steps that have one are added up when it is asked for.
+A step has its own tags and those of its workflow. They are known before the run, so nothing is recorded by tag: the
+steps of a tag are added when its numbers are needed.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ Tags: TypeAlias = tuple[tuple[str, str], ...]
 Steps: TypeAlias = frozenset[tuple[str, str]]
 """workflow and step"""
 
-#: what needs no quotes in a threshold
+#: a word that needs no quotes in a threshold
 WORD = re.compile(r"[^\s{}:=,'\"<>!]+")
 
 
 def tags_of(header: Header) -> dict[tuple[str, str], dict[str, str]]:
-    """By workflow and step: its tags, and those of its workflow that it does not say otherwise."""
-    found = {}
+    """By workflow and step: its own tags, and those of its workflow that it does not override."""
+    by_step = {}
     for workflow in header.workflows:
         for step in workflow.get("steps", ()):
             tags = {**(workflow.get("tags") or {}), **(step.get("tags") or {})}
-            found[str(workflow["name"]), str(step["name"])] = {str(name): str(tags[name]) for name in tags}
-    return found
+            by_step[str(workflow["name"]), str(step["name"])] = {str(name): str(tags[name]) for name in tags}
+    return by_step
 
 
 def tagged(header: Header, wanted: Tags) -> Steps:
-    """The steps that have all of these tags."""
+    """The steps with all of these tags."""
     return frozenset(step for step, tags in tags_of(header).items() if has(tags, wanted))
 
 
 def groups_of(header: Header) -> dict[tuple[str, str], list[tuple[str, str]]]:
     """By name and value of a tag: the steps that have it."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for step, tags in tags_of(header).items():
         for tag in tags.items():
-            found.setdefault(tag, []).append(step)
-    return {tag: found[tag] for tag in sorted(found)}
+            groups.setdefault(tag, []).append(step)
+    return {tag: groups[tag] for tag in sorted(groups)}
 
 
 def has(tags: Mapping[str, str], wanted: Tags) -> bool:
-    """Whether all that are wanted are among some tags."""
+    """Whether some tags include all wanted ones."""
     return all(tags.get(name) == value for name, value in wanted)
 
 
 def tags_text(tags: Iterable[tuple[str, str]]) -> str:
-    """As they are written in a threshold.
+    """Tags as they are written in a threshold.
 
     >>> tags_text([("area", "checkout"), ("team", "north shop")])
     "{area:checkout, team:'north shop'}"

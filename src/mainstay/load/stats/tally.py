@@ -1,4 +1,4 @@
-"""From windows to the numbers of a run: `merge_windows` for a few of them, `RunTally` for all.
+"""From windows to the numbers of a run: `merge_windows` for some windows, `RunTally` for a whole run.
 
 A tally keeps sums, never samples: its memory does not grow with the length of the run.
 """
@@ -28,22 +28,22 @@ from .model import (
 from .summary import by_number, metric_summary, per, step_summary, tag_summaries
 from .sums import WindowSum, error_rate
 
-#: buckets of a second: what charts, thresholds and the recorded stream are made of
+#: buckets of a second, the unit of charts, thresholds and the recorded stream
 SECOND = 1000 // WINDOW_MS
 #: how far back `RunTally.recent` reaches
 RECENT_S = 10
-#: stretches of a chart; a screen has few more dots to show them
+#: points of a chart; a screen can show few more
 STRETCHES = 300
-#: kinds of statuses, errors and reasons that a run tells apart, for a message may hold anything
+#: statuses, kinds of errors and reasons that a run counts separately; messages may contain anything
 KINDS = 100
 
 
 def merge_windows(windows: Iterable[Window]) -> Window:
-    """Several windows as one: those of all processes, or those of a stretch of time.
+    """Merge the windows of all processes, or of a stretch of time, into one.
 
-    Counts and histograms are added; users are those of each process at its last window, gauges the last value; the
-    health of a process is its worst, the mean of its CPU, and the sum of its waits. Merge the processes of a bucket
-    first, then buckets; the order in which they are passed does not matter.
+    Counts and sketches are added; users are those of each process at its last window, gauges the last value; the health
+    of a process is its worst values, the mean of its CPU, and the sum of its waits. Merge the processes of a bucket
+    first, then buckets; the order of the arguments does not matter.
 
     >>> merge_windows([Window(bucket=7, process=0, users=3), Window(bucket=7, process=1, users=4)])
     Window(bucket=7, width=1, process=-1, users=7, draining=False, begun=0, iterations=0, failed_iterations=0,
@@ -55,12 +55,12 @@ def merge_windows(windows: Iterable[Window]) -> Window:
     for window in windows:
         fold.add(window)
     if fold.end < 0:
-        raise InvalidInput("windows", "there is none to merge; pass at least one")
+        raise InvalidInput("windows", "nothing to merge; pass at least one")
     return fold.window()
 
 
 class RunTally:
-    """A run so far. Takes the windows that are merged over all processes, in the order of their buckets.
+    """The numbers of a run so far. Takes windows that are merged over all processes, in the order of their buckets.
 
     >>> tally = RunTally(Header(run="j1", name="shop", started_ms=0, version="1", processes=1, duration_s=1.0))
     >>> tally.add(Window(bucket=0, iterations=20, users=5))
@@ -95,7 +95,7 @@ class RunTally:
             self._recent.popleft()
 
     def recent(self, seconds: float) -> Window:
-        """The last so many seconds, up to 10, as one window. Empty before the first."""
+        """The last seconds, up to 10, as one window. Empty before the first."""
         if not self._recent:
             return Window(bucket=0)
         since = self._recent[-1].bucket - round(seconds * SECOND)
@@ -104,18 +104,17 @@ class RunTally:
         )
 
     def points(self) -> list[Point]:
-        """The seconds that are over, for charts. At most 300: of a long run, each stands for several seconds."""
+        """Finished seconds, for charts. At most 300: in a long run, each covers several seconds."""
         return [_point(packed) for packed in self.packed_points()]
 
     def packed_points(self) -> list[msgspec.Raw]:
-        """The same in MessagePack, as they are kept: whoever stores them need not have them unpacked."""
+        """The same in MessagePack, as they are kept, for storing."""
         return [stretch.point for stretch in self._stretches]
 
     def summary(self, *, points: bool = True, **rest: Any) -> Summary:
-        """Everything that follows from the windows, with or without the points; what does not is passed in, by the
-        names of `Summary`.
+        """The summary, with or without its points. `rest` has the fields that do not follow from the windows.
 
-        All rates are by `load_s`, if it is passed; else by `elapsed_s`; else by the time that the windows cover.
+        Rates are per second of `load_s`, if it is passed; else of `elapsed_s`; else of the time that the windows cover.
         """
         self._close()
         total = self._total
@@ -169,7 +168,7 @@ class RunTally:
         return Summary(**{**known, **rest})
 
     def _close(self) -> None:
-        """The second is over, or the run is."""
+        """Close a second."""
         if self._second.end < 0:
             return
         window = self._second.window()
@@ -185,7 +184,7 @@ class RunTally:
             self._stretches = _coarser(self._stretches, self._span)
 
 
-#: what a point tells of each step
+#: percentiles of each step in a point
 _OF_STEP = (0.5, 0.95, 0.99)
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -194,7 +193,7 @@ _point = msgspec.msgpack.Decoder(Point).decode
 
 
 def _pack(sketch: Sketch) -> bytes:
-    """The distance from bucket to bucket is a byte, the number of one is five."""
+    """Delta-encoded: a distance between buckets is one byte, a bucket number five."""
     return _encode(msgspec.structs.replace(sketch, at=[sketch.at[0], *map(sub, sketch.at[1:], sketch.at)]))
 
 
@@ -204,8 +203,8 @@ def _unpack(packed: bytes) -> Sketch:
 
 
 class _Stretch:
-    """Some seconds of a run. It is kept packed: a long run has hundreds of them, and as objects each takes twice the
-    memory (measured: three steps in 2.5 KB instead of 5.8)."""
+    """Some seconds of a run, kept packed: a long run has hundreds, and packed they take half the memory (measured:
+    2.5 KB instead of 5.8 for three steps)."""
 
     __slots__ = ("at_s", "dropped", "failed", "number", "point", "responses", "steps", "users", "width_s")
 
@@ -306,14 +305,14 @@ def _joined(earlier: dict[str, bytes], later: dict[str, bytes]) -> dict[str, Ske
 
 
 def _coarser(stretches: list[_Stretch], span: int) -> list[_Stretch]:
-    made: list[_Stretch] = []
+    joined: list[_Stretch] = []
     for stretch in stretches:
         stretch.number -= stretch.number % span
-        if made and made[-1].number == stretch.number:
-            made[-1] = made[-1].joined(stretch)
+        if joined and joined[-1].number == stretch.number:
+            joined[-1] = joined[-1].joined(stretch)
         else:
-            made.append(stretch)
-    return made
+            joined.append(stretch)
+    return joined
 
 
 def _added(several: Iterable[dict[str, int]]) -> dict[str, int]:
@@ -325,7 +324,7 @@ def _added(several: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _order(header: Header) -> Any:
-    """Steps in the order of their workflow, as the header has them; others behind, by name."""
+    """A sort key: steps in the order of the header; unknown ones last, by name."""
     places: dict[tuple[str, str], int] = {}
     for workflow in header.workflows:
         for step in workflow.get("steps", ()):
@@ -334,15 +333,15 @@ def _order(header: Header) -> Any:
 
 
 def to_json(summary: Summary) -> bytes:
-    """A summary as JSON. `requests`, the number of measured calls, is a field of its own at the top."""
+    """A summary as JSON."""
     return msgspec.json.format(msgspec.json.encode(summary), indent=1)
 
 
 def from_json(text: bytes | str) -> Summary:
-    """The summary that `to_json` wrote."""
+    """Read a summary that `to_json` wrote."""
     try:
         return msgspec.json.decode(text, type=Summary)
     except msgspec.MsgspecError as error:
         raise InvalidInput(
-            "summary", f"this is not the result of a load test ({error}); pass what --json wrote"
+            "summary", f"this is not the summary of a load test ({error}); pass a file that --json wrote"
         ) from None

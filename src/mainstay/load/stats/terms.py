@@ -1,4 +1,4 @@
-"""For how long a threshold must hold: over the whole run, or one of the windows that `thresholds` tells of."""
+"""The time over which a threshold is judged: the whole run, or a window as described in `thresholds`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .model import WINDOW_MS
 _COMPARE: dict[Op, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
-#: pieces that a sliding window is made of, at most
+#: the most pieces of a sliding window
 _PIECES = 60
-#: the same of a count, which costs less
+#: the same for a count, which is cheaper
 _COUNTS = 600
 
 
 class Term(Protocol):
-    """How long something must hold. Answers whether it does; None: that cannot be said yet."""
+    """Judges a threshold over time. Returns whether it holds; None: undecided."""
 
     value: float | None
     final: bool
-    """once broken, it stays so"""
+    """once broken, it stays broken"""
 
     def add(self, piece: Piece, seconds: float) -> bool | None: ...
 
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:
-        """The run is over. `load_s`: of the whole run, which its rates are by; None: the seconds that were added."""
+        """The run is over. `load_s`: the base of rates over the whole run; None: the added seconds."""
         ...
 
 
@@ -47,7 +47,7 @@ class _Whole:
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         holds = self.finish(piece, seconds)
-        return None if holds is False and self._may_come() else holds
+        return None if holds is False and self._may_hold_later() else holds
 
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:
         self._total.merge(piece)
@@ -55,8 +55,8 @@ class _Whole:
         self.value, holds = _judged(self._op, self._meaning, self._total, load_s or self._seconds)
         return holds
 
-    def _may_come(self) -> bool:
-        """A count that is still too small, and only grows."""
+    def _may_hold_later(self) -> bool:
+        """Whether it is a count that is still too small, and grows."""
         if self._meaning.reading != "count" or self.value is None:
             return False
         return _grows_to(self._op, self.value, self._meaning.limit)
@@ -85,7 +85,7 @@ class _For:
         return True if self._held >= self._wanted else None
 
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a part
-        # less than a second is no second; but it may be all that was measured
+        # a part of a second does not count, unless nothing else was measured
         if self.value is None:
             self.value = _judged(self._op, self._meaning, piece, seconds)[0]
         return None
@@ -100,7 +100,7 @@ class _Over:
         seconds = math.ceil(meaning.window_s)
         self._grain = math.ceil(seconds / _PIECES)
         self._pieces: deque[tuple[Piece, float]] = deque(maxlen=math.ceil(seconds / self._grain))
-        """with the time that each covers"""
+        """with the time of each"""
         self._open = Piece()
         self._open_s = 0.0
         self._seconds = 0
@@ -142,7 +142,7 @@ class _Within:
         seconds = math.ceil(meaning.window_s)
         self._grain = math.ceil(seconds / _PIECES)
         self._pieces: deque[tuple[Piece, float]] = deque(maxlen=max(1, seconds // self._grain))
-        """with the time that each covers; the last is still open"""
+        """with the time of each; the last is still open"""
         self._seconds = 0
         self.value: float | None = None
 
@@ -156,7 +156,7 @@ class _Within:
         return self._look()
 
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a part
-        # a rate of less than a second says little, unless it is all that was measured
+        # the rate of a part of a second does not count, unless nothing else was measured
         if not seconds or (self._meaning.reading == "per_s" and self.value is not None):
             return None
         return self.add(piece, seconds)
@@ -168,8 +168,8 @@ class _Within:
 
 
 class _CountWithin:
-    """A count needs no histogram, so it is looked at with each window: what comes within two seconds need not come
-    within two of our seconds."""
+    """A count is judged with each window, because it needs no histogram: two seconds of failures need not be aligned
+    with whole seconds."""
 
     final = True
 
@@ -180,28 +180,28 @@ class _CountWithin:
         self._grain = math.ceil(buckets / _COUNTS)
         self._length = max(1, buckets // self._grain)
         self._counts: deque[tuple[int, float]] = deque()
-        """by grain: when, and what was counted in it"""
+        """by grain: its number, and its count"""
         self._sum = 0.0
         self._first: int | None = None
         self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:  # noqa: ARG002 - a count has no time
-        told: bool | None = None
+        decision: bool | None = None
         for end, amount in piece.amounts:
             at = (end - 1) // self._grain
             self._count(at, amount)
-            if told is False:
+            if decision is False:
                 continue
             holds = _COMPARE[self._op](self._sum, self._meaning.limit)
             self.value = self._sum
-            told = told if not holds and self._may_come(at) else holds
-        return told
+            decision = decision if not holds and self._may_hold_later(at) else holds
+        return decision
 
     def finish(self, piece: Piece, seconds: float, load_s: float | None = None) -> bool | None:  # noqa: ARG002 - a count
-        told = self.add(piece, seconds)
-        if told is None and self.value is not None:
+        decision = self.add(piece, seconds)
+        if decision is None and self.value is not None:
             return _COMPARE[self._op](self.value, self._meaning.limit)
-        return told
+        return decision
 
     def _count(self, at: int, amount: float) -> None:
         self._first = at if self._first is None else self._first
@@ -211,11 +211,11 @@ class _CountWithin:
             self._sum += amount
         while self._counts and self._counts[0][0] <= at - self._length:
             self._sum -= self._counts.popleft()[1]
-        if not self._counts:  # what was rounded is not carried on
+        if not self._counts:  # rounding errors do not accumulate
             self._sum = 0.0
 
-    def _may_come(self, at: int) -> bool:
-        """Too few, and there was less time than is given."""
+    def _may_hold_later(self, at: int) -> bool:
+        """Whether the count is too small, and there is time left."""
         assert self._first is not None
         return _grows_to(self._op, self._sum, self._meaning.limit) and at - self._first + 1 < self._length
 
@@ -233,7 +233,7 @@ def _judged(op: Op, meaning: Meaning, piece: Piece, seconds: float) -> tuple[flo
 
 
 def _judged_over(op: Op, meaning: Meaning, pieces: Iterable[tuple[Piece, float]]) -> tuple[float | None, bool | None]:
-    """Over several pieces as one, each with the time that it covers."""
+    """The same over several pieces, each with its time."""
     whole, seconds = Piece(), 0.0
     for piece, covered_s in pieces:
         whole.merge(piece)
@@ -242,7 +242,7 @@ def _judged_over(op: Op, meaning: Meaning, pieces: Iterable[tuple[Piece, float]]
 
 
 def _grows_to(op: Op, count: float, limit: float) -> bool:
-    """Whether a count that does not hold may do so when there is more of it."""
+    """Whether a count that does not hold may hold when it grows."""
     return op in (">", ">=") or (op == "==" and count < limit)
 
 

@@ -1,24 +1,23 @@
-"""Thresholds: what must hold for a run to pass.
+"""Thresholds: conditions that a run must meet to pass.
 
-A threshold states what must *hold*. (In Taurus, whose grammar this is, a criterion states the failure.) How it is
-written is in `grammar`, what it can be about in `measures`, for how long in `terms`; here it is judged, from windows
-alone.
+A threshold states what must *hold*. (In Taurus, the origin of this grammar, a criterion states the failure.) `grammar`
+parses it, `measures` reads its values, `terms` judges them over time; here they are judged from windows alone.
 
-What is judged is looked at in whole seconds since the first window:
+Judging is by whole seconds since the first window:
 
-- `X`: over the whole run so far. It may be broken for a while and hold in the end; the end decides. A count that has to
+- `X`: over the whole run so far. It may be broken for a while and hold at the end; the end decides. A count that has to
   be reached (`requests > 1000`) cannot be broken before the end.
-- `X for W`: each second by itself. Fails when it was broken in all seconds of some `W`. A second in which nothing was
-  measured neither breaks nor mends it.
-- `X over W`: the last `W` taken together, each second. Fails when it is broken once. Of windows above a minute, each
-  sixtieth instead of each second.
-- `X within W`: the last `W` taken together, or as much as there is of it by then: from the first second on, each
-  second. Fails when it is broken once. A count is looked at ten times a second, so that ten failures within any two
-  seconds are seen (of windows above a minute, each six hundredth); one that has to be reached has `W` to get there.
+- `X for W`: each second by itself. Fails if it is broken in all seconds of some `W`. A second without a measurement
+  does not count.
+- `X over W`: the last `W` taken together, every second. Fails if it is broken once. For windows above a minute, every
+  sixtieth of the window instead of every second.
+- `X within W`: the last `W` taken together, or the time so far, every second from the first on. Fails if it is broken
+  once. A count is judged ten times a second, so that ten failures within any two seconds are noticed (for windows above
+  a minute, every six hundredth); a count that has to be reached has the time `W`.
 
-A run that ends before a window is full is judged by what there is. What nothing was measured of did not pass: "no
-value". `stop as failed` ends the run when the threshold fails, `stop as passed` when it holds (with `for`: in all
-seconds of `W`).
+A run that ends before a window is full is judged by the measured part. A threshold without any measurement has not
+passed: "no value". `stop as failed` ends the run when the threshold fails, `stop as passed` when it holds (with `for`:
+in all seconds of `W`).
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ __all__ = [
 ]
 
 
-#: `ended` of a run that has not
+#: `ended` of a run that has not ended
 RUNNING = "running"
-#: kinds of steps that have errors: whatever it is for, a step may raise
+#: kinds of steps that can have errors: any step may raise
 _RAISING = {"measured", "metric", "check", "action"}
 
 
@@ -67,8 +66,7 @@ def threshold(
     within: str | None = None,
     stop: StopVerdict | None = None,
 ) -> Threshold:
-    """A threshold from its parts, for who prefers that to text. `lasting` is what is written `for`; `tags` stands
-    instead of a step.
+    """A threshold from its parts, instead of text. `lasting` is `for` in text; `tags` replaces a step.
 
     >>> str(threshold("p95", of="browse", below="200ms", over="10s", stop="failed"))
     'p95 of browse < 200ms over 10s, stop as failed'
@@ -92,14 +90,14 @@ def threshold(
 
 
 def thresholds_of(given: Iterable[str | Threshold]) -> list[Threshold]:
-    """As they are given with a workflow: text, or made by `threshold`."""
+    """Parse the thresholds of a workflow: text, or results of `threshold`."""
     return [one if isinstance(one, Threshold) else parse(one) for one in given]
 
 
 def check(thresholds: Iterable[Threshold], header: Header) -> None:
-    """Refuse thresholds about steps and tags that the run does not have, and those that can have no value in it.
+    """Refuse thresholds on steps and tags that the run does not have, and thresholds that can never have a value.
 
-    A metric of the user's own may come into being while the run goes on, so its name is not checked.
+    The names of custom metrics are not checked: they become known during the run.
     """
     kinds: dict[str, str] = {}
     for workflow in header.workflows:
@@ -117,24 +115,24 @@ def check(thresholds: Iterable[Threshold], header: Header) -> None:
 
 
 def _never_measured(one: Threshold, header: Header, kinds: set[str]) -> str:
-    """Why it has no value whatever the run does, if that is so. A count has one: none."""
+    """Why a threshold can never have a value; empty if it can. A count always has one: zero."""
     meaning = meaning_of(one)
     source = meaning.measure.source
     if meaning.reading not in ("stat", "share"):
         return ""
     if source == "response" and not _has_rate(one, header):
-        return "response time goes with a rate; here is a number of users, so leave out `response` for service time"
+        return "response time needs a rate; this test has a number of users: leave out `response` for service time"
     if source == "dropped" and not _has_rate(one, header):
-        return "only a rate has arrivals that can be dropped; here is a number of users"
+        return "arrivals are dropped only with a rate; this test has a number of users"
     if meaning.measure.by == "check" and "check" not in kinds:
-        return "no step is a check; one that is annotated `-> Check` is"
+        return "no step is a check; annotate one with `-> Check`"
     if source in ("service", "ok", "response", "failures", "status") and one.of is None and "measured" not in kinds:
-        return "no step is measured; one that is annotated `-> HTTPResponse`, say, is"
+        return "no step is measured; annotate one with `-> HTTPResponse`, for example"
     return ""
 
 
 def _has_rate(one: Threshold, header: Header) -> bool:
-    """Whether steps that it is about are of an open model."""
+    """Whether any of its steps is of an open model."""
     steps = {(str(each["name"]), str(step["name"])) for each in header.workflows for step in each.get("steps", ())}
     if one.tags:
         steps &= tagged(header, one.tags)
@@ -155,9 +153,9 @@ def _check_tags(one: Threshold, header: Header, kinds: dict[str, str]) -> None:
     fit = [step for step in tagged(header, one.tags) if kinds[".".join(step)] in wanted]
     if fit:
         return
-    there = [tags_text([tag]) for tag in groups_of(header)]
-    close = difflib.get_close_matches(tags_text(one.tags), there, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(there) or 'none'}"
+    known = [tags_text([tag]) for tag in groups_of(header)]
+    close = difflib.get_close_matches(tags_text(one.tags), known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"known tags: {', '.join(known) or 'none'}"
     what = "check" if measure.by == "check" else "measured step"
     raise pointed_at(str(one), meaning.of_at, f"no {what} has the tags {tags_text(one.tags)}; {hint}")
 
@@ -172,7 +170,7 @@ def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
     fit = [name for name, kind in kinds.items() if kind in wanted and "." not in name]
     if of not in kinds:
         close = difflib.get_close_matches(of, kinds, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(fit) or 'none'}"
+        hint = f"did you mean {close[0]}?" if close else f"known steps: {', '.join(fit) or 'none'}"
         raise pointed_at(str(one), meaning.of_at, f"there is no step {of}; {hint}")
     if kinds[of] not in wanted:
         what = "checks" if meaning.measure.by == "check" else "measured steps"
@@ -182,13 +180,13 @@ def _check_step(one: Threshold, of: str, kinds: dict[str, str]) -> None:
             f"{of} is of kind {kinds[of]}, and has no {meaning.measure.source}; {what}: {', '.join(fit) or 'none'}",
         )
     if meaning.measure.source == "errors" and meaning.reading == "share" and kinds[of] != "measured":
-        # nothing but what raised would be counted: a share of all, or of nothing
-        why = f"{of} is of kind {kinds[of]}, and has no requests that errors are a part of; write `errors of {of} == 0`"
+        # only exceptions would be counted: the share would always be 100 %, or undefined
+        why = f"{of} is of kind {kinds[of]} and has no requests, so no error rate; write `errors of {of} == 0`"
         raise pointed_at(str(one), meaning.of_at, why)
 
 
 class ThresholdJudge:
-    """Judges thresholds while a run goes on. Takes the windows that are merged over all processes, in order.
+    """Judges thresholds during a run. Takes windows that are merged over all processes, in order.
 
     >>> judge = ThresholdJudge([parse("iterations > 5")])
     >>> judge.add(Window(bucket=0, iterations=9))
@@ -197,20 +195,20 @@ class ThresholdJudge:
     """
 
     def __init__(self, thresholds: Sequence[Threshold], header: Header | None = None) -> None:
-        """`header` says which steps have a tag."""
+        """`header` has the tags of the steps."""
         self._watches = [_Watch(one, header) for one in thresholds]
         self._pieces = self._fresh()
         self._origin = -1
         self._second = 0
         self._end = 0
         self._covered = 0
-        """buckets of this second that windows have come of"""
+        """buckets of this second that have windows"""
         self._finished = False
         self.stop: StopVerdict | None = None
-        """the run is to end, so"""
+        """set when a threshold ends the run: the verdict"""
 
     def add(self, window: Window) -> None:
-        """Count a window, and judge each second that is over with it."""
+        """Count a window, and judge each second that it completes."""
         if self._origin < 0:
             self._origin = window.bucket
         self._advance((window.bucket - self._origin) // SECOND)
@@ -223,12 +221,12 @@ class ThresholdJudge:
         self._advance(self._end // SECOND)
 
     def outcomes(self) -> list[ThresholdOutcome]:
-        """How they stand."""
+        """The current results."""
         return [watch.outcome(final=self._finished) for watch in self._watches]
 
     def finish(self, load_s: float | None = None) -> list[ThresholdOutcome]:
-        """The run is over: how they came out. `load_s`: what the rates of the whole run are by, as those of its
-        summary; None: the time that the windows cover."""
+        """The final results. `load_s`: the base of rates over the whole run, as in its summary; None: the time that the
+        windows cover."""
         if not self._finished:
             self._finished = True
             for watch in self._watches:
@@ -238,7 +236,7 @@ class ThresholdJudge:
     def _advance(self, second: int) -> None:
         while self._second < second:
             self._second += 1
-            # between two layers of workflows there is no load, and nothing to judge
+            # there is no load between two layers of workflows
             if not self._covered:
                 continue
             for watch in self._watches:
@@ -251,7 +249,7 @@ class ThresholdJudge:
         if self.stop is not None:
             return
         fired = [watch for watch in self._watches if watch.fired]
-        # a run that is failed and passed within the same second is failed
+        # failed wins over passed within the same second
         for watch in sorted(fired, key=lambda watch: watch.threshold.stop != "failed")[:1]:
             watch.stopped = True
             self.stop = watch.threshold.stop
@@ -261,7 +259,7 @@ class ThresholdJudge:
 
 
 def verdict_of(outcomes: Iterable[ThresholdOutcome], ended: str) -> Verdict:
-    """What a run came to. Thresholds decide only over a run that came to its end."""
+    """The verdict of a run. Thresholds decide only if it came to its end."""
     if ended.startswith("failed"):
         return "failed"
     if came_to_its_end(ended):
@@ -272,7 +270,7 @@ def verdict_of(outcomes: Iterable[ThresholdOutcome], ended: str) -> Verdict:
 
 
 def came_to_its_end(ended: str) -> bool:
-    """Whether its end is one that it was meant to have: by its plan, or by one of its thresholds."""
+    """Whether a run ended as intended: by its plan, or by one of its thresholds."""
     return ended.startswith(("finished", "stopped by a threshold"))
 
 
@@ -288,7 +286,7 @@ def _of(threshold: Threshold, meaning: Meaning, header: Header | None) -> Of:
 
 
 class _Watch:
-    """One threshold. `fired`: it wants the run to stop."""
+    """One threshold. `fired`: it stops the run."""
 
     def __init__(self, threshold: Threshold, header: Header | None) -> None:
         self.threshold = threshold
@@ -336,7 +334,7 @@ class _Watch:
             pending = not passed
         else:
             passed, at_s = self._broken_at is None and not (final and self._value is None), self._broken_at
-            # a count that is too small by now, and may be reached
+            # a count that may still be reached
             pending = passed and self._undecided and self.threshold.how == "" and self._value is not None
         return ThresholdOutcome(
             text=str(self.threshold),

@@ -1,6 +1,6 @@
-"""Whether the numbers of a run are those of the target, or of a generator that was itself too slow.
+"""Whether the numbers of a run are those of the target, or of a generator that was too slow.
 
-A pure rule over windows; it answers while the run goes on, and names what the generator ran out of.
+A pure rule over windows; it works during the run, and names the resource that the generator ran out of.
 """
 
 from __future__ import annotations
@@ -14,33 +14,32 @@ from .model import Health, Trust, Window
 from .shown import digits, share_text, time_text
 from .tally import SECOND
 
-#: A loop that is later than this is noticed: below, the garbage collector and a busy machine show, and no percentile
-#: that people look at
+#: A delay of the event loop counts above this: smaller ones come from the garbage collector or a busy machine, and do
+#: not affect the usual percentiles
 LAG_S = 0.05
-#: ... if it is also this part of the mean service time: 60 ms are nothing to calls that take 5 s
+#: ... if it is also this share of the mean service time: 60 ms do not matter to calls of 5 s
 LAG_PART = 0.1
-#: ... and happens in at least this part of the seconds. One second in a run of up to 100 s is enough
+#: ... and occurs in at least this share of the seconds. One second in a run of up to 100 s is enough
 LAG_SECONDS = 0.01
-#: Above this part of a core a loop has a queue of its own: by queueing theory, calls wait nine times as long as their
+#: Above this share of a core, calls queue in the event loop: by queueing theory, they wait nine times as long as their
 #: handling takes
 CPU = 0.9
-#: ... for so many seconds in a row; what is shorter is a ramp or another program
+#: ... for this many seconds in a row; a shorter peak is a ramp or another program
 CPU_S = 3
-#: Above this part of the time without a core, while it could have run, a process is not alone on its machine: what its
-#: calls take is to a good part what others do
+#: Above this share of the time without a core, other programs determine much of the measured times
 WAIT = 0.2
-#: ... over any stretch of so many seconds
+#: ... over any stretch of this many seconds
 WAIT_S = 3
-#: A run that is shorter than these stretches is judged by its own length, down to this: below it, the start is all
+#: A run that is shorter than these stretches is judged by its own length, but not below this: that is only the start
 SHORTEST_S = 0.5
-#: Above this part of the limit, the next connections may fail
+#: Above this share of the limit, the next connections may fail
 FILES = 0.9
 
 _MORE = "add --processes or machines"
 
 
 class _Wait(NamedTuple):
-    """How long a process had no core, in some windows."""
+    """How long a process waited for a core, in some windows."""
 
     buckets: int = 0
     waited_s: float = 0.0
@@ -61,7 +60,7 @@ class _Waits:
     def __init__(self) -> None:
         self.worst = _Wait()
         self.buckets = 0
-        """all of them"""
+        """of all windows"""
         self._last: deque[_Wait] = deque()
 
     def add(self, wait: _Wait) -> None:
@@ -141,8 +140,8 @@ class TrustWatch:
     >>> watch = TrustWatch()
     >>> watch.add(Window(bucket=0, arrivals=50, dropped=2))
     >>> watch.trust().reasons
-    ['2 of 50 arrivals were dropped, because too many iterations were under way: the target did not get the load that
-    was asked for; raise max_in_flight if it may take more, or lower the rate']
+    ['2 of 50 arrivals were dropped, because too many iterations were under way: the target did not get the requested
+    load; raise max_in_flight if it may take more, or lower the rate']
     """
 
     def __init__(self) -> None:
@@ -158,7 +157,7 @@ class TrustWatch:
         self._begun = 0
         self._aborted = 0
         self._refusal = ""
-        """what kept the first of the users from beginning that could not"""
+        """the error of the first user that could not begin"""
         self._no_files = 0
 
     def add(self, window: Window) -> None:
@@ -170,18 +169,18 @@ class TrustWatch:
         for number, health in window.health.items():
             self._processes.setdefault(number, _Process()).add(health, window.width)
         for number, process in self._processes.items():
-            # one whose loop was away tells of that time afterwards
-            told = window.health.get(number) or Health()
-            process.waits.add(_Wait(window.width, told.waited, told.throttled))
+            # a process whose loop was blocked reports that time later
+            own = window.health.get(number) or Health()
+            process.waits.add(_Wait(window.width, own.waited, own.throttled))
         self._arrivals += window.arrivals
         self._dropped += window.dropped
         self._unbegun += window.unbegun
         self._refused += window.refused_users
         self._begun += window.begun
         self._aborted += window.aborted_iterations
-        for kind, said in window.examples.items():
+        for kind, text in window.examples.items():
             if kind.startswith("on_start "):
-                self._refusal = self._refusal or said
+                self._refusal = self._refusal or text
         for step in window.steps:
             self._no_files += step.errors.get("files", 0)
             for sketch in (step.ok, step.failed):
@@ -196,7 +195,7 @@ class TrustWatch:
         self._second = second
 
     def trust(self) -> Trust:
-        """By the seconds that are over."""
+        """Judged by the finished seconds."""
         reasons = [*self._load(), *self._files()]
         for number, process in sorted(self._processes.items()):
             reasons += self._lag(number, process)
@@ -205,82 +204,80 @@ class TrustWatch:
         return Trust(ok=not reasons, reasons=reasons)
 
     def finish(self, *, by_itself: bool = True, cut: str = "", wrong_sums: Sequence[str] = ()) -> Trust:
-        """The run is over; its last second may not be a whole one.
+        """The run is over; its last second may be incomplete.
 
-        `by_itself`: it was not stopped. `cut`: why some of what generators did is not known. `wrong_sums`: what does
-        not add up.
+        `by_itself`: it was not stopped. `cut`: why some work of the generators is unknown. `wrong_sums`: differences in
+        the accounts.
         """
         self._close(self._second + 1)
         for process in self._processes.values():
             process.finish()
-        found = self.trust()
+        reasons = self.trust().reasons
         if cut:
-            found.reasons.insert(
+            reasons.insert(
                 0, f"{cut}: requests, errors and iterations are a lower bound of those that the target received"
             )
         if by_itself and self._aborted:
-            found.reasons.append(
+            reasons.append(
                 f"{counted(self._aborted, 'iteration')} of {digits(self._begun)} did not end within the drain and "
                 f"{'was' if self._aborted == 1 else 'were'} aborted: the slowest are not in the numbers; raise drain"
             )
         if wrong_sums:
-            found.reasons.append(
-                f"the accounts of the run do not add up ({'; '.join(wrong_sums)}): this is a bug of Mainstay; please "
+            reasons.append(
+                f"the accounts of the run do not add up ({'; '.join(wrong_sums)}): this is a bug in Mainstay; please "
                 "report it with the recording of the run"
             )
-        return Trust(ok=not found.reasons, reasons=found.reasons)
+        return Trust(ok=not reasons, reasons=reasons)
 
     def _load(self) -> list[str]:
-        found = []
+        reasons = []
+        why = f" (on_start raised {self._refusal})" if self._refusal else ""
         if self._refused:
-            why = f" (on_start raised {self._refusal})" if self._refusal else ""
-            found.append(
-                f"{counted(self._refused, 'user')} could not begin{why}: the target did not get the load that was "
-                "asked for"
+            reasons.append(
+                f"{counted(self._refused, 'user')} could not begin{why}: the target did not get the requested load"
             )
         if self._unbegun:
-            why = f" (on_start raised {self._refusal})" if self._refusal else ""
-            found.append(
+            reasons.append(
                 f"{digits(self._unbegun)} of {digits(self._arrivals)} arrivals found no user that could begin{why}: "
-                "the target did not get the load that was asked for"
+                "the target did not get the requested load"
             )
         if busy := self._dropped - self._unbegun:
-            found.append(
+            reasons.append(
                 f"{digits(busy)} of {digits(self._arrivals)} arrivals were dropped, because too many "
-                "iterations were under way: the target did not get the load that was asked for; raise max_in_flight if "
+                "iterations were under way: the target did not get the requested load; raise max_in_flight if "
                 "it may take more, or lower the rate"
             )
-        return found
+        return reasons
 
     def _files(self) -> list[str]:
-        found = []
+        reasons = []
         if self._no_files:
-            found.append(
-                f"{digits(self._no_files)} calls failed because the system would open no more files: raise the limit "
+            reasons.append(
+                f"{digits(self._no_files)} calls failed because the system opened no more files: raise the limit "
                 "(ulimit -n 65536), or use fewer users in a process"
             )
         for number, process in sorted(self._processes.items()):
             if process.files > FILES * process.files_limit > 0:
-                found.append(
+                reasons.append(
                     f"process {number} had {digits(process.files)} of at most {digits(process.files_limit)} files "
                     "open: raise the limit (ulimit -n 65536), or use fewer users in a process"
                 )
-        return found
+        return reasons
 
     def _lag(self, number: int, process: _Process) -> list[str]:
         if process.late_s < max(1, LAG_SECONDS * self._second):
             return []
         return [
             (
-                f"the loop of process {number} came up to {time_text(process.latest)} late, in {process.late_s} of "
-                f"{max(self._second, 1)} s: times include that; {_MORE}, or do less in the steps"
+                f"the event loop of process {number} was up to {time_text(process.latest)} late, in {process.late_s} "
+                f"of {max(self._second, 1)} s: times include that; {_MORE}, or do less in the steps"
             )
         ]
 
     def _cpu(self, number: int, process: _Process) -> list[str]:
         if not process.busy_s:
             return []
-        # an open model says how late it was; a closed one just sends less
+        # the response times of an open model include the delay; a closed one only sends less
         closed = "" if self._arrivals else "; calls waited inside the generator, and their times include that"
         share = share_text(round(process.busiest, 2))
         return [f"process {number} used {share} of its core for {digits(process.busy_s)} s: {_MORE}{closed}"]
@@ -289,17 +286,17 @@ class TrustWatch:
 def _wait(number: int, worst: _Wait) -> list[str]:
     if worst.part <= WAIT:
         return []
-    found = (
-        f"process {number} could have run and had no core for {share_text(round(worst.part, 2))} of "
+    waited = (
+        f"process {number} was ready to run but had no core for {share_text(round(worst.part, 2))} of "
         f"{digits(worst.seconds)} s, and times include that: "
     )
     if worst.throttled_s > worst.waited_s / 2:
         return [
-            f"{found}its control group had used up its CPU time; raise its quota (cpu.max), or use fewer --processes"
+            f"{waited}its control group had used up its CPU time; raise its quota (cpu.max), or use fewer --processes"
         ]
     return [
         (
-            f"{found}something else uses this machine's cores; end it, use no more --processes than there are cores "
-            "free, or test from another machine"
+            f"{waited}other programs use the cores of this machine; end them, use no more --processes than there are "
+            "free cores, or test from another machine"
         )
     ]

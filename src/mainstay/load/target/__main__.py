@@ -11,19 +11,19 @@ from . import TargetOptions, TargetServer, serve
 
 
 def main(arguments: list[str]) -> int:
-    """Prints its URL when it is ready, and its counts in the end, both as one line of JSON."""
+    """Run a target. Prints its URL when it is ready, and its counts at the end, each as one line of JSON."""
     try:
         options = msgspec.json.decode(" ".join(arguments) or "{}", type=TargetOptions)
-        told = serve(options, started=_started)
+        counts = serve(options, started=_started)
     except (msgspec.DecodeError, InvalidInput) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    _tell(told)
+    _print(counts)
     return 0
 
 
 def _started(target: TargetServer) -> None:
-    _tell(
+    _print(
         {
             "url": target.url,
             "port": target.port,
@@ -34,7 +34,7 @@ def _started(target: TargetServer) -> None:
     )
 
 
-def _tell(value: object) -> None:
+def _print(value: object) -> None:
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
 

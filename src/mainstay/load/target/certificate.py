@@ -1,4 +1,4 @@
-"""A certificate for a target that was given none: made anew each time, trusted by nobody who is not told to."""
+"""A self-signed certificate for a target without one: new for each start, and trusted by no client by default."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...errors import InvalidInput
 
 
 async def self_signed(folder: Path, host: str) -> Path:
-    """Make one for this host and for localhost, with its key in the same file."""
+    """Create one for this host and for localhost, with its key in the same file."""
     names = ["DNS:localhost", "IP:127.0.0.1", "IP:::1"]
     if host not in ("localhost", "127.0.0.1", "::1"):
         names.append(f"IP:{host}" if _is_address(host) else f"DNS:{host}")
-    made = folder / "target.pem"
+    certificate = folder / "target.pem"
     key = folder / "target.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-days", "30", "-subj", "/CN=localhost", "-addext", f"subjectAltName={','.join(names)}"]
-    command += ["-keyout", str(key), "-out", str(made)]
+    command += ["-keyout", str(key), "-out", str(certificate)]
     try:
         child = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -27,21 +27,21 @@ async def self_signed(folder: Path, host: str) -> Path:
     except FileNotFoundError:
         raise InvalidInput(
             "tls",
-            "the program openssl is not installed, so no certificate can be made; install it, "
+            "creating a certificate needs the program openssl, which is not installed; install it, "
             "or name a certificate (cert) and its key (key)",
         ) from None
-    told, _ = await child.communicate()
+    output, _ = await child.communicate()
     if child.returncode != 0:
-        why = told.decode(errors="replace").strip().splitlines()[-1:]
-        raise InvalidInput("tls", f"openssl could not make a certificate ({' '.join(why)}); name one (cert, key)")
-    made.write_bytes(made.read_bytes() + key.read_bytes())
-    made.chmod(0o600)
+        why = output.decode(errors="replace").strip().splitlines()[-1:]
+        raise InvalidInput("tls", f"openssl could not create a certificate ({' '.join(why)}); name one (cert, key)")
+    certificate.write_bytes(certificate.read_bytes() + key.read_bytes())
+    certificate.chmod(0o600)
     key.unlink()
-    return made
+    return certificate
 
 
 def server_context(cert: str, key: str | None) -> ssl.SSLContext:
-    """HTTP/2 for whoever asks for it, else HTTP/1.1."""
+    """A context for HTTP/2 and HTTP/1.1, as the client chooses."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(cert, key)

@@ -1,4 +1,4 @@
-"""What a target counts, so that a load test can be held against it."""
+"""The counts of a target, for comparison with those of a load test."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from ..stats.histogram import Histogram
 from ..stats.model import Latency
 
-#: beyond so many, further paths are counted together
+#: further paths are counted together
 MOST_PATHS = 1000
 OTHERS = "(others)"
-#: delays that are put into the histograms together: each fold costs less than a tenth of a millisecond
+#: delays that are added to the histograms at a time, which takes less than a tenth of a millisecond
 _FOLD = 2048
 
 
@@ -23,18 +23,18 @@ class PathCounts(msgspec.Struct, kw_only=True):
     begun: int
     completed: int
     statuses: dict[str, int]
-    """by what was answered; "closed" and "reset" for a connection that was ended instead"""
+    """by status; "closed" and "reset" for a connection that was ended instead"""
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """The counts of a target at one moment. What asks for them is not in them."""
+    """The counts of a target at one moment, without the requests for them."""
 
     begun: int
-    """requests that arrived whole"""
+    """requests that arrived completely"""
     completed: int
-    """requests whose answer was written whole"""
+    """requests whose response was written completely"""
     abandoned: int
-    """requests whose connection was gone before that"""
+    """requests whose connection was closed before that"""
     under_way: int
     statuses: dict[str, int]
     paths: dict[str, PathCounts]
@@ -42,18 +42,18 @@ class Counts(msgspec.Struct, kw_only=True):
     """bytes, without TLS"""
     sent: int
     connections: int
-    """since the start, or since the last reset and open then"""
+    """since the start; after a reset, including those that were open then"""
     open: int
     latest: float
-    """seconds by which a delay ended too late, at worst"""
+    """the most seconds by which a delay was too long"""
     asked: Latency | None = None
-    """the delays that were asked for, in seconds; None if there were none"""
+    """the requested delays, in seconds; None if there were none"""
     imposed: Latency | None = None
-    """what they came to: from when a request was read until its answer was written"""
+    """the actual delays: from reading a request until its response was written"""
 
 
 class PathTally:
-    """Of one path, while the target runs."""
+    """The counts of one path, while the target runs."""
 
     __slots__ = ("abandoned", "begun", "statuses")
 
@@ -64,8 +64,8 @@ class PathTally:
 
 
 class Delays:
-    """What was imposed on the requests that were delayed: the time that was meant, and the time it took from reading
-    the request to writing the answer. The last ones are kept, all of them are in the histograms."""
+    """The delays of delayed requests: the intended time, and the time from reading the request to writing the response.
+    The last ones are kept; all are in the histograms."""
 
     def __init__(self, keep: int) -> None:
         self.meant = array("d")
@@ -118,7 +118,7 @@ class TargetCounter:
         self.reset(keep)
 
     def reset(self, keep: int) -> None:
-        """Start from zero. A request that is under way now ends in what is forgotten here."""
+        """Start from zero. The end of a request under way is not counted."""
         self.tallies: dict[str, PathTally] = {}
         self.received = 0
         self.sent = 0
@@ -126,12 +126,12 @@ class TargetCounter:
         self.delays = Delays(keep)
 
     def tally(self, path: str) -> PathTally:
-        found = self.tallies.get(path)
-        if found is None:
+        tally = self.tallies.get(path)
+        if tally is None:
             if len(self.tallies) >= MOST_PATHS:
                 path = OTHERS
-            found = self.tallies.setdefault(path, PathTally())
-        return found
+            tally = self.tallies.setdefault(path, PathTally())
+        return tally
 
     def now(self) -> Counts:
         begun = sum(tally.begun for tally in self.tallies.values())
@@ -164,5 +164,5 @@ class TargetCounter:
         )
 
 
-#: stands in place of a status where the target ended the connection on purpose
+#: instead of a status: the target ended the connection on purpose
 BROKEN = frozenset({"closed", "reset"})

@@ -1,4 +1,4 @@
-"""Answers that leave when they are due, and not when the loop has come to the end of its round."""
+"""Writes responses when they are due, not at the end of the round of the event loop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def at_once(transport: Any) -> Callable[[bytes], None]:
-    """The `write` of a transport, but at once if nothing is waiting before it.
+    """A `write` for a transport that writes at once, if its buffer is empty.
 
-    uvloop collects what is written and sends it when everything that is ready has had its turn: an answer that is due
-    would wait for those that are due with it. With TLS, that is how it stays.
+    uvloop collects writes and sends them at the end of a round: a due response would wait for the others of that round.
+    With TLS, this is not changed.
     """
     later: Callable[[bytes], None] = transport.write
     if os.name != "posix" or transport.get_extra_info("ssl_object") is not None:
@@ -20,14 +20,14 @@ def at_once(transport: Any) -> Callable[[bytes], None]:
     closing, waiting = transport.is_closing, transport.get_write_buffer_size
 
     def write(data: bytes) -> None:
-        # of what is closing the number may be another's already
+        # the descriptor of a closing transport may be reused already
         if closing() or waiting():
             later(data)
             return
         try:
             sent = os.write(fd, data)
         except OSError:
-            # full, or broken: the transport knows what to do about either
+            # full, or broken: the transport handles both
             sent = 0
         if sent < len(data):
             later(data[sent:])

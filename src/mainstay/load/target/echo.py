@@ -1,4 +1,4 @@
-"""Ports of the target that send back what they get, after the delay that is asked for."""
+"""TCP and UDP ports of the target that echo, after the requested delay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _now = time.perf_counter
 
 
 class TcpEcho(asyncio.Protocol):
-    """Echoes a stream, in its order. What is a request here is not known, so only bytes and connections are counted."""
+    """Echoes a stream in order. It has no requests, so only bytes and connections are counted."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
         self._site = site

@@ -1,7 +1,7 @@
 """HTTP/1.1 of the target.
 
-A request whose bytes came before, all in one piece, is not parsed again: its answer may be known already. That is what
-makes this fast enough to stand against a generator that has a core of its own.
+A request that repeats earlier bytes in one piece is not parsed again, and may have a cached response. That makes the
+target fast enough for a generator with a core of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 class HTTP1ServerConnection(asyncio.Protocol):
-    """A connection that speaks HTTP/1.1 until it asks for something else."""
+    """An HTTP/1.1 connection, until it switches to another protocol."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
         self._site = site
@@ -48,7 +48,7 @@ class HTTP1ServerConnection(asyncio.Protocol):
         self._in_message = False
         self._fresh()
 
-    # what the transport calls
+    # callbacks of the transport
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -97,7 +97,7 @@ class HTTP1ServerConnection(asyncio.Protocol):
             self._waiting.append(request)
             self._work(at)
 
-    # what the parser calls
+    # callbacks of the parser
 
     def on_message_begin(self) -> None:
         self._in_message = True
@@ -178,10 +178,10 @@ class HTTP1ServerConnection(asyncio.Protocol):
         self._transport.write(encoded(TargetResponse(400, body), close=True))
         self._transport.close()
 
-    # from requests to answers, one at a time and in their order
+    # from requests to responses, one at a time and in order
 
     def _work(self, at: float) -> None:
-        """`at`: when it was read, or when the one before it was done."""
+        """`at`: when the request was read, or the one before it was done."""
         while self._waiting and not self._busy:
             self._begin(self._waiting.popleft(), at)
 
@@ -234,7 +234,7 @@ class HTTP1ServerConnection(asyncio.Protocol):
             self._stream(request, answer, tally, 0, 0.0)
 
     def _stream(self, request: Request, answer: TargetResponse, tally: PathTally | None, at: int, due: float) -> None:
-        """Write the pieces from `at` on, up to the next pause."""
+        """Write pieces from `at` on, up to the next pause."""
         old = request.version == "1.0"
         for piece in answer.pieces[at:]:
             self._put(piece if old else b"%x\r\n%b\r\n" % (len(piece), piece), tally)
@@ -269,7 +269,7 @@ class HTTP1ServerConnection(asyncio.Protocol):
             self._busy = False
 
     def _break(self, answer: TargetResponse, tally: PathTally | None) -> None:
-        """End the connection without an answer; nothing else is begun on it."""
+        """End the connection without a response; further requests on it are ignored."""
         self._under_way = None
         if tally is not None:
             tally.statuses[answer.status] += 1
@@ -279,10 +279,10 @@ class HTTP1ServerConnection(asyncio.Protocol):
         else:
             self._transport.close()
 
-    # beside HTTP/1.1
+    # other protocols
 
     def _not_counted(self) -> None:
-        """A connection that asks for the counts is not among them."""
+        """Do not count a connection that reads the counts."""
         if self._counted:
             self._counted = False
             self._site.counter.open -= 1
@@ -313,12 +313,12 @@ class HTTP1ServerConnection(asyncio.Protocol):
 
 
 def _last(request: Request, answer: TargetResponse) -> bool:
-    """Whether the connection ends with this answer. HTTP/1.0 has no other way to end a body of unknown length."""
+    """Whether the connection ends with this response. HTTP/1.0 has no other end for a body of unknown length."""
     return not request.keep_alive or (request.version == "1.0" and bool(answer.pieces))
 
 
 def encoded(answer: TargetResponse, *, close: bool = False, old: bool = False, bare: bool = False) -> bytes:
-    """The bytes of an answer: all of it, or its head alone if the body comes later or not at all (`bare`)."""
+    """The bytes of a response, or only its head if the body comes later or not at all (`bare`)."""
     if answer.wire and not (close or old or bare):
         return answer.wire
     lines = [f"HTTP/1.1 {answer.status} {_reason(int(answer.status))}"]

@@ -1,4 +1,4 @@
-"""HTTP/2 of the target: the same routes, many requests at a time. Bytes are those of the whole connection."""
+"""HTTP/2 of the target: the same routes, many requests at a time. Bytes are counted for the whole connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SETTINGS = {
 
 
 class _Stream:
-    """A request and what is left of its answer."""
+    """A request, and the rest of its response."""
 
     __slots__ = ("answer", "body", "ended", "headers", "left", "request", "tally")
 
@@ -40,9 +40,9 @@ class _Stream:
         self.answer: TargetResponse | None = None
         self.tally: PathTally | None = None
         self.left = bytearray()
-        """of the body, not yet within the window of the other side"""
+        """the part of the body beyond the window of the client"""
         self.ended = False
-        """nothing is added to `left` any more"""
+        """whether `left` is complete"""
 
 
 class HTTP2ServerConnection(asyncio.Protocol):
@@ -54,7 +54,7 @@ class HTTP2ServerConnection(asyncio.Protocol):
         self._counted = True
         self._streams: dict[int, _Stream] = {}
         self._read = 0.0
-        """when it last was"""
+        """the time of the last read"""
         self._wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
         self._wire.local_settings = h2.settings.Settings(client=False, initial_values=_SETTINGS)
 
@@ -179,7 +179,7 @@ class HTTP2ServerConnection(asyncio.Protocol):
         self._flush()
 
     def _pour(self, stream_id: int) -> None:
-        """Send as much of a body as the other side has room for."""
+        """Send as much of a body as the client accepts."""
         stream = self._streams[stream_id]
         wire = self._wire
         while stream.left:

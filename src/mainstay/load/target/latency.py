@@ -1,7 +1,6 @@
-"""How long a target takes to answer: distributions whose quantiles are known exactly.
+"""The delays of a target: distributions with exactly known quantiles.
 
-Every delay is drawn by asking the distribution for the quantile of a random share. So the same formula says what is
-imposed and what is true of it.
+Every delay is the quantile of a random share. So the same formula gives the imposed delays and the true percentiles.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ class DelayDistribution:
     def __init__(self, text: str = "none", *, field: str = "latency") -> None:
         self.text = text.strip()
         self.quantile: Quantile = _parse(self.text, field)
-        """the delay that this share of all answers does not exceed"""
+        """the delay that this share of all responses does not exceed"""
         self.is_none = self.text.lower() in ("", "none")
 
     def draw(self, rng: random.Random) -> float:
         return self.quantile(rng.random())
 
     def exact(self) -> dict[str, float]:
-        """What a perfect measurement would find."""
+        """The percentiles of a perfect measurement."""
         shares = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
         return {name: self.quantile(share) for name, share in shares.items()}
 
@@ -97,7 +96,7 @@ def _lognormal(rest: Sequence[str], field: str) -> Quantile:
     median, spread = rest
     middle, sigma = seconds(median, field=field), float(spread)
     if sigma < 0 or not math.isfinite(sigma):
-        raise InvalidInput(field, "sigma of lognormal is a number from zero on, like 0.5")
+        raise InvalidInput(field, "sigma of lognormal must be zero or more, like 0.5")
     return lambda share: middle * math.exp(sigma * _z(share))
 
 
@@ -111,13 +110,13 @@ def _bimodal(rest: Sequence[str], field: str) -> Quantile:
     often, seldom, part = rest
     usual, other = seconds(often, field=field), seconds(seldom, field=field)
     share_other = share_of(part, field=field)
-    # in the order of their length: a quantile never falls
+    # the shorter one first: quantiles never fall
     first, second, edge = (usual, other, 1 - share_other) if usual <= other else (other, usual, share_other)
     return lambda share: first if share < edge else second
 
 
 def _trace(rest: Sequence[str], field: str) -> Quantile:
-    """Percentiles that were seen elsewhere, with straight lines between them."""
+    """Percentiles that were measured elsewhere, with straight lines between them."""
     points = []
     for point in rest:
         name, _, value = point.partition("=")

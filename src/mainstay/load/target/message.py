@@ -1,4 +1,4 @@
-"""Requests and answers, without the protocol that carries them."""
+"""Requests and responses of the target, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSON: HeaderList = (("content-type", "application/json"),)
 
 
 class TargetResponse:
-    """What a request is answered with. Protocols keep their own form of it in `wire`."""
+    """A response. HTTP/1.1 caches its bytes in `wire`."""
 
     __slots__ = ("body", "gap", "headers", "pieces", "status", "wire")
 
@@ -33,13 +33,13 @@ class TargetResponse:
         self.body = body
         self.headers = headers
         self.pieces = pieces
-        """the body in parts of unknown length in all, `gap` seconds apart"""
+        """a body of unknown length, in pieces that are `gap` seconds apart"""
         self.gap = gap
         self.wire = b""
 
 
 class Request:
-    """A request that arrived whole. Nothing in it is changed afterwards, so equal ones may share it."""
+    """A complete request. Equal requests share one object."""
 
     __slots__ = ("body", "control", "headers", "keep_alive", "method", "path", "query", "tally", "version", "wire")
 
@@ -63,20 +63,20 @@ class Request:
         self.keep_alive = keep_alive
         self.control = self.path in CONTROL
         self.wire = b""
-        """its answer, if that is always the same and due at once"""
+        """its response, if that is always the same and has no delay"""
         self.tally: PathTally | None = None
-        """where it is counted, if it has such an answer"""
+        """its counts, if it has such a response"""
 
     def header(self, name: str) -> str:
         """All values of a header; names are in lower case."""
         return ", ".join(value for key, value in self.headers if key == name)
 
 
-#: what steers the target is neither counted nor delayed
+#: routes that control the target are neither counted nor delayed
 CONTROL = frozenset({"/stats", "/stats/reset", "/stats/delays", "/stall"})
 
 
 @functools.lru_cache(maxsize=64)
 def filler(size: int) -> bytes:
-    """So many bytes of text."""
+    """Text of this many bytes."""
     return b"ok"[:size] if size <= 2 else b"x" * size

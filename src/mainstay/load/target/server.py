@@ -1,4 +1,4 @@
-"""The target itself: opens the ports, and closes them again."""
+"""The target server: opens and closes the ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .latency import DelayDistribution
 from .options import TargetOptions
 from .site import Site
 
-#: a load test may open all its connections at once
+#: a load test may open all its connections at the same time
 BACKLOG = 8192
 
 
@@ -42,7 +42,7 @@ class TargetServer:
         self.tcp_port = 0
         self.udp_port = 0
         self.certificate = ""
-        """file of the certificate; clients may be told to trust it"""
+        """file of the certificate, which clients can be configured to trust"""
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
@@ -57,7 +57,7 @@ class TargetServer:
 
     @property
     def url(self) -> str:
-        """Where it is, without a slash at the end."""
+        """Its URL, without a trailing slash."""
         return f"{'https' if self.options.secure else 'http'}://{self._place(self.port)}"
 
     @property
@@ -81,7 +81,7 @@ class TargetServer:
         return self._site.counter.now()
 
     def delays(self) -> Delays:
-        """What was imposed on the requests that were delayed. Like `/stats/delays`."""
+        """The delays of delayed requests. Like `/stats/delays`."""
         return self._site.counter.delays
 
     def reset(self) -> None:
@@ -89,7 +89,7 @@ class TargetServer:
         self._site.reset()
 
     def stall(self, duration_s: float) -> None:
-        """Answer nothing for so long. Like `/stall?for=2s`."""
+        """Send no responses for this time. Like `/stall?for=2s`."""
         self._site.stall(duration_s)
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
@@ -117,7 +117,7 @@ class TargetServer:
     async def _context(self, stack: contextlib.AsyncExitStack) -> ssl.SSLContext | None:
         options = self.options
         if options.key is not None and options.cert is None:
-            raise InvalidInput("key", f"{options.key} is the key of which certificate? name that as well (cert)")
+            raise InvalidInput("key", f"the key {options.key} needs its certificate; name it as well (cert)")
         if not options.secure:
             return None
         if options.cert is not None:
@@ -140,8 +140,8 @@ class TargetServer:
         with opening(self.options.host, port, field=field):
             server = await loop.create_server(make, self.options.host, port, ssl=context, backlog=BACKLOG)
         stack.callback(server.close)
-        found: int = server.sockets[0].getsockname()[1]
-        return found
+        actual: int = server.sockets[0].getsockname()[1]
+        return actual
 
     def _drop_connections(self) -> None:
         for transport in list(self._open):

@@ -1,4 +1,4 @@
-"""What the target answers, whatever protocol carries it: the routes, and the delays, errors and stalls around them."""
+"""The routes of the target, with its delays, errors and stalls, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_PIECES = 100_000
 
 
 class Site:
-    """One per target, shared by all its connections."""
+    """The state of a target, shared by all its connections."""
 
     def __init__(self, options: TargetOptions, loop: asyncio.AbstractEventLoop) -> None:
         self.options = options
@@ -39,45 +39,45 @@ class Site:
         self.counter = TargetCounter(options.keep)
         self.timers = Timers(loop)
         self.known: dict[bytes, Request] = {}
-        """requests by their bytes: load comes as the same ones over and over"""
+        """requests by their bytes: load repeats the same ones"""
         self.stalled_until = 0.0
         self.tokens: dict[str, str] = {}
         self._rng = random.Random(options.seed)
         self._plain = TargetResponse(200, filler(self.size))
-        self._error = TargetResponse(options.error_status, b"an error that was asked for\n")
+        self._error = TargetResponse(options.error_status, b"a requested error\n")
         self._steady = self.latency.is_none and not self.errors
 
     def begin(self, request: Request) -> PathTally:
-        """Count a request that arrived whole."""
+        """Count a complete request."""
         tally = self.counter.tally(request.path)
         tally.begun += 1
         return tally
 
     def answer(self, request: Request, transport: Any) -> tuple[TargetResponse, float]:
-        """What to answer, and after how many seconds. The transport is asked who the client is."""
+        """The response, and its delay in seconds. The transport has the address of the client."""
         route = _ROUTES.get(request.path) or _prefixed(request.path)
         if route is None:
             return _problem(404, f"the target has no {request.path}; it has {', '.join(sorted(_ROUTES))}"), 0.0
         try:
-            made = route(self, request, transport)
+            response = route(self, request, transport)
             delay = self._delay(request)
         except InvalidInput as error:
             return _problem(400, str(error)), 0.0
-        return made, delay
+        return response, delay
 
     def always_same(self, request: Request) -> bool:
-        """Whether equal requests get this one's answer, and at once."""
+        """Whether equal requests always get the same response, without a delay."""
         return self._steady and request.path == "/" and "delay" not in request.query
 
     def due(self, now: float, delay: float) -> float:
         return max(now + delay, self.stalled_until)
 
     def delay(self) -> float:
-        """For a message that has no query: drawn, if delays are asked for."""
+        """A delay of the options, for a message without a query."""
         return 0.0 if self.latency.is_none else self.latency.draw(self._rng)
 
     def stall(self, duration_s: float) -> None:
-        """Answer nothing until it is over."""
+        """Send no responses for this time."""
         self.stalled_until = max(self.stalled_until, time.perf_counter() + duration_s)
         self.timers.at(self.stalled_until, self._resume)
 
@@ -126,7 +126,7 @@ def _echo(_site: Site, request: Request, transport: Any) -> TargetResponse:
 
 
 def _websocket(_site: Site, _request: Request, _transport: Any) -> TargetResponse:
-    return _problem(426, "this is for WebSocket: ask for an upgrade")
+    return _problem(426, "this route is for WebSocket; request an upgrade")
 
 
 def _login(site: Site, request: Request, _transport: Any) -> TargetResponse:
@@ -144,19 +144,19 @@ def _login(site: Site, request: Request, _transport: Any) -> TargetResponse:
 def _me(site: Site, request: Request, _transport: Any) -> TargetResponse:
     token = request.header("authorization").removeprefix("Bearer ") or _cookies_of(request).get("token", "")
     if token not in site.tokens:
-        return _problem(401, "no such token; get one from /login and send it as cookie or as Authorization: Bearer")
+        return _problem(401, "unknown token; get one from /login and send it as cookie or as Authorization: Bearer")
     return _json({"user": site.tokens[token], "token": token})
 
 
 def _cookies(_site: Site, request: Request, _transport: Any) -> TargetResponse:
-    """Shows the cookies that came, and sets those of the query."""
+    """Shows the received cookies, and sets those of the query."""
     given = {key: value for key, value in request.query.items() if key != "delay"}
     headers = tuple(("set-cookie", f"{name}={value}; Path=/") for name, value in given.items())
     return _json({"cookies": _cookies_of(request)}, headers=headers)
 
 
 def _redirect(_site: Site, request: Request, _transport: Any) -> TargetResponse:
-    """`/redirect/3` leads to `/` in three steps."""
+    """`/redirect/3` redirects three times, and finally to `/`."""
     left = _number(request.path.rpartition("/")[2] or "1", "redirect", 1, 100)
     status = _number(request.query.get("status", "302"), "status", 300, 399)
     query = f"?status={status}" if "status" in request.query and left > 1 else ""

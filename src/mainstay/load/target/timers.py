@@ -1,4 +1,4 @@
-"""Delays that end on time: many of them, from the one alarm that the generators have, too."""
+"""Many exact delays with one timer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Timers:
             self._arm(due)
 
     def close(self) -> None:
-        """What has not come due is forgotten."""
+        """Cancel all pending calls."""
         self._heap.clear()
         self._timer.close()
 
@@ -40,10 +40,10 @@ class Timers:
 
     def _fire(self) -> None:
         heap = self._heap
-        # what is called may ask for more: that is seen to below, once for all of them
+        # a called function may add delays: the timer is set below, once for all of them
         self._armed = -math.inf
         try:
-            # by the time of now: what comes due meanwhile need not wait for another round of the loop
+            # by the current time: a delay that ends during this loop need not wait for another round
             while heap and heap[0][0] <= _now():
                 _, _, call, args = heapq.heappop(heap)
                 call(*args)

@@ -1,4 +1,4 @@
-"""Sizes and shares as people write them."""
+"""Parse sizes and shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = {
     "mib": 1024**2,
     "gib": 1024**3,
 }
-#: an answer is made in memory
+#: a response is built in memory
 LARGEST = 100 * 1000**2
 
 
@@ -37,7 +37,7 @@ def size_of(value: str | int, *, field: str) -> int:
 
 
 def share_of(value: str | float, *, field: str) -> float:
-    """A part of the whole, from 0 to 1.
+    """A share, from 0 to 1.
 
     >>> share_of("2%", field="errors"), share_of(0.5, field="errors")
     (0.02, 0.5)

@@ -1,4 +1,4 @@
-"""WebSocket of the target: every message comes back, after the delay that is asked for. Each counts as one of "ws"."""
+"""WebSocket of the target: echoes every message, after the requested delay. Each counts as a request of "ws"."""
 
 from __future__ import annotations
 

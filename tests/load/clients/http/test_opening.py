@@ -201,7 +201,7 @@ async def test_a_server_without_tls_is_named() -> None:
     listening = await asyncio.start_server(plain, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     async with client() as http:
-        with pytest.raises(CallFailed, match=f"no TLS with 127.0.0.1:{port}") as failed:
+        with pytest.raises(CallFailed, match=f"TLS handshake with 127.0.0.1:{port}") as failed:
             await http.get(f"https://127.0.0.1:{port}/")
     listening.close()
     assert failed.value.kind == "tls"
@@ -213,7 +213,7 @@ async def test_a_server_without_tls_is_named() -> None:
         ({"ca": "none.pem"}, "ca: .*none.pem cannot be read"),
         ({"cert": "none.pem"}, "cert: .*none.pem cannot be read"),
         ({"cert": "both.pem", "key": "none.pem"}, "key: .*none.pem cannot be read"),
-        ({"key": "both.pem"}, "key: is that of a certificate; name its file with --cert"),
+        ({"key": "both.pem"}, "key: a key needs its certificate; name the file with --cert"),
         ({"ca": "text.pem"}, "ca: .*text.pem cannot be used"),
         ({"cert": "text.pem"}, "cert: .*text.pem cannot be used"),
     ],
@@ -326,7 +326,7 @@ async def test_no_connection_in_time_is_a_connect_timeout() -> None:
             filler.setblocking(False)
             filler.connect_ex(("127.0.0.1", port))
         async with client(timeouts=Timeouts(connect=0.05)) as http:
-            with pytest.raises(CallFailed, match="no connection within 0.05 s") as failed:
+            with pytest.raises(CallFailed, match="no connection was opened within 0.05 s") as failed:
                 await http.get(f"http://127.0.0.1:{port}/")
         for filler in fillers:
             filler.close()
@@ -489,7 +489,7 @@ async def test_a_proxy_that_hangs_up_is_named() -> None:
         with pytest.raises(CallFailed) as silent:
             await http.get("https://localhost:444/x")
     async with serving(lambda heard, talk: asyncio.sleep(0)) as closing, client(proxy=closing.url) as http:
-        with pytest.raises(CallFailed, match="gave no answer to CONNECT") as closed:
+        with pytest.raises(CallFailed, match="did not answer CONNECT") as closed:
             await http.get("https://localhost:444/x")
 
     assert (silent.value.kind, closed.value.kind) == ("connect timeout", "proxy")

@@ -374,7 +374,7 @@ async def test_a_call_that_waits_for_a_connection_may_give_up(http: HTTPClient) 
     async with serving(answer) as server:
         calls = [asyncio.ensure_future(http.get(server.url)) for _ in range(6)]
         await busy.wait()
-        with pytest.raises(CallFailed, match="the call was not over") as failed:
+        with pytest.raises(CallFailed, match="the call was not complete") as failed:
             await http.get(server.url, timeout=0.02)
         go.set()
         await asyncio.gather(*calls)
@@ -429,7 +429,7 @@ async def test_a_post_is_not_sent_twice(http: HTTPClient) -> None:
 
     async with serving(answer) as server:
         await http.post(server.url)
-        with pytest.raises(CallFailed, match="before its answer") as failed:
+        with pytest.raises(CallFailed, match="before its response") as failed:
             await http.post(server.url)
 
     assert failed.value.kind == "closed"

@@ -100,7 +100,7 @@ async def test_what_is_not_http_is_named_also_if_it_comes_before_the_call_has_le
     answer = wire.start()
     wire.read()
 
-    with pytest.raises(CallFailed, match="it begins b'SSH-2.0"):
+    with pytest.raises(CallFailed, match="it begins with b'SSH-2.0"):
         await answer
 
 
@@ -109,7 +109,7 @@ async def test_a_call_that_cannot_be_sent_was_not_sent(http: HTTPClient, network
     answer = wire.start()
     wire.theirs.close()
 
-    with pytest.raises(CallFailed, match="closed the connection before its answer"):
+    with pytest.raises(CallFailed, match="closed the connection before its response"):
         await answer
     assert (network.sent, network.answered, network.aborted) == (0, 0, 0)
 

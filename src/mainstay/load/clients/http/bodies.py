@@ -1,4 +1,4 @@
-"""Bodies of answers as they come in: counted, chunked, or until the connection closes. No I/O here."""
+"""Bodies of responses as they arrive: counted, chunked, or until the connection closes. No I/O."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Body(Protocol):
     """Takes the bytes that follow a head, in any pieces."""
 
     parts: list[bytes]
-    """what has come in so far; whoever streams takes it away"""
+    """the pieces so far; a stream takes them out"""
 
     def feed(self, data: bytes) -> bool:
-        """True when the body is complete. Bytes after its end are refused."""
+        """True when the body is complete. Raises `CallFailed` for bytes after its end."""
         ...
 
     def at_close(self) -> bool:
-        """The other side closed the connection: whether the body is complete."""
+        """The server closed the connection: whether the body is complete."""
         ...
 
 
@@ -37,7 +37,7 @@ def body_of(head: Head, *, method: str) -> Body:
 
 
 class CountedBody:
-    """As long as Content-Length says."""
+    """A body with a Content-Length."""
 
     __slots__ = ("left", "parts")
 
@@ -58,7 +58,7 @@ class CountedBody:
 
 
 class OpenBody:
-    """Up to the end of the connection."""
+    """A body up to the end of the connection."""
 
     __slots__ = ("parts",)
 
@@ -75,7 +75,7 @@ class OpenBody:
 
 
 class ChunkedBody:
-    """In chunks, each behind its size; trailers are read and dropped.
+    """A chunked body; trailers are read and dropped.
 
     >>> body = ChunkedBody()
     >>> body.feed(b"5\\r\\nhel"), body.feed(b"lo\\r\\n0\\r\\n\\r\\n"), b"".join(body.parts)
@@ -87,7 +87,7 @@ class ChunkedBody:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self._held = b""
-        """the beginning of a line whose end has not come yet"""
+        """an incomplete line"""
         self._left = 0
         self._step = "size"
 
@@ -124,7 +124,7 @@ class ChunkedBody:
         self._held = start
 
     def _line(self, line: bytes) -> bool:
-        """True at the end of all."""
+        """True at the end of the body."""
         if self._step == "trailers":
             return not line
         if self._step == "end":
@@ -144,8 +144,8 @@ class ChunkedBody:
 
 
 def _too_much(rest: bytes) -> CallFailed:
-    return CallFailed("protocol", f"the server sent more than the answer it had announced: {rest[:60]!r}")
+    return CallFailed("protocol", f"the server sent more than the announced response: {rest[:60]!r}")
 
 
 def _no_chunk(line: bytes) -> CallFailed:
-    return CallFailed("protocol", f"the answer is chunked, and {line[:60]!r} is where a chunk should begin or end")
+    return CallFailed("protocol", f"the response is chunked, but {line[:60]!r} is not the start or end of a chunk")

@@ -1,4 +1,4 @@
-"""A call as it is sent: its bytes, and what is needed to send it again elsewhere."""
+"""A call as it is sent: its bytes, and the data to send it again, to another URL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULTS = (
     ("accept-encoding", f"Accept-Encoding: {ACCEPTED}\r\n".encode()),
 )
 _ALL_DEFAULTS = b"".join(line for _, line in _DEFAULTS)
-#: may be sent twice without doing it twice
+#: methods that can be repeated safely
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -22,7 +22,7 @@ Upload = Iterable[bytes] | AsyncIterable[bytes]
 
 
 class HTTPCall:
-    """One request, encoded. Nothing changes it, so all users that ask for the same share one."""
+    """One encoded request. It is immutable, so users share equal ones."""
 
     __slots__ = (
         "auth", "body", "content_type", "cookies", "expect", "headers", "lead", "limits", "method", "parts",
@@ -47,8 +47,7 @@ class HTTPCall:
         stream: bool = False,
         proxy: bytes | None = None,
     ) -> None:
-        """`jar`: the cookies that the user has for this place. `proxy`: what the proxy wants to be told, if the
-        request goes to one as it is."""
+        """`jar`: the cookies of the user for this URL. `proxy`: the header for a proxy that reads the request."""
         self.method = method
         self.parts = parts
         self.limits = limits
@@ -65,7 +64,7 @@ class HTTPCall:
         self.stream = stream
         self.repeatable = method in _IDEMPOTENT and upload is None
         self.lead = self._encoded_lead(jar, proxy)
-        """the head without what tells the length of the body"""
+        """the head without the length of the body"""
         self.request = self.encoded()
         self.size = len(self.request)
 
@@ -75,7 +74,7 @@ class HTTPCall:
         return f"{self.method} {self.parts.shown}"
 
     def with_body(self, body: bytes) -> HTTPCall:
-        """The same call with another body: all but that is encoded already."""
+        """The same call with another body; everything else is encoded already."""
         made = HTTPCall.__new__(HTTPCall)
         made.method = self.method
         made.parts = self.parts
@@ -97,8 +96,8 @@ class HTTPCall:
         return made
 
     def encoded(self) -> bytes:
-        """All of it."""
-        # the length comes last, so that what stands before it does not depend on the body
+        """The whole request."""
+        # the length comes last, so that the head before it does not depend on the body
         if self.upload is not None:
             return b"%bTransfer-Encoding: chunked\r\n\r\n" % self.lead
         if self.body or self.method in _WITH_BODY:

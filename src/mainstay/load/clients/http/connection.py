@@ -1,9 +1,9 @@
-"""One connection, and the call that is under way on it.
+"""One HTTP/1.1 connection, and the call that is under way on it.
 
-It has its socket to itself, and reads and writes when it is its turn (see `turns`). The usual case is short: the
-request leaves in one write, the answer comes in one read and its head is known; `start` and `take` do that, and hand
-everything else on.
-A connection has at most one call; it goes back to its pool when the answer is complete, before its caller wakes.
+It owns its socket, and reads and writes when it is its turn (see `turns`). The usual case is short: the request leaves
+in one write, the response arrives in one read and its head is known. `start` and `take` do that, and pass on everything
+else.
+A connection has at most one call; it goes back to its pool when the response is complete, before its caller wakes.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _now = time.perf_counter
 
 
 class Owner(Protocol):
-    """The session: what a connection does not settle by itself."""
+    """The session, which handles everything that a connection does not."""
 
     def settle(self, call: HTTPCall, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
-        """An answer sets cookies or leads elsewhere."""
+        """A response sets cookies or redirects."""
         ...
 
     def again(self, call: HTTPCall, started: float, waiter: asyncio.Future[HTTPResponse], *, sent: int) -> None:
-        """The other side had closed the connection before it got the call. `sent`: bytes that were in vain."""
+        """The server closed the connection before it got the call. `sent`: wasted bytes."""
         ...
 
 
 class _ConnectionLost(Exception):
-    """The other side is; told from what the maker of a body raises."""
+    """The connection broke; a separate type, because the code that makes a body may raise OSError, too."""
 
     def __init__(self, error: OSError) -> None:
         self.error = error
 
 
 class HTTP1Connection:
-    """Made for one user and one origin."""
+    """A connection of one user to one origin."""
 
     __slots__ = (
         "_alarm", "_begins", "_drained", "_head", "_loop", "_network", "_owner", "_paused", "_rest", "_shared",
@@ -64,7 +64,7 @@ class HTTP1Connection:
         self.call: HTTPCall | None = None
         self.closed = False
         self.opening: Opening | None = None
-        """of the call that had it opened"""
+        """for the call that opened it"""
         self.fd = sock.fileno()
         self.recv = sock.recv
         self.send = sock.send
@@ -75,17 +75,17 @@ class HTTP1Connection:
         self._waiter: asyncio.Future[HTTPResponse] | None = None
         self.reading: ResponseReader | None = None
         self._rest: memoryview | None = None
-        """what of the request could not be written yet"""
+        """the unwritten rest of the request"""
         self._uploading: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._started = self.written = self.last = 0.0
         self._alarm = DeadlineTimer()
         """for the limits of the call"""
         self._begins = b"-"
-        """how a plain answer began, and what that says"""
+        """the head of the last plain response, as bytes and parsed"""
         self._head: Head | None = None
         self.used = False
-        """it has brought an answer before"""
+        """it has received a response before"""
         self._paused = False
         self._turns = shared.turns
         try:
@@ -97,7 +97,7 @@ class HTTP1Connection:
         shared.watch(self)
 
     def start(self, call: HTTPCall, started: float) -> asyncio.Future[HTTPResponse]:
-        """Send a call; its answer is the future's result."""
+        """Send a call; the future gets its response."""
         self.call = call
         self._started = self.written = self.last = started
         due = started + call.shortest
@@ -108,7 +108,7 @@ class HTTP1Connection:
         return waiter
 
     def take(self, data: bytes, at: float) -> None:
-        """What came, and when."""
+        """Take received bytes. `at`: when they arrived."""
         call = self.call
         if call is None or not data:
             self._network.unexpected += bool(data)
@@ -117,7 +117,7 @@ class HTTP1Connection:
         if at >= self._alarm.due and self._late(at):
             return
         if self.reading is None and not call.stream:
-            # most begin as one before did; to see that costs less than to look the head up
+            # most responses begin like the last one; comparing is cheaper than looking the head up
             if data.startswith(self._begins):
                 head, end = self._head, len(self._begins)
             else:
@@ -126,7 +126,7 @@ class HTTP1Connection:
                 head = heads.get(begins)
                 if head is not None:
                     self._begins, self._head = begins, head
-            # a HEAD or what else has no body of this length does not come here: the sums differ
+            # a response to HEAD, or without a body of this length, is excluded by its size
             if head is not None and len(data) == end + head.plain:
                 waiter = self._waiter
                 assert waiter is not None
@@ -148,7 +148,7 @@ class HTTP1Connection:
                 return
         self._read_on(data, at)
 
-    # what follows is for answers that are not plain
+    # responses that are not plain
 
     def _read_on(self, data: bytes, at: float) -> None:
         call, waiter, reading = self.call, self._waiter, self.reading
@@ -180,7 +180,7 @@ class HTTP1Connection:
         )
 
     def _start_stream(self, call: HTTPCall, waiter: asyncio.Future[HTTPResponse], reading: ResponseReader) -> None:
-        """The head is the answer for now; its body is the reader's."""
+        """Return the response with its head; its body is read as a stream."""
         assert reading.body is not None
         response = self._answer(call, reading, b"", _now())
         reading.stream = response.stream = Stream(self, reading.body, response)
@@ -189,7 +189,7 @@ class HTTP1Connection:
     def _settle(self, call: HTTPCall, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
         try:
             self._owner.settle(call, response, waiter)
-        except Exception as error:  # noqa: BLE001 - for whoever waits: others that have their turn now know nothing of it
+        except Exception as error:  # noqa: BLE001 - for the waiting caller, not for other connections of this round
             if not waiter.done():
                 waiter.set_exception(error)
 
@@ -220,7 +220,7 @@ class HTTP1Connection:
             waiter.set_result(response)
 
     def lost(self, error: OSError | None) -> None:
-        """The other side closed the connection, or it broke."""
+        """The server closed the connection, or it broke."""
         call, waiter, reading = self.call, self._waiter, self.reading
         if call is None:
             self.close()
@@ -238,9 +238,9 @@ class HTTP1Connection:
             self.close()
             self._owner.again(call, self._started, waiter, sent=sent)
             return
-        came = f"after {reading.received} bytes of its answer" if reading else "before its answer"
+        when = f"after {reading.received} bytes of its response" if reading else "before its response"
         why = f" ({error.strerror or error})" if error is not None else ""
-        self._fail(CallFailed("closed", f"{call.parts.shown} closed the connection {came}{why}"))
+        self._fail(CallFailed("closed", f"{call.parts.shown} closed the connection {when}{why}"))
 
     def _fail(self, error: CallFailed) -> None:
         waiter, reading = self._waiter, self.reading
@@ -258,7 +258,7 @@ class HTTP1Connection:
             waiter.set_exception(error)
 
     def _bytes(self) -> tuple[int, int]:
-        """What was sent of the call that is under way, and what came of its answer."""
+        """Sent bytes of the current call, and received bytes of its response."""
         call, reading = self.call, self.reading
         sent = 0
         if call is not None and not self.unsent:
@@ -266,7 +266,7 @@ class HTTP1Connection:
         return sent, reading.received if reading is not None else 0
 
     def leave(self) -> None:
-        """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
+        """The reader of the stream stops. That is a normal end: an endless stream has no other."""
         reading = self.reading
         if self.call is None or reading is None or reading.stream is None or self._late(_now()):
             return
@@ -277,7 +277,7 @@ class HTTP1Connection:
         reading.stream.finish(_now(), reading.received)
 
     def give_up(self) -> None:
-        """Whoever made the call does not want it any more."""
+        """Abort the call: its caller does not want it any more."""
         if self.call is not None and not self.unsent:
             self._network.abort(*self._bytes())
         waiter, reading = self._waiter, self.reading
@@ -290,14 +290,14 @@ class HTTP1Connection:
             waiter.set_exception(closed)
 
     def drop_unwanted(self) -> None:
-        """Give a call up that nobody waits for any more."""
+        """Abort a call whose caller was cancelled."""
         if self._waiter is not None and self._waiter.cancelled():
             self.give_up()
 
     # limits
 
     def _look(self) -> None:
-        """It is time to see whether a limit has passed."""
+        """Check whether a limit has passed."""
         now = _now()
         call = self.call
         if call is None:
@@ -306,12 +306,12 @@ class HTTP1Connection:
             self._alarm.set(next_due(call.limits, now, self._started, self.last, self._phase), self._look)
 
     def _late(self, now: float) -> bool:
-        """Whether a limit has passed, with which the call is over."""
+        """Whether a limit has passed, which ends the call."""
         call = self.call
         if call is None or now < self._alarm.due:
             return False
         if self._paused or self.unsent:
-            self.last = now  # the reader takes its time, or we do, and not the server
+            self.last = now  # the reader or this client is slow, not the server
         too_late = passed(call.limits, now, self._started, self.last, self._phase, call.what)
         if too_late is None:
             return False
@@ -324,10 +324,10 @@ class HTTP1Connection:
             return "write"
         return "read" if self._uploading is None else None
 
-    # writing what did not go at once
+    # writing the rest of a request
 
     def send_on(self, call: HTTPCall, count: int) -> None:
-        """So many bytes of it are sent; the rest as the socket takes it."""
+        """`count` bytes are sent; write the rest when the socket is ready."""
         if count != call.size:
             self._rest = memoryview(call.request)[count:]
             self._loop.add_writer(self.fd, self._on_write)
@@ -356,7 +356,7 @@ class HTTP1Connection:
             self._drained.set_result(None)
 
     async def _send_up(self, upload: Upload) -> None:
-        """A body that is made while it is sent, in chunks."""
+        """Send a body in chunks while it is made."""
         call = self.call
         try:
             if isinstance(upload, AsyncIterable):
@@ -370,11 +370,11 @@ class HTTP1Connection:
         except _ConnectionLost as gone:
             self._uploading = None
             self.lost(gone.error)
-        except Exception as error:  # noqa: BLE001 - passed on to whoever waits for the call
+        except Exception as error:  # noqa: BLE001 - passed on to the caller
             self._uploading = None
             waiter = self._waiter
             if self.call is call and waiter is not None and not waiter.done():
-                # what the user's own code raised is the user's to see
+                # an error of the test's own code is raised in its step
                 self.call = self._waiter = self.reading = None
                 self.close()
                 self._network.aborted += 1
@@ -400,7 +400,7 @@ class HTTP1Connection:
             await self._drained
 
     def pause(self) -> None:
-        """Read no more for now: the reader of a stream is behind."""
+        """Stop reading: the reader of a stream is slower than the server."""
         if not self._paused and not self.closed:
             self._paused = True
             self._turns.leave(self)
@@ -421,7 +421,7 @@ class HTTP1Connection:
         if self._uploading is not None:
             self._uploading.cancel()
         if self.used and not self.pool.left:
-            # not before an answer: what the server gives to go on from comes with the first
+            # not before a response: the server sends its session ticket with the first one
             self.pool.tls = self.tls_session or self.pool.tls
         self.sock.close()
         self._shared.connections.discard(self)
@@ -429,7 +429,7 @@ class HTTP1Connection:
 
     @property
     def unsent(self) -> bool:
-        """It is not yet its turn: nothing of its call has left."""
+        """Nothing of its call is written yet."""
         return self.written == self._started
 
     @property

@@ -1,9 +1,9 @@
 """The cookies of one virtual user.
 
-A jar of our own, because the standard library's costs about 60 us per request (it wants request objects, and matches
-policies of last century); this one asks a dict when there is nothing to send, and keeps what it once put together.
-Domain, path, Secure, Max-Age and Expires are honoured. There is no list of public suffixes: a server may set a cookie
-for its own host and for the domains above it that have a dot in them.
+The jar of the standard library costs about 60 us per request (it needs request objects and matches old policies); this
+one only checks a dict if there is nothing to send, and caches headers. Domain, path, Secure, Max-Age and Expires are
+honoured. There is no list of public suffixes: a server may set a cookie for its own host and for parent domains that
+contain a dot.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Jar:
         self._cookies: dict[tuple[str, str, str], Cookie] = {}
         self._now = now
         self.changes = 0
-        """grows with each change: whoever keeps a header made from it knows that it is out of date"""
+        """grows with each change, so that cached headers can be invalidated"""
 
     def __len__(self) -> int:
         return len(self._cookies)
 
     def store(self, lines: list[str], parts: URLParts) -> None:
-        """Take what the Set-Cookie lines of an answer say."""
+        """Take the Set-Cookie lines of a response."""
         for line in lines:
             cookie = _parsed(line, parts, self._now())
             if cookie is None:
@@ -72,22 +72,22 @@ class Jar:
                 self.changes += 1
 
     def header(self, parts: URLParts) -> str:
-        """What to send to this place: "a=1; b=2", longer paths first; empty for nothing."""
+        """The Cookie header for a URL: "a=1; b=2", longer paths first; empty for none."""
         now = self._now()
         for key in [key for key, one in self._cookies.items() if one.expires is not None and one.expires <= now]:
             del self._cookies[key]
             self.changes += 1
-        found = [one for one in self._cookies.values() if one.goes_to(parts)]
-        found.sort(key=lambda one: -len(one.path))
-        return "; ".join(f"{one.name}={one.value}" for one in found)
+        cookies = [one for one in self._cookies.values() if one.goes_to(parts)]
+        cookies.sort(key=lambda one: -len(one.path))
+        return "; ".join(f"{one.name}={one.value}" for one in cookies)
 
     @property
     def soonest(self) -> float | None:
-        """When time alone changes what is sent."""
+        """When the next cookie expires."""
         return min((one.expires for one in self._cookies.values() if one.expires is not None), default=None)
 
     def set(self, name: str, value: str, *, domain: str, path: str = "/") -> None:
-        """Put one in by hand."""
+        """Set a cookie directly."""
         self._cookies[domain, path, name] = Cookie(name, value, domain=domain, path=path)
         self.changes += 1
 

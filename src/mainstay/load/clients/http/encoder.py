@@ -1,7 +1,7 @@
-"""From what a user says to the bytes of a call.
+"""Encodes the arguments of a call as bytes.
 
-What can be encoded once is kept: a GET with nothing but its URL as a whole, other calls up to their body. Users without
-cookies keep them together; one with cookies, or with headers put together for the call, keeps its own.
+Encoded calls are cached: a GET without options as a whole, other calls up to their body. Users without cookies share
+the cache; a user with cookies, or with headers built for the call, has its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from .connection import HTTP1Connection
 
 _MOST_OWN = 64
-#: with no other options than these, all but the body is the same each time
+#: with only these options, everything but the body is the same each time
 _KEPT = frozenset({"json", "data", "headers", "files", "timeout", "expect", "redirects", "stream"})
 
 
 class Encoder:
-    """The one of one user."""
+    """The encoder of one user."""
 
     __slots__ = ("_expiry", "_leads", "_own", "_seen", "_shared", "base_url", "cookies", "gets", "ready")
 
@@ -35,12 +35,12 @@ class Encoder:
         self.base_url = base_url
         self.cookies = Jar()
         self.gets = shared.gets
-        """by whole URL, and by what was prepared of it: everybody's, until there are cookies"""
+        """by absolute URL, and by prepared `URL`: shared until there are cookies"""
         self.ready: dict[str, tuple[HTTPCall, list[HTTP1Connection]]] = {}
-        """GETs by URL as it is written, each with the idle connections to where it goes: one look for both"""
+        """GETs by URL as written, each with the idle connections to its origin: one lookup for both"""
         self._leads = shared.leads
         self._own: dict[Any, HTTPCall] = {}
-        """with headers of this user's own"""
+        """with headers of this user"""
         self._shared = shared
         self._seen = 0
         self._expiry: asyncio.TimerHandle | None = None
@@ -52,7 +52,7 @@ class Encoder:
                 return self._from_lead(method, whole, options, b"", "")
             call = self.gets.get(whole) or self._new_get(whole)
             if type(url) is URL and whole is url.whole:
-                # from now on it is found as it is
+                # the next lookup finds it by the URL object
                 self._keep(self.gets, url, call)
             return call
         check_options(options)
@@ -70,19 +70,19 @@ class Encoder:
         self, method: str, whole: str, options: CallOptions | dict[str, Any], body: bytes, content_type: str
     ) -> HTTPCall:
         headers, expect = options.get("headers"), options.get("expect")
-        said: Any = headers
+        header_key: Any = headers
         leads = self._leads
         if headers is not None and not isinstance(headers, Headers):
-            leads, said = self._own, tuple(headers.items())
+            leads, header_key = self._own, tuple(headers.items())
         if isinstance(expect, set | list):
             expect = frozenset(expect)
         key = (
-            *(method, whole, content_type, said, expect),
+            *(method, whole, content_type, header_key, expect),
             *(options.get("timeout"), options.get("redirects"), options.get("stream")),
         )
         try:
             known = leads.get(key)
-        except TypeError:  # something in it has no hash
+        except TypeError:  # not hashable
             return self._new(method, whole, options, body=body, content_type=content_type)
         if known is None:
             known = self._new(method, whole, options, content_type=content_type)
@@ -140,13 +140,13 @@ class Encoder:
         self.ready[url] = (call, idle)
 
     def take_cookies(self, lines: list[str], parts: URLParts) -> None:
-        """What an answer sets."""
+        """Take the cookies of a response."""
         self.cookies.store(lines, parts)
         if self.cookies.changes != self._seen:
             self.forget()
 
     def forget(self) -> None:
-        """The cookies have changed: what was encoded with them is of no use."""
+        """The cookies have changed: drop the calls that were encoded with them."""
         self.close()
         self._seen = self.cookies.changes
         shared = self._shared
@@ -155,7 +155,7 @@ class Encoder:
         self.ready.clear()
 
     def next_call(self, call: HTTPCall, status: int, parts: URLParts) -> HTTPCall:
-        """Where an answer leads."""
+        """The call to where a response redirects."""
         return next_call(call, status, parts, jar=self._cookies_for(parts), proxy=self._shared.proxy_head(parts))
 
     def _cookies_for(self, parts: URLParts) -> str:

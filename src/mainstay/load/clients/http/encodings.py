@@ -14,7 +14,7 @@ from ....errors import CallFailed
 
 _BROTLI = next((name for name in ("brotli", "brotlicffi") if importlib.util.find_spec(name)), None)
 ACCEPTED = "gzip, deflate, zstd" + (", br" if _BROTLI else "")
-"""what is asked for by default, as browsers do"""
+"""the default Accept-Encoding, as in browsers"""
 
 
 class Decoder(Protocol):
@@ -27,7 +27,7 @@ class Decoder(Protocol):
 
 
 class _Members:
-    """A body may consist of several gzip members or zstd frames. Each of them begins with the same byte."""
+    """A body of several gzip members or zstd frames, each beginning with the same byte."""
 
     def __init__(self, make: Callable[[], Any], begins: bytes) -> None:
         self._make = make
@@ -63,7 +63,7 @@ def _zstd() -> Decoder:
 
 
 class _Deflate:
-    """What the standard calls deflate comes in two forms: the first byte tells."""
+    """Deflate has two formats; the first byte decides."""
 
     def __init__(self) -> None:
         self._inner: Any = None
@@ -111,25 +111,25 @@ _MAKERS: dict[str, Callable[[], Any]] = {
 
 
 def is_known(encoding: str) -> bool:
-    """Whether a Content-Encoding can be undone."""
+    """Whether a Content-Encoding can be decoded."""
     return all(name.strip().lower() in (*_MAKERS, "identity", "") for name in encoding.split(","))
 
 
 def decoders(encoding: str) -> list[Decoder]:
-    """What undoes a Content-Encoding, in the order to apply; refused if one of them is not known."""
+    """The decoders of a Content-Encoding, in the order of use; raises `CallFailed` for an unknown one."""
     names = [name.strip().lower() for name in encoding.split(",")]
     made: list[Decoder] = []
     for name in reversed(names):
         if name in ("", "identity"):
             continue
         if name not in _MAKERS:
-            raise CallFailed("encoding", f"the body is encoded as {name!r}; only {', '.join(_MAKERS)} can be undone")
+            raise CallFailed("encoding", f"the body is encoded as {name!r}; only {', '.join(_MAKERS)} can be decoded")
         made.append(_MAKERS[name]())
     return made
 
 
 def decoded(data: bytes, encoding: str) -> bytes:
-    """A whole body, as it was before it was compressed."""
+    """Decompress a whole body."""
     for decoder in decoders(encoding) if data else ():
         data = undo(decoder, data) + undo_end(decoder)
     return data
@@ -143,7 +143,7 @@ def undo(decoder: Decoder, data: bytes) -> bytes:
 
 
 def undo_end(decoder: Decoder) -> bytes:
-    """What a decoder still holds; there must be an end to it."""
+    """The rest from a decoder; raises `CallFailed` if the data is incomplete."""
     try:
         rest = decoder.flush()
     except _BROKEN as error:

@@ -1,7 +1,7 @@
-"""Heads of answers: what they say about the body that follows, and their headers.
+"""Heads of responses: status, headers, and the length of the body.
 
-Most answers of a load test have a head that came before, byte for byte: the same file, within the same second. So heads
-are remembered, and looking one up takes the place of parsing it (measured: 0.1 us instead of 7).
+Most responses of a load test repeat a head byte for byte: the same file, within the same second. So heads are cached,
+and a lookup replaces parsing (measured: 0.1 us instead of 7).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNKED = -2
 
 
 class Fields(Mapping[str, str]):
-    """Headers of an answer. Names in any case; `getlist` has all values of a name.
+    """Headers of a response. Names are case-insensitive; `getlist` returns all values of a name.
 
     >>> fields = Fields([(b"Content-Type", b"text/plain"), (b"Vary", b"a"), (b"Vary", b"b")])
     >>> fields["content-type"], fields.getlist("VARY"), fields.get("etag")
@@ -37,7 +37,7 @@ class Fields(Mapping[str, str]):
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self.raw = raw
-        """in the order and case in which they came"""
+        """in the original order and case"""
         self._values: dict[str, list[str]] = {}
         for name, value in raw:
             self._values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -59,7 +59,7 @@ class Fields(Mapping[str, str]):
 
 
 class Head:
-    """What the first lines of an answer say. Shared by all answers that begin alike; nothing changes it."""
+    """The parsed head of a response. Immutable, and shared by all responses with the same head."""
 
     __slots__ = (
         "_fields", "_raw", "cookies", "encoding", "failure", "keep", "length", "location", "plain", "reason", "status",
@@ -75,7 +75,7 @@ class Head:
         fields: Fields | None = None,
         raw: bytes = b"",
     ) -> None:
-        """`raw`: instead of `fields`, where they are read from when somebody asks for them."""
+        """`raw`: the bytes, from which `fields` are parsed on demand."""
         self.status = status
         self.reason = reason
         self.version = version
@@ -89,11 +89,11 @@ class Head:
         self.length = _length(status, find("transfer-encoding"), find("content-length"))
         """of the body, in bytes; or UNTIL_CLOSE, or CHUNKED"""
         self.encoding = ", ".join(find("content-encoding"))
-        """how the body is compressed; empty if it is not"""
+        """the compression of the body; empty if there is none"""
         usual = self.keep and self.length >= 0 and not self.cookies and self.location is None and status >= 200
         plain = usual and not self.encoding
         self.plain = self.length if plain else -1
-        """the same if there is nothing to do but to take the body; else -1"""
+        """the length, if the response needs no other handling; else -1"""
 
     @property
     def fields(self) -> Fields:
@@ -103,7 +103,7 @@ class Head:
 
 
 def _finder(raw: bytes) -> Callable[[str], list[str]]:
-    """Finds the values of a header without a look at the others: most answers are never asked for them."""
+    """Finds the values of one header without parsing the others: most responses never need them."""
     low = raw.lower()
 
     def find(name: str) -> list[str]:
@@ -125,17 +125,17 @@ def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
     for line in raw.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if line[:1] in b" \t" and pairs:
-            # the value before goes on here; an old way to write long ones
+            # a folded header line, which is obsolete
             pairs[-1] = (pairs[-1][0], b"%b %b" % (pairs[-1][1], line.strip()))
         else:
             pairs.append((name, value.strip()))
     return pairs
 
 
-def _keeps(version: str, said: list[str]) -> bool:
-    if not said:
+def _keeps(version: str, values: list[str]) -> bool:
+    if not values:
         return version != "1.0"
-    words = {word.strip().lower() for word in ",".join(said).split(",")}
+    words = {word.strip().lower() for word in ",".join(values).split(",")}
     return "keep-alive" in words if version == "1.0" else "close" not in words
 
 
@@ -145,13 +145,13 @@ def _length(status: int, codings: list[str], lengths: list[str]) -> int:
     if codings:
         coding = ", ".join(codings)
         if coding.lower() != "chunked":
-            raise CallFailed("protocol", f"the answer has the transfer encoding {coding!r}, which is not known here")
+            raise CallFailed("protocol", f"the response has the unsupported transfer encoding {coding!r}")
         return CHUNKED
     return int(lengths[0]) if lengths else UNTIL_CLOSE
 
 
 heads: dict[bytes, Head] = {}
-"""those that came lately, by their bytes, the empty line included"""
+"""recent heads, by their bytes, including the empty line"""
 
 
 def read_head(raw: bytes) -> Head:
@@ -160,14 +160,14 @@ def read_head(raw: bytes) -> Head:
     known = heads.get(whole)
     if known is not None:
         return known
-    # judges the syntax; it gets nobody to tell what it reads, because that is where its time goes
+    # only for the syntax: without callbacks, which take most of its time
     parser = httptools.HttpResponseParser(None)
     try:
         parser.feed_data(whole)
     except httptools.HttpParserUpgrade:
         pass
     except httptools.HttpParserError as error:
-        raise CallFailed("protocol", f"the answer is not HTTP/1 ({error}); it begins {raw[:60]!r}") from None
+        raise CallFailed("protocol", f"the response is not HTTP/1 ({error}); it begins with {raw[:60]!r}") from None
     words = raw.partition(b"\r\n")[0].decode("latin-1").split(" ", 2)
     head = Head(
         status=parser.get_status_code(), reason=words[2] if len(words) > 2 else "", version=words[0][5:], raw=raw

@@ -1,4 +1,4 @@
-"""What may be said with a call, read into what a call is made of."""
+"""The options of HTTP calls, and how they are encoded."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class CallOptions(TypedDict, total=False):
     params: Params | Mapping[str, Any] | Iterable[tuple[str, Any]] | str | None
     """added to the query of the URL"""
     cookies: Cookies | Mapping[str, str] | None
-    """sent beside those that the user has; not kept"""
+    """sent in addition to those of the user; not stored"""
     auth: Auth | tuple[str, str] | str | None
     """("user", "password") or a bearer token"""
     json: Any
-    """sent as JSON, also None"""
+    """sent as JSON, even None"""
     data: Data | File | bytes | str | Mapping[str, Any] | Upload | None
-    """a mapping is sent as a form; an iterable of bytes in chunks, as it is made"""
+    """a mapping is sent as a form; an iterable of bytes in chunks"""
     files: Mapping[str, File | bytes | str | tuple[str, bytes]] | None
-    """sent as a multipart form, with what `data` maps as its fields"""
+    """sent as a multipart form, with the mapping in `data` as further fields"""
     timeout: Timeout | None
     """"5s", seconds, or `Timeouts` for each part"""
     redirects: int
-    """how many are followed, 10 unless said; 0: an answer that leads elsewhere is the answer"""
+    """how many are followed, by default 10; 0: a redirect is the response"""
     expect: Container[int] | None
-    """statuses that count as fine; all others then count as failed"""
+    """statuses that count as successful; all others count as failed"""
     stream: bool
-    """the answer is there with its head; read its body with `chunks()`"""
+    """return the response with its head; read its body with `chunks()`"""
 
 
 _LENGTHS = frozenset({"content-length", "transfer-encoding"})
@@ -56,7 +56,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def limits_of(timeout: Timeout | None, usual: Timeouts) -> Timeouts:
-    """One duration is the limit of the whole call, whatever its parts take."""
+    """A single duration limits the whole call and each phase."""
     if timeout is None:
         return usual
     if isinstance(timeout, Timeouts):
@@ -67,12 +67,12 @@ def limits_of(timeout: Timeout | None, usual: Timeouts) -> Timeouts:
         )
     limit = float(timeout) if isinstance(timeout, int | float) else seconds(timeout, field="timeout")
     if not limit > 0:
-        raise InvalidInput("timeout", f"{timeout!r} leaves no time at all; write Timeouts(total=None) for no limit")
+        raise InvalidInput("timeout", f"{timeout!r} is not above zero; write Timeouts(total=None) for no limit")
     return Timeouts(connect=limit, write=limit, read=limit, total=limit)
 
 
 def events_options(options: CallOptions, usual: Timeouts) -> CallOptions:
-    """What is said with a call for server-sent events: which has no limit as a whole, unless one is given."""
+    """Options of a call for server-sent events, which has no total limit unless one is given."""
     made = CallOptions(**options)
     headers = headers_of(options.get("headers"))
     if headers is None or "accept" not in headers.names:
@@ -95,7 +95,7 @@ def with_params(parts: URLParts, params: Any) -> URLParts:
 def headers_of(value: Headers | Mapping[str, str] | None) -> Headers | None:
     headers = value if value is None or isinstance(value, Headers) else Headers(value)
     if headers is not None and not headers.names.isdisjoint(_LENGTHS):
-        raise InvalidInput("headers", "the client sets the length of the body; leave Content-Length out")
+        raise InvalidInput("headers", "the client sets the length of the body; leave out Content-Length")
     return headers
 
 
@@ -110,7 +110,7 @@ def cookies_of(value: Cookies | Mapping[str, str] | None) -> Cookies | None:
 
 
 def body_of(options: Mapping[str, Any]) -> tuple[bytes, str, Upload | None]:
-    """The body, its content type, and what makes it while it is sent."""
+    """The body, its content type, and the iterable of a body that is made while it is sent."""
     data, files = options.get("data"), options.get("files")
     if "json" in options:
         if data is not None or files is not None:

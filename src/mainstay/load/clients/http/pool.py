@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from .connection import HTTP1Connection
 
 LIMIT = 6
-"""connections of a user to an origin, as browsers have it"""
+"""connections of a user to an origin, as in browsers"""
 
 
 class Pool:
-    """Those that are idle, how many there are in all, and who waits for one."""
+    """Idle connections, the number of open ones, and the calls that wait for one."""
 
     __slots__ = ("connections", "idle", "left", "open", "origin", "tls", "waiters")
 
@@ -24,36 +24,36 @@ class Pool:
         self.connections: set[HTTP1Connection] = set()
         self.idle: list[HTTP1Connection] = []
         self.open = 0
-        """how many are there or being opened"""
+        """connections that are open or being opened"""
         self.waiters: collections.deque[asyncio.Future[HTTP1Connection | None]] = collections.deque()
         self.tls: ssl.SSLSession | None = None
-        """of a connection that is closed: the next handshake of this user is shorter, and of no other"""
+        """of a closed connection: it shortens the next handshake of this user, and of no other"""
         self.left = False
-        """its user is gone"""
+        """its user has left"""
 
     def take_tls(self) -> ssl.SSLSession | None:
-        """What the next connection may go on from. Kept only while no connection has it anyway: each takes 6 kB."""
+        """The TLS session for the next connection. Kept here only if no open connection has one: each takes 6 kB."""
         session, self.tls = self.tls, None
         if session is None:
-            return next((found for one in self.connections if one.used and (found := one.tls_session)), None)
+            return next((own for one in self.connections if one.used and (own := one.tls_session)), None)
         return session
 
     def release(self, connection: HTTP1Connection) -> None:
-        """It is free: for who waits longest, or for the next call."""
+        """The connection is free: give it to the call that waits longest, or keep it for the next one."""
         if connection.closed:
             return
         if not self._hand_over(connection):
             self.idle.append(connection)
 
     def drop(self, connection: HTTP1Connection) -> None:
-        """It is closed: whoever waits may open another."""
+        """The connection is closed: a waiting call may open another."""
         self.connections.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
         self.give_back()
 
     def give_back(self) -> None:
-        """One that was counted as open is not."""
+        """A connection that was counted as open is closed."""
         self.open -= 1
         self._hand_over(None)
 
@@ -73,7 +73,7 @@ class Pool:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                # it was handed over just when the one who waited gave up
+                # it was handed over when this call was cancelled
                 connection = waiter.result()
                 if connection is not None:
                     self.release(connection)

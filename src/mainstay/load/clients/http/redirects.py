@@ -1,4 +1,4 @@
-"""Where an answer leads, and what is sent there."""
+"""Redirects: the next URL, and the next call."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ _OF_THE_CALLER = frozenset({"authorization", "cookie", "proxy-authorization", "h
 _OF_THE_BODY = frozenset({"content-type", "content-length", "content-encoding", "content-language"})
 
 USED_UP = -1
-"""how many more redirects are followed, when the last was one too many: 0 is for who wants none"""
+"""`redirects` after the last allowed one; 0 means that redirects are not followed at all"""
 
 
 def next_parts(call: HTTPCall, location: str) -> URLParts:
-    """Where to go next."""
+    """The URL of a redirect."""
     try:
         parts = split(urljoin(call.parts.full, location))
     except (InvalidInput, ValueError):
-        raise CallFailed("redirects", f"{call.parts.shown} leads to {location[:200]!r}, which is not a URL") from None
+        raise CallFailed(
+            "redirects", f"{call.parts.shown} redirects to {location[:200]!r}, which is not a URL"
+        ) from None
     if parts.scheme not in ("http", "https"):
-        raise CallFailed("redirects", f"{call.parts.shown} leads to {parts.shown}, which is not HTTP")
+        raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}, which is not HTTP")
     return parts
 
 
 def next_call(call: HTTPCall, status: int, parts: URLParts, *, jar: str, proxy: bytes | None) -> HTTPCall:
-    """What is sent there: 303 asks for a GET, 301 and 302 turn a POST into one, 307 and 308 repeat the call."""
+    """The next call: a GET after 303, and after 301 and 302 of a POST; 307 and 308 repeat the call."""
     to_get = (status == 303 and call.method != "HEAD") or (status in (301, 302) and call.method == "POST")
     if call.upload is not None and not to_get:
-        raise CallFailed("redirects", f"{call.parts.shown} wants the body again, which was made while it was sent")
+        raise CallFailed("redirects", f"{call.parts.shown} needs the body again, which was made while it was sent")
     elsewhere = parts.origin != call.parts.origin
     left_out = (_OF_THE_CALLER if elsewhere else frozenset()) | (_OF_THE_BODY if to_get else frozenset())
     return HTTPCall(
@@ -38,7 +40,7 @@ def next_call(call: HTTPCall, status: int, parts: URLParts, *, jar: str, proxy: 
         parts,
         limits=call.limits,
         headers=_without(call.headers, left_out),
-        # who we are is the business of whom it was meant for
+        # credentials are not sent to another origin
         auth=None if elsewhere else call.auth,
         cookies=None if elsewhere else call.cookies,
         jar=jar,

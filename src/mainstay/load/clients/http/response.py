@@ -1,4 +1,4 @@
-"""What an HTTP call comes back with."""
+"""The response of an HTTP call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HTTPResponse(Result):
-    """An answer. What costs time (headers, JSON) is done when it is asked for.
+    """A response. Expensive parts (headers, JSON) are computed on demand.
 
     `ok` is False, and `failure` says "http 503", for statuses from 400 on that were not in `expect`.
     """
@@ -38,7 +38,7 @@ class HTTPResponse(Result):
         received: int,
         opening: Opening | None,
     ) -> None:
-        # the shared __init__ takes its time; this runs once per request
+        # not super().__init__, which is slower; this runs once per request
         self.started = started
         self.written = written
         self.first = first
@@ -49,13 +49,13 @@ class HTTPResponse(Result):
         self.sent = call.size
         self.received = received
         self.redirects = 0
-        """how many were followed"""
+        """number of redirects that were followed"""
         self._call = call
         self._head = head
         self._body = body
         self._content: bytes | None = None
         self.stream: Stream | None = None
-        """where its body comes from, if it is read while it comes in"""
+        """the source of its body, if it is read as a stream"""
         if call.expect is not None:
             self.failure = "" if head.status in call.expect else f"http {head.status}"
 
@@ -65,7 +65,7 @@ class HTTPResponse(Result):
 
     @property
     def reason(self) -> str:
-        """The words after the status."""
+        """The reason phrase."""
         return self._head.reason
 
     @property
@@ -78,7 +78,7 @@ class HTTPResponse(Result):
 
     @property
     def url(self) -> str:
-        """Where the answer came from, after all redirects."""
+        """The URL of the response, after all redirects."""
         return self._call.parts.full
 
     @property
@@ -87,7 +87,7 @@ class HTTPResponse(Result):
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Those that this answer sets."""
+        """The cookies that this response sets."""
         return dict(pair for line in self._head.cookies if (pair := cookie_pair(line)) is not None)
 
     @property
@@ -95,16 +95,16 @@ class HTTPResponse(Result):
         """The body, decompressed."""
         if self._content is None:
             if self.stream is not None:
-                raise InvalidInput("content", "this answer is a stream; read it with chunks() or read()")
+                raise InvalidInput("content", "this response is a stream; read it with chunks() or read()")
             encoding = self._head.encoding
             self._content = decoded(self._body, encoding) if encoding else self._body
         return self._content
 
     def broken_body(self) -> CallFailed | None:
-        """What is wrong with a compressed body: it is cut off, or not what its header says.
+        """The error of a compressed body that is cut off, or not in the announced encoding.
 
-        Such an answer is a failed call, whether the step reads the body or not. One in an encoding that is not known is
-        left to the step: it may never read it.
+        Such a response is a failed call, whether the step reads the body or not. An unknown encoding is left to the
+        step, which may never read the body.
         """
         if self.failure or not is_known(self._head.encoding):
             return None
@@ -115,7 +115,7 @@ class HTTPResponse(Result):
         return None
 
     def text(self, encoding: str | None = None) -> str:
-        """The body as text: in the charset that the answer names, or UTF-8. What does not fit becomes "\ufffd"."""
+        """The body as text, in the charset of the response or UTF-8. Invalid bytes become "\ufffd"."""
         charset = encoding or _charset(self._head.fields.get("content-type", "")) or "utf-8"
         try:
             return self.content.decode(charset, "replace")
@@ -129,11 +129,11 @@ class HTTPResponse(Result):
         except msgspec.DecodeError as error:
             start = self.content[:60]
             raise InvalidInput(
-                "json", f"the answer of {self._call.parts.shown} is not that ({error}): {start!r}"
+                "json", f"the response of {self._call.parts.shown} is not that ({error}): {start!r}"
             ) from None
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body of a stream as it comes in, decompressed. `ended` is set at its end.
+        """The body of a stream as it arrives, decompressed. `ended` is set at its end.
 
         Leaving the loop before that closes the connection.
         """
@@ -145,15 +145,15 @@ class HTTPResponse(Result):
             async for piece in pieces:
                 yield piece
         finally:
-            # at once, and not when the garbage is collected
+            # now, not when the garbage is collected
             await pieces.aclose()
 
     async def read(self) -> bytes:
-        """All of it that is left, also of a stream."""
+        """The rest of the body, also of a stream."""
         return b"".join([piece async for piece in self.chunks()])
 
     def leave(self) -> None:
-        """Read no more of a stream. If it is not at its end, its connection is closed, and the call ends here."""
+        """Stop reading a stream. Before its end, this closes its connection, and ends the call."""
         if self.stream is not None:
             self.stream.close()
 

@@ -1,4 +1,4 @@
-"""An answer that does not come in one piece, or is not plain: read as it comes in. No I/O here."""
+"""Reads a response that is not plain, or arrives in several pieces. No I/O."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 
 class ResponseReader:
-    """Takes what comes in any pieces; `head` is there once it is complete."""
+    """Takes bytes in pieces of any size; `head` is set when it is complete."""
 
     __slots__ = ("_held", "_method", "body", "first", "head", "received", "stream")
 
     def __init__(self, method: str, first: float) -> None:
         self.first = first
-        """when its first byte came"""
+        """when its first byte arrived"""
         self.received = 0
         self.head: Head | None = None
         self.body: Body | None = None
         self.stream: Stream | None = None
-        """who reads the body meanwhile"""
+        """the reader of the body, if it is streamed"""
         self._method = method
         self._held = b""
 
     def feed(self, data: bytes) -> bool:
-        """True when the answer is complete. What is not HTTP raises."""
+        """True when the response is complete. Raises `CallFailed` if it is not HTTP."""
         self.received += len(data)
         if self.body is None:
             data = self._find_head(data)
         return self.body is not None and self.body.feed(data)
 
     def _find_head(self, data: bytes) -> bytes:
-        """Look for the head, and return what follows it."""
+        """Find the head, and return the bytes after it."""
         held = self._held + data
         while True:
             end = held.find(b"\r\n\r\n")
@@ -46,7 +46,7 @@ class ResponseReader:
                 return b""
             head = read_head(held[:end])
             held = held[end + 4 :]
-            # 100 Continue and its like announce the answer; they are not it
+            # 100 Continue and other interim responses come before the final one
             if head.status >= 200 or head.status == 101:
                 break
         self.head = head
@@ -55,12 +55,12 @@ class ResponseReader:
         return held
 
     def at_close(self) -> bool:
-        """The other side closed the connection: whether the answer is complete."""
+        """The server closed the connection: whether the response is complete."""
         return self.body is not None and self.body.at_close()
 
     @property
     def keeps(self) -> bool:
-        """Whether the connection is of use afterwards."""
+        """Whether the connection can be used again."""
         assert self.head is not None
         return self.head.keep and self.head.status != 101 and not isinstance(self.body, OpenBody)
 
@@ -70,10 +70,10 @@ class ResponseReader:
 
 
 def _check_start(held: bytes) -> None:
-    """Refuse early what cannot become a head."""
+    """Raise `CallFailed` early for bytes that cannot be a head."""
     if held[:5] != b"HTTP/"[: len(held)]:
-        raise CallFailed("protocol", f"the answer is not HTTP/1; it begins {held[:60]!r}")
+        raise CallFailed("protocol", f"the response is not HTTP/1; it begins with {held[:60]!r}")
     if len(held) > MOST:
-        raise CallFailed("protocol", f"the head of the answer has more than {MOST // 1024} KB; it is not read further")
+        raise CallFailed("protocol", f"the head of the response is larger than {MOST // 1024} KB")
     if b"\n\n" in held:
-        raise CallFailed("protocol", "the head of the answer has line ends of one character; HTTP wants two")
+        raise CallFailed("protocol", "the head of the response ends its lines with LF only; HTTP requires CRLF")

@@ -29,11 +29,10 @@ _now = time.perf_counter
 
 
 class HTTPClient:
-    """Calls are over when their answer is complete, and raise `CallFailed` if there is none; an answer such as 503 is
-    one. Connections are kept open and cookies are kept, both for this user alone.
+    """A call returns when its response is complete, and raises `CallFailed` if there is none; a 503 is a response.
+    Connections and cookies are kept, for this user only.
 
-    A call is under way as soon as it is made, and what it returns is a future: `await` it, or several with
-    `asyncio.gather`.
+    A call starts at once and returns a future: `await` it, or several with `asyncio.gather`.
 
         r = await self.client.http.post(url, json={"user": "ann"}, timeout="5s")
         r.status, r.json()["token"], r.elapsed
@@ -42,7 +41,7 @@ class HTTPClient:
     __slots__ = ("_encoder", "_loop", "_network", "_pools", "_ready", "_shared", "_tasks")
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
-        """`base_url`: what URLs without scheme and host are put behind."""
+        """`base_url`: the prefix of URLs without scheme and host."""
         self._network = network
         self._loop = asyncio.get_running_loop()
         self._shared = network.keep(SharedHTTPState)
@@ -53,7 +52,7 @@ class HTTPClient:
 
     @property
     def cookies(self) -> Jar:
-        """What servers have set."""
+        """The cookies that servers have set."""
         return self._encoder.cookies
 
     @property
@@ -66,7 +65,7 @@ class HTTPClient:
         self._encoder.ready.clear()
 
     def get(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        # not a coroutine: one frame less for each call
+        # not a coroutine: one frame less per call
         started = _now()
         if not options and (ready := self._ready.get(url)) is not None:
             call, idle = ready
@@ -105,13 +104,13 @@ class HTTPClient:
         return Events(self._launch("GET", url, events_options(options, self._network.timeouts), _now()))
 
     async def close(self) -> None:
-        """Close all connections; what is under way on them is given up."""
+        """Close all connections; calls under way are aborted."""
         self._encoder.close()
         for pool in self._pools.values():
             pool.left = True
             for connection in tuple(pool.connections):
                 connection.give_up()
-        # those that were told just now get to say so; those that wait for a connection have none to wait for
+        # aborted calls get to raise their error; calls that wait for a connection are cancelled
         await asyncio.sleep(0)
         for task in tuple(self._tasks):
             task.cancel()
@@ -141,7 +140,7 @@ class HTTPClient:
         return task
 
     async def _perform(self, call: HTTPCall, started: float, *, fresh: bool = False) -> HTTPResponse:
-        """A call for which no connection is at hand."""
+        """Run a call that has no idle connection."""
         connection, opening = await self._connection(call, started, fresh=fresh)
         connection.opening = opening
         try:
@@ -154,7 +153,7 @@ class HTTPClient:
     async def _connection(
         self, call: HTTPCall, started: float, *, fresh: bool
     ) -> tuple[HTTP1Connection, Opening | None]:
-        """One that is idle, one that becomes free, or a new one."""
+        """An idle connection, one that becomes free, or a new one."""
         origin = call.parts.origin
         pool = self._pools.get(origin)
         if pool is None:
@@ -198,10 +197,10 @@ class HTTPClient:
                 raise too_long("connect", connect or 0.0, call.what) from None
             raise too_long("total", call.limits.total or 0.0, call.what) from None
 
-    # what connections hand on
+    # callbacks of connections
 
     def settle(self, call: HTTPCall, response: HTTPResponse, waiter: asyncio.Future[HTTPResponse]) -> None:
-        """An answer that sets cookies, leads elsewhere, or is a stream."""
+        """A response that sets cookies, redirects, or is a stream."""
         head = response._head  # noqa: SLF001 - the session and its answers are one part
         if head.cookies:
             self._encoder.take_cookies(head.cookies, call.parts)
@@ -225,14 +224,14 @@ class HTTPClient:
     async def _follow(self, call: HTTPCall, answer: HTTPResponse, location: str) -> HTTPResponse:
         parts = next_parts(call, location)
         if call.redirects == USED_UP:
-            raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
+            raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
         try:
             response = await self._perform(self._encoder.next_call(call, answer.status, parts), answer.started)
         except CallFailed as error:
             error.sent += answer.sent
             error.received += answer.received
             raise
-        # the way there is part of waiting for the answer
+        # the time of the redirects is part of waiting for the response
         response.written = answer.written
         response.opening = answer.opening
         response.sent += answer.sent
@@ -241,7 +240,7 @@ class HTTPClient:
         return response
 
     def _go_on(self, coroutine: Coroutine[Any, Any, HTTPResponse], waiter: asyncio.Future[HTTPResponse]) -> None:
-        """The call takes more than one request; whoever waits for it does not notice."""
+        """Continue a call with another request; its caller waits for the result of both."""
         task = self._task(coroutine)
 
         def over(done: asyncio.Task[HTTPResponse]) -> None:
@@ -264,7 +263,7 @@ class HTTPClient:
 
 
 def method_name(name: str) -> str:
-    """A method as it is sent; what is none is refused."""
+    """A method as it is sent; raises `InvalidInput`."""
     if not name.isascii() or not name.replace("-", "").isalnum():
         raise InvalidInput("method", f"{name!r} is not a method; write GET, POST or the like")
     return name.upper()

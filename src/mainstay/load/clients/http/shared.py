@@ -1,4 +1,4 @@
-"""What the HTTP sessions of a process share: calls that were encoded once, and the watch over unwanted ones."""
+"""State that the HTTP sessions of a process share: encoded calls, and the sweep for abandoned ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from .connection import HTTP1Connection
 
 SWEEP_S = 0.05
-"""how often it is looked whether anybody still waits for a call. Whoever does not says nothing, and a callback for that
-would cost every call"""
+"""how often abandoned calls are aborted. A callback for a cancelled caller would cost every call"""
 _MOST_CALLS = 4096
 
 
@@ -28,16 +27,16 @@ class SharedHTTPState:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.gets: dict[str, HTTPCall] = {}
-        """GETs without options and without cookies, by whole URL"""
+        """GETs without options and cookies, by absolute URL"""
         self.leads: dict[Any, HTTPCall] = {}
-        """other calls without cookies and without their bodies"""
+        """other calls without cookies, without their bodies"""
         self.connections: set[HTTP1Connection] = set()
         self.proxy = _proxy(network.proxy)
         self.turns = Turns(network)
         self._sweeping = False
 
     def proxy_head(self, parts: URLParts) -> bytes | None:
-        """What is added for the proxy to a request that it reads; None: no proxy reads it."""
+        """The header for a proxy that reads the request; None: no proxy reads it."""
         if self.proxy is None or parts.secure or parts.unix is not None:
             return None
         return proxy_line(self.proxy)
@@ -48,7 +47,7 @@ class SharedHTTPState:
         calls[key] = call
 
     def watch(self, connection: HTTP1Connection) -> None:
-        """From now on, see to it that it does nothing that nobody wants."""
+        """Abort its call if the caller is cancelled, from now on."""
         self.connections.add(connection)
         if not self._sweeping:
             self._sweeping = True

@@ -15,8 +15,8 @@ from .response import HTTPResponse
 class Events:
     """The events of one call: `async with http.sse(url) as events: async for event in events: ...`
 
-    Leaving it closes the connection, unless the server ended the stream before. `result` is what to return from the
-    step: from the call to the end of the stream, or to where it was left.
+    Leaving the block closes the connection, unless the server has ended the stream. Return `result` from the step: it
+    covers the call up to the end of the stream, or to where it was left.
     """
 
     def __init__(self, call: Awaitable[HTTPResponse]) -> None:
@@ -34,7 +34,9 @@ class Events:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.ok and kind != "text/event-stream":
             response.leave()
-            raise CallFailed("protocol", f"{response.url} sends {kind or 'no content type'}, and not text/event-stream")
+            raise CallFailed(
+                "protocol", f"{response.url} sends {kind or 'no content type'} instead of text/event-stream"
+            )
         return self
 
     async def __aexit__(

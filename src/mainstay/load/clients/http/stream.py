@@ -1,4 +1,4 @@
-"""A body that is read while it comes in."""
+"""A body that is read while it arrives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .response import HTTPResponse
 
 HIGH = 256 * 1024
-"""bytes that may wait to be read, before the other side has to wait"""
+"""unread bytes, beyond which reading from the server pauses"""
 
 
 class Stream:
-    """Between a connection that puts pieces in and one reader that takes them out."""
+    """Passes pieces of a body from a connection to one reader."""
 
     __slots__ = ("_body", "_connection", "_decoders", "_error", "_taken", "_waiter", "done", "response")
 
@@ -34,7 +34,7 @@ class Stream:
         self.done = False
 
     def arrived(self) -> None:
-        """Called by the connection when there is more."""
+        """Called by the connection when more data has arrived."""
         if sum(map(len, self._body.parts)) > HIGH:
             self._connection.pause()
         self._wake()
@@ -58,7 +58,7 @@ class Stream:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         if self._taken:
-            raise InvalidInput("chunks", "this stream is read already; a body comes once")
+            raise InvalidInput("chunks", "this stream was read already; a body can be read once")
         self._taken = True
         try:
             self._decoders = decoders(self.response.headers.get("content-encoding", ""))
@@ -93,6 +93,6 @@ class Stream:
         return data
 
     def close(self) -> None:
-        """Nobody reads on. If there is more to come, the connection is of no use any more."""
+        """Stop reading. If the body is not complete, the connection cannot be used again."""
         if not self.done:
             self._connection.leave()

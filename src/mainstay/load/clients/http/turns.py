@@ -1,9 +1,8 @@
-"""When connections read and write: all that have something to read, one after the other, and then all that have
-something to write.
+"""Batches the reads and writes of connections: first all connections with data to read, then all with data to write.
 
-Taking a connection from its answer to its next request before the next one is looked at would be simpler. But a system
-call leaves little of an interpreter in the processor's caches, and each goes on faster the more of the same there is
-to do: with 50 connections a request takes a quarter less time this way (measured).
+Handling one connection from its response to its next request would be simpler. But a system call evicts the interpreter
+from the processor's caches, and batches of the same work run faster: with 50 connections, a request takes a quarter
+less time (measured).
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
     from .connection import HTTP1Connection
 
 _now = time.perf_counter
-#: a TLS record has at most as much; with less, OpenSSL would keep some back that nobody sees
+#: the largest TLS record; with less, OpenSSL would keep decrypted bytes that epoll does not report
 _READ = 16 * 1024
 _READ_MORE = 256 * 1024
-#: asks the kernel for all that are ready at once; where there is none, the loop tells it of each
+#: returns all ready connections at once; without it, the loop reports each one
 _EPOLL = hasattr(select, "epoll")
-#: connections that are read before anything else has its turn
+#: connections that are read in one round
 _AT_ONCE = 256
 
 LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""what a socket raises that cannot do it now"""
+"""errors of a socket that is not ready"""
 
 
 class Turns:
@@ -41,13 +40,13 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._unsent: list[HTTP1Connection] = []
         self._sending = False
-        """that they are sent is arranged for"""
+        """whether `_send` is scheduled"""
         self._watched: dict[int, HTTP1Connection] = {}
         self._epoll: select.epoll | None = None
-        """there while anything is watched"""
+        """set while any connection is watched"""
 
     def watch(self, connection: HTTP1Connection) -> None:
-        """From now on, read what comes."""
+        """Read from this connection from now on."""
         if not _EPOLL:
             self._loop.add_reader(connection.fd, self._read, [connection])
             return
@@ -61,7 +60,7 @@ class Turns:
         self._watched[connection.fd] = connection
 
     def leave(self, connection: HTTP1Connection) -> None:
-        """Read no more of it."""
+        """Stop reading from this connection."""
         if not _EPOLL:
             self._loop.remove_reader(connection.fd)
             return
@@ -74,7 +73,7 @@ class Turns:
             self._epoll = None
 
     def send(self, connection: HTTP1Connection) -> None:
-        """Its call, with those of others that are made in this moment."""
+        """Send the call of this connection, together with other calls of this round."""
         self._unsent.append(connection)
         if not self._sending:
             self._sending = True
@@ -86,41 +85,41 @@ class Turns:
         self._read([watched[fd] for fd, _ in self._epoll.poll(0, _AT_ONCE)])
 
     def _read(self, ready: list[HTTP1Connection]) -> None:
-        came: list[tuple[HTTP1Connection, bytes | OSError, float]] = []
+        received: list[tuple[HTTP1Connection, bytes | OSError, float]] = []
         for connection in ready:
             try:
                 data = connection.recv(_READ if connection.reading is None else _READ_MORE)
             except LATER:
                 continue
             except OSError as error:
-                came.append((connection, error, 0.0))
+                received.append((connection, error, 0.0))
             else:
-                came.append((connection, data, _now()))
+                received.append((connection, data, _now()))
         if self._unsent:
-            self._ask_first(came)
-        for connection, found, at in came:
-            # what came for one may have closed another
+            self._check_unsent(received)
+        for connection, result, at in received:
+            # data for one connection may have closed another
             if connection.closed:
                 continue
-            if isinstance(found, bytes):
-                connection.take(found, at)
+            if isinstance(result, bytes):
+                connection.take(result, at)
             else:
-                connection.lost(found)
+                connection.lost(result)
         if not self._sending:
-            # after all who wake now: what they send next goes out together
+            # after all callers that wake now: their next calls are sent together
             self._sending = True
             self._loop.call_soon(self._send)
 
-    def _ask_first(self, came: list[tuple[HTTP1Connection, bytes | OSError, float]]) -> None:
-        """What comes before a call has left is no answer to it. A connection that was used before is of no use then,
-        and the call goes over another; a fresh one may have been refused in this way, which its call is to be told."""
+    def _check_unsent(self, received: list[tuple[HTTP1Connection, bytes | OSError, float]]) -> None:
+        """Data that arrives before a call is sent is not its response. A used connection is dropped then, and the call
+        uses another one; a new one may have been refused this way, and its call must get that response."""
         fresh = False
-        for connection, found, _ in came:
+        for connection, result, _ in received:
             if connection.call is None or not connection.unsent:
                 continue
             if connection.used:
-                self._network.unexpected += isinstance(found, bytes) and bool(found)
-                connection.lost(None if isinstance(found, bytes) else found)
+                self._network.unexpected += isinstance(result, bytes) and bool(result)
+                connection.lost(None if isinstance(result, bytes) else result)
             else:
                 fresh = True
         if fresh:
@@ -133,7 +132,7 @@ class Turns:
         for connection in unsent:
             call = connection.call
             if call is None:
-                self._network.sent -= 1  # it was given up before its turn
+                self._network.sent -= 1  # it was aborted before its turn
                 continue
             try:
                 count = connection.send(call.request)

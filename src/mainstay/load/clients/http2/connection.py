@@ -1,4 +1,4 @@
-"""A connection of HTTP/2, and the calls that are under way on it."""
+"""An HTTP/2 connection, and the calls that are under way on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .response import HTTP2Response
 from .send_window import HIGH, SendWindow
 
 _now = time.perf_counter
-#: what the server may send before it hears that it was taken: of one answer, and of all
+#: flow-control windows for the server: of one response, and of the connection
 STREAM_WINDOW = 8 * 1024 * 1024
 WINDOW = 64 * 1024 * 1024
 _HELLO = (
@@ -34,7 +34,7 @@ _HELLO = (
 
 
 class HTTP2Connection:
-    """Made for one user and one origin."""
+    """A connection of one user to one origin."""
 
     def __init__(self, network: Network, parts: URLParts) -> None:
         self._network = network
@@ -46,18 +46,18 @@ class HTTP2Connection:
         self._calls: dict[int, HTTPCall] = {}
         self._next = 1
         self._most = 100
-        """calls at a time that the server takes; it may say otherwise"""
+        """concurrent calls that the server accepts, until its settings arrive"""
         self._sending = SendWindow()
         self._unread = 0
         self._heading: tuple[f.Frame, bytes] | None = None
-        """an answer's head whose end has not come yet"""
+        """incomplete headers of a response"""
         self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
         self._heard = False
         self._answered = False
         self.retired = False
-        """takes no further calls"""
+        """accepts no further calls"""
         self._failure: CallFailed | None = None
-        """why it was lost, or what the server did wrong"""
+        """why it was lost, or the protocol error of the server"""
 
     async def open(self, limits: Timeouts) -> Opening:
         line, opening = await open_transport(
@@ -83,14 +83,14 @@ class HTTP2Connection:
         return len(self._exchanges) >= self._most
 
     def failure(self) -> CallFailed:
-        """Why it took no call, for one that was not sent."""
+        """The error for a call that could not be sent on this connection."""
         shown = self._parts.shown
         if self._failure is None:
-            return NotProcessed("goaway", f"{shown} opened a connection and takes no calls on it")
+            return NotProcessed("goaway", f"{shown} accepts no calls on a new connection")
         return CallFailed(self._failure.kind, str(self._failure))
 
     async def room(self) -> None:
-        """Wait until another call may begin; the connection may be retired then."""
+        """Wait until another call can begin; the connection may be retired then."""
         while self.full and not self.retired:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -101,7 +101,7 @@ class HTTP2Connection:
                 raise
 
     def start(self, call: HTTPCall, waiting: PendingCall, opening: Opening | None) -> Exchange:
-        """Send a call; the answer is what `waiting` comes to."""
+        """Send a call; `waiting` gets its response."""
         line = self._transport
         assert line is not None
         number, self._next = self._next, self._next + 2
@@ -124,13 +124,13 @@ class HTTP2Connection:
         return exchange
 
     def give_up(self, exchange: Exchange) -> None:
-        """Whoever made the call does not want it any more."""
+        """Abort a call: its caller does not want it any more."""
         if self._exchanges.get(exchange.id) is exchange:
             self._network.abort(exchange.sent, exchange.received)
             self.drop(exchange)
 
     def leave(self, exchange: Exchange) -> None:
-        """Whoever reads the stream has enough. That is an end, too: of an endless stream there is no other."""
+        """The reader of the stream stops. That is a normal end: an endless stream has no other."""
         if self._exchanges.get(exchange.id) is exchange and exchange.stream is not None:
             if not exchange.waiting.goes_on(_now()):
                 return
@@ -140,13 +140,13 @@ class HTTP2Connection:
             exchange.stream.finish(_now(), exchange.received)
 
     def drop(self, exchange: Exchange) -> None:
-        """Forget a call that came to no end, and tell the server."""
+        """Forget an unfinished call, and reset its stream."""
         if self._exchanges.get(exchange.id) is exchange:
             self._forget(exchange)
             self._write(f.frame(f.RST_STREAM, 0, exchange.id, f.number(f.CANCEL)))
 
     def close(self) -> None:
-        """Give up all that is under way."""
+        """Abort all calls under way."""
         closed = CallFailed("closed", "the session was closed while the call was under way")
         for exchange in tuple(self._exchanges.values()):
             self._network.abort(exchange.sent, exchange.received)
@@ -154,7 +154,7 @@ class HTTP2Connection:
         self._end()
 
     def took(self, exchange: Exchange) -> None:
-        """What came of an answer has been taken: the server may send more."""
+        """The response was read so far: the server may send more."""
         if exchange.unread >= STREAM_WINDOW // 2 and not exchange.paused and not exchange.ended:
             self._write(f.frame(f.WINDOW_UPDATE, 0, exchange.id, f.number(exchange.unread)))
             exchange.unread = 0
@@ -172,7 +172,7 @@ class HTTP2Connection:
         self._write(out)
 
     async def _send_up(self, exchange: Exchange, upload: Upload) -> None:
-        """A body that is made while it is sent."""
+        """Send a body while it is made."""
         try:
             if isinstance(upload, AsyncIterable):
                 async for piece in upload:
@@ -182,7 +182,7 @@ class HTTP2Connection:
                     await self._push(exchange, piece)
             exchange.whole = True
             self._send_data(exchange)
-        except Exception as error:  # noqa: BLE001  what the user's own code raised is the user's to see
+        except Exception as error:  # noqa: BLE001  an error of the test's own code is raised in its step
             if self._exchanges.get(exchange.id) is exchange:
                 self._network.aborted += 1
                 self.drop(exchange)
@@ -221,7 +221,7 @@ class HTTP2Connection:
 
     def _take(self, found: f.Frame, now: float) -> None:
         if self._heading is not None and found.kind != f.CONTINUATION:
-            raise CallFailed("protocol", "the server sent half of an answer's headers")
+            raise CallFailed("protocol", "the server sent incomplete headers")
         kind = found.kind
         if kind == f.HEADERS:
             self._take_headers(found, f.content(found), now)
@@ -229,7 +229,7 @@ class HTTP2Connection:
             self._take_data(found, now)
         elif kind == f.CONTINUATION:
             if self._heading is None or self._heading[0].stream != found.stream:
-                raise CallFailed("protocol", "the server sent the end of headers that have no beginning")
+                raise CallFailed("protocol", "the server sent a CONTINUATION frame without HEADERS")
             first, block = self._heading
             self._heading = None
             flags = first.flags | found.flags & f.END_HEADERS
@@ -238,7 +238,7 @@ class HTTP2Connection:
             self._take_other(kind, found)
 
     def _take_other(self, kind: int, found: f.Frame) -> None:
-        """What is about the connection, or ends a call."""
+        """Frames about the connection, or that end a call."""
         if kind == f.WINDOW_UPDATE:
             self._take_window(found)
         elif kind == f.SETTINGS:
@@ -256,9 +256,7 @@ class HTTP2Connection:
     def _take_headers(self, found: f.Frame, block: bytes, now: float) -> None:
         if not found.flags & f.END_HEADERS:
             if len(block) > 16 * f.USUAL_FRAME:
-                raise CallFailed(
-                    "protocol", "the headers of the answer have more than 256 KB; that is not read further"
-                )
+                raise CallFailed("protocol", "the headers of the response are larger than 256 KB")
             self._heading = (found, block)
             return
         exchange = self._exchanges.get(found.stream)
@@ -266,11 +264,11 @@ class HTTP2Connection:
             return
         exchange.received += 9 + len(block)
         if not exchange.waiting.goes_on(now):
-            return  # whoever waited drops it
+            return  # its caller drops it
         if exchange.head is None:
             head = head_of(block)
             exchange.first = exchange.first or now
-            # 103 Early Hints and its like announce the answer; they are not it
+            # 103 Early Hints and other interim responses come before the final one
             if head.status < 200:
                 return
             exchange.head = head
@@ -289,7 +287,7 @@ class HTTP2Connection:
         if exchange is None:
             return
         if exchange.head is None:
-            raise CallFailed("protocol", "the server sent the body of an answer before its head")
+            raise CallFailed("protocol", "the server sent the body of a response before its headers")
         piece = f.content(found) if found.flags & f.PADDED else found.payload
         exchange.received += 9 + size
         exchange.size += len(piece)
@@ -316,10 +314,10 @@ class HTTP2Connection:
     def _take_settings(self, found: f.Frame) -> None:
         if found.flags & f.ACK:
             return
-        told = f.settings_of(found.payload)
-        self._most = told.get(f.MAX_CONCURRENT_STREAMS, self._most if self._answered else f.LARGEST_WINDOW)
+        settings = f.settings_of(found.payload)
+        self._most = settings.get(f.MAX_CONCURRENT_STREAMS, self._most if self._answered else f.LARGEST_WINDOW)
         self._answered = True
-        self._sending.settle(told, self._exchanges.values())
+        self._sending.settle(settings, self._exchanges.values())
         self._write(f.frame(f.SETTINGS, f.ACK, 0))
         self._pour()
         for _ in range(len(self._waiters)):
@@ -332,17 +330,17 @@ class HTTP2Connection:
             return
         shown = exchange.waiting.what
         if code == f.REFUSED_STREAM:
-            self._fail(exchange, NotProcessed("refused stream", f"{shown}: the server refused to begin with the call"))
+            self._fail(exchange, NotProcessed("refused stream", f"{shown}: the server refused the call"))
         else:
             self._fail(exchange, CallFailed("reset", f"{shown}: the server ended the call with {f.code_name(code)}"))
 
     def _take_goaway(self, found: f.Frame) -> None:
-        """The server takes no more calls; those up to a number it still answers."""
+        """The server accepts no more calls; it still answers those up to a number."""
         last, code = f.number_of(found.payload) & f.LARGEST_WINDOW, f.number_of(found.payload, 4)
         self.retired = True
         shown, why = self._parts.shown, f.code_name(code)
         for number in [number for number in self._exchanges if number > last]:
-            self._fail(self._exchanges[number], NotProcessed("goaway", f"{shown} takes no more calls ({why})"))
+            self._fail(self._exchanges[number], NotProcessed("goaway", f"{shown} accepts no more calls ({why})"))
         for _ in range(len(self._waiters)):
             self._wake()
 
@@ -350,7 +348,7 @@ class HTTP2Connection:
 
     def _start_stream(self, exchange: Exchange) -> None:
         response = self._response(exchange, b"", _now())
-        # an exchange is to a stream what a connection and a body are in HTTP/1.1
+        # an exchange has the interface of both a connection and a body of HTTP/1.1
         exchange.stream = response.stream = Stream(cast("Any", exchange), cast("Any", exchange), response)
         before = exchange.waiting
         exchange.waiting = PendingCall(started=before.started, limits=before.limits, what=before.what)
@@ -371,10 +369,8 @@ class HTTP2Connection:
         unsent = bool(exchange.left) or not exchange.whole
         exchange.ended = True
         if 0 <= head.length != exchange.size and call.method != "HEAD":
-            told = f"{exchange.size} bytes of an answer of {head.length}"
-            self._fail(
-                exchange, CallFailed("protocol", f"{exchange.waiting.what}: the server sent {told}, and ended it")
-            )
+            sizes = f"{exchange.size} of {head.length} announced bytes"
+            self._fail(exchange, CallFailed("protocol", f"{exchange.waiting.what}: the server sent {sizes}"))
             return
         self._forget(exchange)
         if unsent:
@@ -431,7 +427,7 @@ class HTTP2Connection:
         for exchange in tuple(self._exchanges.values()):
             call = self._calls[exchange.id]
             if exchange.head is None and call.repeatable and self._answered and exchange.id > 1:
-                # as with HTTP/1.1: it had been idle, and the server closed it before it got the call
+                # as with HTTP/1.1: the server closed an idle connection before it got the call
                 self._fail(exchange, NotProcessed(error.kind, str(error)))
             else:
                 self._fail(exchange, error)

@@ -1,4 +1,4 @@
-"""One call on a connection that carries many: its request as far as it is not sent, its answer as far as it came."""
+"""One call on an HTTP/2 connection: the unsent rest of its request, and its response so far."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class NotProcessed(CallFailed):
-    """The server says that it has done nothing about the call, or cannot have: it may be sent again."""
+    """The server has not processed the call, so it can be sent again."""
 
 
 class Exchange:
-    """Also what a stream asks to go on or to stop."""
+    """The state of one call. A stream uses it to pause, resume or leave."""
 
     __slots__ = (
         "_connection", "ended", "first", "head", "id", "left", "opening", "parts", "paused", "received", "room", "sent",
@@ -42,30 +42,30 @@ class Exchange:
         self.waiting = waiting
         self.opening = opening
         self.left = bytearray(call.body)
-        """of the request's body, not sent yet"""
+        """the unsent rest of the request body"""
         self.whole = call.upload is None
-        """nothing is added to it any more"""
+        """whether the request body is complete"""
         self.window = window
-        """how much of it the server takes"""
+        """bytes of the request body that the server accepts"""
         self.room: asyncio.Future[None] | None = None
         self.uploading: asyncio.Task[None] | None = None
         self.sent = 0
         self.written = 0.0
         self.head: Head | None = None
         self.parts: list[bytes] = []
-        """of the answer's body; whoever streams takes them away"""
+        """pieces of the response body; a stream takes them out"""
         self.size = 0
-        """of the answer's body"""
+        """of the response body"""
         self.first = 0.0
         self.received = 0
         self.unread = 0
-        """bytes that the server has not been told that they were taken"""
+        """received bytes that are not acknowledged yet"""
         self.paused = False
         self.stream: Stream | None = None
         self.ended = False
 
     def pause(self) -> None:
-        """The reader of a stream is behind: the server is not told to send more."""
+        """Stop acknowledging: the reader of a stream is slower than the server."""
         self.paused = True
 
     def resume(self) -> None:
@@ -74,5 +74,5 @@ class Exchange:
             self._connection.took(self)
 
     def leave(self) -> None:
-        """Whoever reads the stream has enough."""
+        """The reader of the stream stops."""
         self._connection.leave(self)

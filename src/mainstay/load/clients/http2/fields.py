@@ -1,7 +1,7 @@
-"""Headers of HTTP/2: written once for each call that is alike, and read once for each answer that begins alike.
+"""Headers of HTTP/2: encoded once for equal calls, and decoded once for equal responses.
 
-That works because neither side refers to headers that were sent before on the connection: we write none that way, and
-our settings (a table of size zero) have the server write none. So equal bytes are equal headers, on every connection.
+That works because neither side refers to earlier headers of the connection: the client does not, and its settings (a
+table of size zero) forbid it for the server. So equal bytes are equal headers, on every connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ with extra_needed("HTTP/2"):
     import hpack
 
 _REMEMBERED = 4096
-#: they are of the connection, which HTTP/2 has other means for
+#: headers of the connection, which HTTP/2 does not allow
 _LEFT_OUT = frozenset(
     {
         b"host",
@@ -33,17 +33,17 @@ _heads: dict[bytes, Head] = {}
 
 def block_of(call: HTTPCall) -> bytes:
     """The headers of a call, compressed."""
-    told = call.request if not call.body else call.request[: -len(call.body)]
-    known = _blocks.get(told)
+    head = call.request if not call.body else call.request[: -len(call.body)]
+    known = _blocks.get(head)
     if known is None:
         if len(_blocks) >= _REMEMBERED:
             _blocks.clear()
-        known = _blocks[told] = _written(call, told)
+        known = _blocks[head] = _written(call, head)
     return known
 
 
 def head_of(block: bytes) -> Head:
-    """What the headers of an answer say."""
+    """The decoded headers of a response."""
     known = _heads.get(block)
     if known is None:
         if len(_heads) >= _REMEMBERED:
@@ -52,11 +52,11 @@ def head_of(block: bytes) -> Head:
     return known
 
 
-def _written(call: HTTPCall, told: bytes) -> bytes:
-    # the encoder of HTTP/1.1 knows all rules for what is sent; this is its result in other words
+def _written(call: HTTPCall, head: bytes) -> bytes:
+    # translates the head of HTTP/1.1, whose encoder has all the rules
     parts = call.parts
     authority, headers = parts.authority, []
-    for line in told.split(b"\r\n")[1:]:
+    for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b": ")
         name = name.lower()
         if name == b"host":
@@ -69,7 +69,7 @@ def _written(call: HTTPCall, told: bytes) -> bytes:
         (b":authority", authority),
         (b":path", parts.target),
     ]
-    # "never indexed": the server keeps none of them for later, because later ones do not refer to them
+    # "never indexed": the server need not remember them, because later headers do not refer to them
     return hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(*pair) for pair in (*pseudo, *headers)])
 
 
@@ -78,15 +78,15 @@ def _read(block: bytes) -> Head:
     decoder.header_table_size = 0
     decoder.max_allowed_table_size = 0
     try:
-        found = [(bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True)]
-        status = int(dict(found)[b":status"])
+        pairs = [(bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True)]
+        status = int(dict(pairs)[b":status"])
         return Head(
             status=status,
             reason="",
             version="2",
-            fields=Fields([pair for pair in found if not pair[0].startswith(b":")]),
+            fields=Fields([pair for pair in pairs if not pair[0].startswith(b":")]),
         )
     except hpack.HPACKError as error:
-        raise CallFailed("protocol", f"the headers of the answer cannot be read ({error})") from None
+        raise CallFailed("protocol", f"the headers of the response cannot be decoded ({error})") from None
     except (KeyError, ValueError):
-        raise CallFailed("protocol", "the answer has no status, or a length that is not a number") from None
+        raise CallFailed("protocol", "the response has no status, or an invalid length") from None

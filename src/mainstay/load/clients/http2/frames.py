@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 (RFC 9113) as bytes. No I/O here."""
+"""Frames of HTTP/2 (RFC 9113) as bytes. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CODES = (
 )  # fmt: skip
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-#: what a frame has at most, unless the other side allows more; we never do
+#: the maximum frame size, unless the other side allows more; this client does not
 USUAL_FRAME = 16_384
 USUAL_WINDOW = 65_535
 LARGEST_WINDOW = 2**31 - 1
@@ -57,7 +57,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 class FrameReader:
-    """Takes bytes in any pieces, and gives the frames that are complete.
+    """Takes bytes in pieces of any size, and yields the complete frames.
 
     >>> reader = FrameReader()
     >>> ping = frame(PING, 0, 0, b"12345678")
@@ -107,7 +107,7 @@ def settings(values: Mapping[int, int]) -> bytes:
 
 def settings_of(payload: bytes) -> dict[int, int]:
     if len(payload) % _SETTING.size:
-        raise CallFailed("protocol", "the server sent settings that are cut off")
+        raise CallFailed("protocol", "the server sent incomplete settings")
     return dict(_SETTING.iter_unpack(payload))
 
 
@@ -116,11 +116,11 @@ def number(value: int) -> bytes:
 
 
 def number_of(payload: bytes, at: int = 0) -> int:
-    """A number of 32 bits."""
+    """A 32-bit number."""
     if len(payload) < at + _NUMBER.size:
-        raise CallFailed("protocol", "the server sent a frame that is cut off")
-    found: int = _NUMBER.unpack_from(payload, at)[0]
-    return found
+        raise CallFailed("protocol", "the server sent an incomplete frame")
+    value: int = _NUMBER.unpack_from(payload, at)[0]
+    return value
 
 
 def code_name(code: int) -> str:

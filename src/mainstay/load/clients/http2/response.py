@@ -1,4 +1,4 @@
-"""What an HTTP/2 call comes back with."""
+"""The response of an HTTP/2 call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..http.response import HTTPResponse
 
 
 class HTTP2Response(HTTPResponse):
-    """An answer, like that of HTTP/1.1; its `version` is "2", and it has no words after the status."""
+    """A response like that of HTTP/1.1; its `version` is "2", and it has no reason phrase."""
 
     __slots__ = ()
 

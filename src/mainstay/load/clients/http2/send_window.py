@@ -1,4 +1,4 @@
-"""What may be sent on a connection: frames as long as the server takes them, bodies as far as its windows are open."""
+"""Flow control for sending: frame sizes and windows that the server allows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from . import frames as f
 from .exchange import Exchange
 
 HIGH = 256 * 1024
-"""bytes of an upload that may wait for a window, before whoever makes it has to wait, too"""
+"""unsent bytes of an upload, beyond which its producer waits"""
 
 
 class SendWindow:
-    """Of one connection."""
+    """The send window of one connection."""
 
     __slots__ = ("_frame", "stream_window", "window")
 
     def __init__(self) -> None:
         self.window = f.USUAL_WINDOW
-        """of all calls together"""
+        """of the connection"""
         self.stream_window = f.USUAL_WINDOW
-        """of each call, when it begins"""
+        """of a new call"""
         self._frame = f.USUAL_FRAME
 
-    def settle(self, told: Mapping[int, int], exchanges: Iterable[Exchange]) -> None:
-        """Take what the server's settings say. A new window is also one for the calls that are under way."""
-        self._frame = told.get(f.MAX_FRAME_SIZE, self._frame)
-        window = told.get(f.INITIAL_WINDOW_SIZE, self.stream_window)
+    def settle(self, settings: Mapping[int, int], exchanges: Iterable[Exchange]) -> None:
+        """Apply the settings of the server. A new window also applies to calls under way."""
+        self._frame = settings.get(f.MAX_FRAME_SIZE, self._frame)
+        window = settings.get(f.INITIAL_WINDOW_SIZE, self.stream_window)
         for exchange in exchanges:
             exchange.window += window - self.stream_window
         self.stream_window = window
@@ -43,7 +43,7 @@ class SendWindow:
         return out
 
     def data(self, exchange: Exchange) -> bytes:
-        """As much of a request's body as the server takes now."""
+        """Frames with as much of the request body as the server accepts now."""
         out = []
         left = exchange.left
         exchange.written = time.perf_counter()

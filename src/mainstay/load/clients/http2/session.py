@@ -26,7 +26,7 @@ from .exchange import NotProcessed
 from .response import HTTP2Response
 
 _now = time.perf_counter
-#: how often a call is sent that the server does not even begin with
+#: the most attempts for a call that the server does not process
 _MOST_TRIES = 5
 Calling = Coroutine[Any, Any, HTTP2Response]
 
@@ -47,7 +47,7 @@ class HTTP2Client:
 
     @property
     def cookies(self) -> Jar:
-        """What servers have set."""
+        """The cookies that servers have set."""
         return self._encoder.cookies
 
     @property
@@ -91,7 +91,7 @@ class HTTP2Client:
         return Events(self._launch("GET", url, events_options(options, self._network.timeouts)))
 
     async def close(self) -> None:
-        """Close all connections; what is under way on them is given up."""
+        """Close all connections; calls under way are aborted."""
         self._encoder.close()
         for task in tuple(self._opening.values()):
             task.cancel()
@@ -115,9 +115,9 @@ class HTTP2Client:
             return response
         parts = next_parts(call, head.location)
         if call.redirects == USED_UP:
-            raise CallFailed("redirects", f"{call.parts.shown} leads on to {parts.shown}, and too often already")
+            raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
         following = await self._perform(self._encoder.next_call(call, response.status, parts), started)
-        # the way there is part of waiting for the answer
+        # the time of the redirects is part of waiting for the response
         following.written = response.written
         following.opening = response.opening
         following.sent += response.sent
@@ -130,7 +130,7 @@ class HTTP2Client:
         for attempt in itertools.count(1):
             try:
                 connection, opening = await self._connection(call, started)
-            except NotProcessed:  # the server ended the connection at once, and without an error
+            except NotProcessed:  # the server closed the connection at once, without an error
                 if attempt == _MOST_TRIES:
                     raise
                 continue
@@ -155,7 +155,7 @@ class HTTP2Client:
         raise AssertionError("without end")
 
     async def _connection(self, call: HTTPCall, started: float) -> tuple[HTTP2Connection, Opening | None]:
-        """The connection to where a call goes, opened if there is none that takes more."""
+        """The connection for a call; opened if there is none with a free stream."""
         connection = self._connections.get(call.parts.origin)
         if connection is not None and not connection.retired and not connection.full:
             return connection, None
@@ -175,17 +175,17 @@ class HTTP2Client:
                 await connection.room()
                 continue
             if connection is not None and connection is made:
-                # the server ended the connection that this call has opened, before the call could be sent
+                # the server closed the connection that this call opened, before the call was sent
                 raise connection.failure()
             task = self._opening.get(origin)
             if task is not None:
-                # somebody else has it opened; how that ends is theirs to tell
+                # another call opens it, and raises its error
                 await asyncio.wait((task,))
                 continue
             task = self._opening[origin] = asyncio.get_running_loop().create_task(self._open(call))
-            # whoever had it opened may be gone by then
+            # retrieved, in case this call is cancelled
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            # the connection may end, or others may fill it, before this call continues: so look again
+            # before this call continues, the connection may be closed, or full: check again
             made, opened = await asyncio.shield(task)
 
     async def _open(self, call: HTTPCall) -> tuple[HTTP2Connection, Opening]:

@@ -92,8 +92,8 @@ def test_two_reports_do_not_go_to_the_same_place(shell: Shell, before: str, comm
     nowhere = shell.run(*words, "--html", "/dev/null", "--json", "/dev/null")
 
     assert (stdout.exit_code, file.exit_code, nowhere.exit_code) == (2, 2, 0)
-    assert "goes to stdout already" in stdout.stdout
-    assert "is what --html writes, too" in file.stderr
+    assert "also goes to stdout" in stdout.stdout
+    assert "is the file of --html as well" in file.stderr
 
 
 def test_runs_that_cannot_be_compared_end_the_command_with_97(shell: Shell, before: str, tmp_path: Path) -> None:

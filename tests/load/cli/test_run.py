@@ -219,7 +219,7 @@ def test_ctrl_c_ends_a_run_with_its_report_and_loses_no_request(place: Place) ->
     out, _ = read_to_end(process)
 
     assert process.returncode == 130
-    assert "ending: what is under way is waited for" in out
+    assert "ending: waiting for iterations in flight" in out
     counts = place.counts()["paths"]["/"]
     assert f"requests  {counts['completed']:,} in" in out
     assert counts["begun"] == counts["completed"]
@@ -258,7 +258,7 @@ def test_a_second_ctrl_c_gives_up_at_once_and_a_third_the_teardown_with_a_report
     assert process.returncode == 130
     told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
     assert (told["ended"], told["sent_calls"], told["answered_calls"], told["aborted"]) == ("interrupted", 4, 0, 4)
-    assert "aborted   4 calls under way" in out
+    assert "aborted   4 calls in progress" in out
     assert "written: json run.json" in out
     assert (noise + more).splitlines() == ["[0] cleaning", "[0] cleaned"][: 4 - presses]
     assert ("Visit teardown: was not run to its end: the run was given up" in out) == (presses == 3)
@@ -455,17 +455,17 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--threshold", "p95 << 1s"), "^"),
         (("--threshold", "response p95 < 1s"), "response time goes with a rate"),
         (("Vist",), "did you mean 'Visit'?"),
-        (("--ui", "fancy"), "ui: 'fancy' is none of full, ci, none"),
-        (("--ui", "full"), "ui: there is no terminal to draw on"),
+        (("--ui", "fancy"), "ui: unknown display 'fancy'; use full, ci, none"),
+        (("--ui", "full"), "ui: full needs a terminal"),
         (("--set", "user"), "set: 'user' is not of the form name=value"),
         (("--tag", "=x"), "tag: '=x' is not of the form name=value"),
         (("--html", "no/such/folder/run.html"), "html: the folder 'no/such/folder' does not exist"),
-        (("--html", "-", "--csv", "-"), "csv: --html goes to stdout already; name a file for one of them"),
+        (("--html", "-", "--csv", "-"), "csv: --html also goes to stdout; name a file for one of them"),
         (("--hdr", "-"), "hdr: name a file for histograms; `mainstay load report` prints them to stdout"),
-        (("--json", "run.x", "--junit", "./run.x"), "is what --json writes, too; name another file"),
-        (("--csv", "run.csv", "--html", "run-points.csv"), "is what --"),
-        (("--json", "run.x", "--ndjson", "run.x"), "is what --json writes, too"),
-        (("--detach",), "store: which one?"),
+        (("--json", "run.x", "--junit", "./run.x"), "is the file of --json as well; name another one"),
+        (("--csv", "run.csv", "--html", "run-points.csv"), "is the file of --"),
+        (("--json", "run.x", "--ndjson", "run.x"), "is the file of --json as well"),
+        (("--detach",), "store: is required with --detach"),
         (("--queue", "load"), "queue: is for --detach"),
         (("--rate", "5/s", "--vus", "3"), "vus: and a rate are both given"),
         (("--stages", "1s:5", "--vus", "3"), "vus: and stages are both given"),

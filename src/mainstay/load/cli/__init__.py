@@ -1,1 +1,1 @@
-"""`mainstay load`: the commands of load tests, and how they show a run."""
+"""`mainstay load`: the commands of load tests, and their displays."""

@@ -1,6 +1,6 @@
-"""`mainstay load`: load tests, and what belongs to them.
+"""`mainstay load`: the group of the load commands.
 
-What they need is an extra: the commands import it when they are run, and never before.
+Load tests need an extra; the commands import it only when they run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What `mainstay load run` does once its options are read: runs the test here, shows it, reports it, and says how it
-ended."""
+"""Carries out `mainstay load run`: runs the test in this process or submits it, shows and reports it, and returns the
+exit code."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from .requirements import STDOUT
 
 UIS = ("full", "ci", "none")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: signals that come within this time of the first are the same one: `timeout` sends it to the command, and then to its
-#: group, of which the command is a part
+#: signals within this time count as one: `timeout` sends it to the command, and then to its group, which includes the
+#: command
 TOGETHER_S = 0.5
-_ENDING = "ending: what is under way is waited for; Ctrl-C again gives up"
-_GIVING_UP = "giving up: what is under way is not waited for any longer; Ctrl-C again leaves out teardowns, too"
-_LEAVING = "leaving: nothing is waited for any longer"
+_ENDING = "ending: waiting for iterations in flight; press Ctrl-C again to abandon them"
+_GIVING_UP = "giving up: iterations in flight are abandoned; press Ctrl-C again to skip teardowns as well"
+_LEAVING = "leaving at once, without teardowns"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,19 +55,18 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     options: LoadOptions
     name: str | None = None
     store: str | None = None
-    """None: one of its own, in the working folder"""
+    """None: SQLite in the working folder"""
     ui: str | None = None
     files: dict[str, str] = {}
-    """reports to be written: kind -> path"""
+    """the reports to write: kind -> path"""
     strict: bool = False
     queue: str | None = None
-    """of a run that is only submitted; None: the usual one"""
+    """of a run that is only submitted; None: the default one"""
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and a terminal that is closed while a run goes on: the first ends it in good order, one that
-    comes later gives up what is under way, and one that comes still later its teardowns as well. There is a report in
-    any case."""
+    """Handles Ctrl-C, SIGTERM and the end of the terminal during a run. The first signal ends the run cleanly, the
+    second abandons the iterations in flight, the third the teardowns as well. There is a report in any case."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -80,10 +79,10 @@ class Interrupts:
 
     @contextlib.contextmanager
     def caught(self, shown: Sequence[LiveView | Lines]) -> Iterator[None]:
-        """While this is open; the task that is running now is what they end."""
+        """Handle signals inside this block. They end the current task."""
         loop = asyncio.get_running_loop()
         self._run, self._shown = asyncio.current_task(), shown
-        # nohup has it ignored: that stays so
+        # a signal that is ignored stays ignored, as under nohup
         numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         for number in numbers:
             loop.add_signal_handler(number, self.press)
@@ -94,32 +93,32 @@ class Interrupts:
                 loop.remove_signal_handler(number)
 
     def press(self) -> None:
-        """A signal came."""
+        """Handle one signal."""
         now_s = self._now_s()
         if now_s - self._last_s < TOGETHER_S:
             return
         self._last_s = now_s
         if not self.pressed:
-            self._tell(_ENDING)
+            self._note(_ENDING)
             self.pressed = True
             self.stop.set()
         elif not self.give_up.is_set():
-            self._tell(_GIVING_UP)
+            self._note(_GIVING_UP)
             self.give_up.set()
         elif self._run is not None:
-            self._tell(_LEAVING)
+            self._note(_LEAVING)
             self._run.cancel()
 
-    def _tell(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         for each in self._shown:
-            with contextlib.suppress(OSError):  # nobody is there to read it
+            with contextlib.suppress(OSError):  # the terminal is gone
                 each.note(text)
 
 
 def ran(asked: Asked) -> int:
     """Run it to its end: the exit code."""
     if asked.queue is not None:
-        raise InvalidInput("queue", "is for --detach; a run that is watched is run by this command")
+        raise InvalidInput("queue", "is for --detach; without it, this command runs the test itself")
     printed = to_stdout(asked.files)
     if printed in OF_STEPS:
         raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
@@ -135,9 +134,9 @@ def ran(asked: Asked) -> int:
         if not left:
             return INTERRUPTED
         summary, pressed = left[0], True
-    # that something was shown here needs no telling; that it broke does
+    # a display is worth mentioning only if it failed
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
-    with _if_somebody_looks():
+    with _to_open_terminal():
         if printed is not None and printed != "ndjson":
             print_content(report_content(printed, summary, strict=asked.strict))
         elif printed is None and ui != "none":
@@ -146,15 +145,15 @@ def ran(asked: Asked) -> int:
 
 
 @contextlib.contextmanager
-def _if_somebody_looks() -> Iterator[None]:
-    """What is printed while this is open; a terminal that was closed meanwhile need not hear of it."""
+def _to_open_terminal() -> Iterator[None]:
+    """Print inside this block; a terminal that was closed during the run is no error."""
     try:
         yield
         sys.stdout.flush()
     except OSError as error:
         if not terminal_gone(error):
             raise
-        # what could not be printed would be tried once more when the program ends
+        # else Python would try to print the rest once more when the program ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -172,7 +171,7 @@ async def _run(
         if ui == "full":
             shown.append(stack.enter_context(LiveView(console)))
         elif ui == "ci":
-            # as `head` does: nobody wants the rest
+            # a reader such as `head` has left
             shown.append(Lines(console, gone=interrupts.stop.set))
         view = next((each for each in shown if isinstance(each, LiveView)), None)
         with interrupts.caught(shown):
@@ -195,7 +194,7 @@ def submitted(asked: Asked) -> int:
         raise InvalidInput("detach", "a detached run has no display; leave out --ui, --strict and the reports")
     store = asked.store or os.environ.get("MAINSTAY_STORE") or None
     if store is None:
-        raise InvalidInput("store", "which one? with --detach, name the store that your workers look into")
+        raise InvalidInput("store", "is required with --detach; name the store of your workers")
     if store.startswith("memory:"):
         raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
     test = _test(asked)
@@ -210,14 +209,14 @@ def submitted(asked: Asked) -> int:
     queue = asked.queue or DEFAULT_QUEUE
     where = "" if asked.queue is None else f", queue={asked.queue!r}"
     aside(
-        f"a worker on {shown_url(store)} that listens on the queue {queue} runs it, if its "
-        f'app has this load test: app.load(load_file("{asked.file}"){where})'
+        f"a worker on {shown_url(store)} that listens on the queue {queue} runs it if its app has this load test: "
+        f'app.load(load_file("{asked.file}"){where})'
     )
     return DONE
 
 
 def code_of(summary: Summary, *, strict: bool) -> int:
-    """How the command ends after a run."""
+    """The exit code of a run."""
     if summary.ended.startswith("interrupted"):
         return INTERRUPTED
     if summary.ended.startswith(("failed", "cancelled")):
@@ -233,13 +232,13 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     >>> pairs(["user=ann", "url=http://a/?b=c"], field="set")
     {'user': 'ann', 'url': 'http://a/?b=c'}
     """
-    found = {}
+    values = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise InvalidInput(field, f"{word!r} is not of the form name=value; write it like user=ann")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _test(asked: Asked) -> LoadTest:
@@ -253,22 +252,22 @@ def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:
     drawable = console.is_terminal and not console.is_dumb_terminal
     if asked.ui is not None:
         if asked.ui not in UIS:
-            raise InvalidInput("ui", f"{asked.ui!r} is none of {', '.join(UIS)}")
+            raise InvalidInput("ui", f"unknown display {asked.ui!r}; use {', '.join(UIS)}")
         if asked.ui == "full" and not drawable:
-            raise InvalidInput("ui", "there is no terminal to draw on; write ci, for lines")
+            raise InvalidInput("ui", "full needs a terminal; use ci for plain lines")
         return asked.ui
     return "full" if drawable else "none" if quiet else "ci"
 
 
 def _outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
-    """What writes them; a place that cannot be written to is refused before anything else."""
-    found: list[Output] = []
+    """The outputs that write these files. A path that cannot be written is refused before anything else."""
+    outputs: list[Output] = []
     for kind in get_args(Kind):
         if kind in files and files[kind] != STDOUT:
             output = FileOutput(kind, Path(files[kind]), strict=strict)
             output.check()
-            found.append(output)
+            outputs.append(output)
     if "ndjson" in files:
         path = "/dev/stdout" if files["ndjson"] == STDOUT else files["ndjson"]
-        found.append(StreamOutput(path, name=f"ndjson {path}"))
-    return found
+        outputs.append(StreamOutput(path, name=f"ndjson {path}"))
+    return outputs

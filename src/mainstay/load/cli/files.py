@@ -1,4 +1,4 @@
-"""Where the reports of a load test go: files, and one of them to stdout."""
+"""The places of reports: files, and one of them stdout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .requirements import STDOUT
 
 
 def to_stdout(files: Mapping[str, str]) -> str | None:
-    """Which of them goes to stdout, if one does. Refuses two that go to the same place: one would be lost.
+    """The report that goes to stdout, if any. Refuses two reports at the same place: one would be lost.
 
     >>> to_stdout({"json": "-", "html": "run.html"})
     'json'
@@ -25,8 +25,8 @@ def to_stdout(files: Mapping[str, str]) -> str | None:
             if other == kind:
                 continue
             if path == STDOUT:
-                raise InvalidInput(kind, f"--{other} goes to stdout already; name a file for one of them")
-            raise InvalidInput(kind, f"{place!r} is what --{other} writes, too; name another file")
+                raise InvalidInput(kind, f"--{other} also goes to stdout; name a file for one of them")
+            raise InvalidInput(kind, f"{place!r} is the file of --{other} as well; name another one")
     return taken.get(STDOUT)
 
 
@@ -34,12 +34,12 @@ def _places(kind: str, path: str) -> list[str]:
     if path == STDOUT:
         return [path]
     paths = [Path(path), points_path(Path(path))] if kind == "csv" else [Path(path)]
-    # /dev/null takes as many as come
+    # /dev/null takes any number of reports
     return [os.path.realpath(one) for one in paths if one.is_file() or not one.exists()]
 
 
 def print_content(content: bytes) -> None:
-    """A report on stdout."""
+    """Print a report to stdout."""
     sys.stdout.write(content.decode())
     if not content.endswith(b"\n"):
         sys.stdout.write("\n")

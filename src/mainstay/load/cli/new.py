@@ -1,4 +1,4 @@
-"""`mainstay load new`: a load test to begin with."""
+"""`mainstay load new`: write a load test to start from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...cli.command import command
 from ...cli.common import JsonOption, print_command, print_json, screen
 from ...errors import InvalidInput
 
-#: text, and not code beside this: what is importable may be run by mistake
+#: text, not a module: a module could be imported by mistake
 _TEMPLATE = Path(__file__).with_name("template.txt")
 
 
@@ -41,14 +41,14 @@ def new(
     if file.is_dir():
         raise InvalidInput("file", f"{file} is a folder; name a file in it: {file / 'shop.py'}")
     if file.suffix != ".py":
-        raise InvalidInput("file", f"{file} is not a Python file; call it {file.with_suffix('.py')}")
+        raise InvalidInput("file", f"{file} is not a Python file; name it {file.with_suffix('.py')}")
     name = shlex.quote(str(file))
     text = _TEMPLATE.read_text(encoding="utf-8").replace("FILE", name.replace("\\", "\\\\").replace('"', '\\"'))
     try:
         with file.open("w" if force else "x", encoding="utf-8") as to:
             to.write(text)
     except FileExistsError:
-        raise InvalidInput("file", f"{file} is there already; choose another name, or pass --force") from None
+        raise InvalidInput("file", f"{file} already exists; choose another name, or pass --force") from None
     except OSError as error:
         raise InvalidInput("file", f"{file} cannot be written ({error.strerror or error})") from None
     commands = ["mainstay load target", f"mainstay load run {name}"]

@@ -1,4 +1,4 @@
-"""`mainstay load ping`: one call, and where its time went."""
+"""`mainstay load ping`: make one call, and show where its time went."""
 
 from __future__ import annotations
 

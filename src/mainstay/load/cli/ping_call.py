@@ -1,4 +1,4 @@
-"""One call with a client of load tests, by the scheme of its URL."""
+"""Makes one call with a client of load tests, chosen by the scheme of the URL."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def _message(clients: Any, scheme: str, url: str, shown: str, data: bytes 
 
 
 def phases_of(result: Result) -> dict[str, float]:
-    """Where the time of a call went; together they are all of it.
+    """The phases of a call; together they are its whole time.
 
     >>> opening = Opening(blocked=0.0, connect=0.25, tls=0.0, dns=0.125)
     >>> phases = phases_of(Result(started=1.0, written=1.5, first=2.0, ended=4.0, opening=opening))

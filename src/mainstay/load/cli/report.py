@@ -1,4 +1,4 @@
-"""`mainstay load report` and `mainstay load compare`: what came out of runs that are over."""
+"""`mainstay load report` and `mainstay load compare`: reports of finished runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What load tests need is an extra: imported when a command runs, and never for the help of another."""
+"""The extra that load tests need. Commands import it when they run, so that other commands start without it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from ...cli.command import error_as_json
 from ...errors import MainstayError
 
-#: in place of a path: to where a pipe reads it
+#: stands for stdout in place of a path
 STDOUT = "-"
 
 
 @contextlib.contextmanager
 def load_needed(what: str) -> Iterator[None]:
-    """Wrap the imports with it: what is missing is said with the extra's name. `what` begins the sentence."""
+    """Wraps imports: the error for a missing package names the extra. `what` begins the sentence."""
     from ..extra import extra_needed  # noqa: PLC0415 - the package of load tests itself
 
     with extra_needed(what):
@@ -23,7 +23,7 @@ def load_needed(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_for(json: str | None) -> Iterator[None]:
-    """Around a command whose JSON goes to a path: if that is stdout, so do its errors."""
+    """Prints errors as JSON if the JSON of the command goes to stdout."""
     try:
         yield
     except MainstayError as error:

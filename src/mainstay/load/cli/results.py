@@ -1,4 +1,4 @@
-"""From what people type to a run that is over: a file that it left, or its job in a store."""
+"""Finds a finished run by a file that it wrote, or by its job in a store."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..stream import StreamOutput
 
 _ID = re.compile(r"[0-9a-fA-F]{8}[0-9a-fA-F-]*|[0-9a-fA-F-]*[0-9a-fA-F]{8}")
 
-#: the store of runs that name none
+#: the store of runs without --store
 _OWN = Where(store=STORE, typed=frozenset({"store"}))
 
 
 def result_of(given: str, where: Where) -> Run:
-    """The run that is meant."""
+    """The run that the user names."""
     if Path(given).exists():
         return as_run(read_result(given))
     if not _ID.fullmatch(given):
@@ -36,10 +36,10 @@ def result_of(given: str, where: Where) -> Run:
             f"{given!r} is neither a file nor the id of a job; give a recorded stream, a JSON summary or an id",
         )
     if not where.typed and Path(FOLDER).is_dir():
-        # runs that name no store are kept here, whatever the environment says of the store of jobs
+        # runs without --store are in this folder, whatever MAINSTAY_STORE is
         with contextlib.suppress(JobNotFound, StoreError):
             return connecting(_OWN, lambda to: _of_job(to, given))
-    return connecting(_or_own(where, given), lambda to: _of_job(to, given))
+    return connecting(_store_of(where, given), lambda to: _of_job(to, given))
 
 
 async def _of_job(to: Connected, given: str) -> Run:
@@ -51,27 +51,27 @@ async def _of_job(to: Connected, given: str) -> Run:
 
     summary = summary_of(job, unpack)
     if summary is None:
-        raise InvalidInput("result", f"job {job.id} ({job.name}) is {job.status}, and has no numbers yet")
-    # the stream has what a job has no room for; it is there if the run was on this machine
+        raise InvalidInput("result", f"job {job.id} ({job.name}) is {job.status} and has no numbers yet")
+    # the stream has more than fits into a job; it exists if the run was on this machine
     stream = Path(summary.stream) if summary.stream else None
     if stream is None or not stream.is_file():
         return as_run(summary)
     run = read_result(stream)
     broken = any(one.error for one in summary.outputs if one.name == StreamOutput.name)
     if summary.verdict == "running" and run.summary.verdict == "lost" and not broken:
-        # the process that ran it is gone; the store learns it when a worker sweeps
+        # the process that ran it is gone; the store will know when a worker sweeps
         return run
     recorded = as_job_stands(job, run.summary)
     if recorded is None or (job.result is not None and recorded.verdict in ("running", "lost")):
-        # the recording broke off, and the job knows how the run ended
+        # the recording is incomplete, and the job knows how the run ended
         return as_run(summary)
     return msgspec.structs.replace(run, summary=recorded)
 
 
-def _or_own(where: Where, given: str) -> Where:
-    """Without a store: the one that runs without a store are kept in."""
+def _store_of(where: Where, given: str) -> Where:
+    """The given store, or that of runs without --store."""
     if where.store or where.app:
         return where
     if not Path(FOLDER).is_dir():
-        raise JobNotFound(f"{given} (and no {FOLDER} here with runs in it; name a store with --store)")
+        raise JobNotFound(f"{given} (and this folder has no runs in {FOLDER}; name a store with --store)")
     return _OWN

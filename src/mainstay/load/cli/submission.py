@@ -14,7 +14,7 @@ from ..app_methods import LoadMethods
 
 
 class LoadMaker:
-    """A load test of an app: the arguments are what differs from its classes, as `LoadOptions` has them."""
+    """A load test of an app. The arguments are the fields of `LoadOptions` that differ from its classes."""
 
     validated = True
 
@@ -24,14 +24,14 @@ class LoadMaker:
         self._options = options
 
     def request(self, given: Given, *, key: str | None = None) -> JobRequest:
-        """Checked as a whole: the plan of the run is made."""
+        """The request, checked by planning the run."""
         from ..plan import LoadOptions  # noqa: PLC0415 - an extra
 
         options = self._options if key is None else {**self._options, "key": key}
         return self._app.loads.request(self._name, given.struct(LoadOptions, of=self._name), options)
 
     async def result(self, job: Job) -> Any:
-        """The summary, without the curves: those are in the reports."""
+        """The summary without its curves, which are in the reports."""
         summary = await self._app.loads.handle(self._name, Submitted(job.id, created=True)).result()
         return msgspec.to_builtins(msgspec.structs.replace(summary, points=[]))
 

@@ -1,4 +1,4 @@
-"""`mainstay load target`: the server that load tests are tried against."""
+"""`mainstay load target`: a server to try load tests against."""
 
 from __future__ import annotations
 

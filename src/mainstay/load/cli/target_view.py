@@ -1,4 +1,4 @@
-"""How a target shows itself on a terminal."""
+"""Shows a target on a terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def show_place(served: Target, console: Console) -> None:
     lines = [f"the target is at {at['url']}"]
     lines += [f"  {name:<12}{at[name]}" for name in ("tcp", "udp", "certificate") if at[name]]
     if served.options.latency != "none" or served.options.errors not in ("0", "0%"):
-        lines.append(f"  {'answers':<12}latency {served.options.latency}, errors {served.options.errors}")
+        lines.append(f"  {'responses':<12}latency {served.options.latency}, errors {served.options.errors}")
     lines.append(f"  {'Ctrl-C':<12}ends it, and shows its counts (also at {at['url']}/stats)")
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
@@ -38,8 +38,8 @@ def show_place(served: Target, console: Console) -> None:
 
 
 class CountsLine:
-    """One line that is written over each second, while the terminal is ours: a target that was started with `&` would
-    write it over the prompt."""
+    """One line that is overwritten each second while this process is in the foreground: a target started with `&` would
+    write over the prompt."""
 
     def __init__(self, console: Console, *, ours: Callable[[], bool] | None = None) -> None:
         self._console = console
@@ -48,18 +48,18 @@ class CountsLine:
         self._drawn = False
 
     def show(self, counts: Counts) -> None:
-        """Write it over the last one."""
+        """Overwrite the line."""
         rate = max(0, counts.completed - self._before)
         self._before = counts.completed
-        said = (
-            f"{counted(counts.completed, 'answer')}, {rate:,}/s, {counts.open:,} open, {counts.under_way:,} under way"
+        line = (
+            f"{counted(counts.completed, 'response')}, {rate:,}/s, {counts.open:,} open, {counts.under_way:,} under way"
         )
         if self._ours():
-            self._write(said[: max(0, self._console.width - 1)])
+            self._write(line[: max(0, self._console.width - 1)])
             self._drawn = True
 
     def clear(self) -> None:
-        """Leave nothing of it."""
+        """Erase the line."""
         if self._drawn:
             self._write("")
 
@@ -69,17 +69,17 @@ class CountsLine:
 
 
 def in_foreground(file: IO[str]) -> bool:
-    """Whether the terminal has this process in its foreground; so it is where there is no job control."""
+    """Whether this process is in the foreground of its terminal; True without job control."""
     if not hasattr(os, "tcgetpgrp"):
         return True
     try:
         return os.tcgetpgrp(file.fileno()) == os.getpgrp()
-    except OSError:  # a terminal that controls no processes
+    except OSError:  # not a controlling terminal
         return True
 
 
 def show_counts(counts: Counts, console: Console) -> None:
-    """What came of it all."""
+    """Print the final counts."""
     console.print(
         f"{counted(counts.begun, 'request')} over {counted(counts.connections, 'connection')}: "
         f"{counts.completed:,} answered, {counts.abandoned:,} abandoned; "

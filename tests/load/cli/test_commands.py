@@ -153,7 +153,7 @@ def test_a_target_says_where_it_is_and_in_the_end_what_it_counted() -> None:
 def test_on_a_terminal_a_line_follows_its_counts_and_ctrl_c_shows_them() -> None:
     with Terminal("load", "target", "--port", "0") as terminal:
         terminal.wait_for("the target is at http://127.0.0.1:")
-        terminal.wait_for("0 answers, 0/s, 0 open")
+        terminal.wait_for("0 responses, 0/s, 0 open")
         terminal.process.send_signal(signal.SIGINT)
 
         assert terminal.end() == 0

@@ -258,7 +258,7 @@ def test_a_second_ctrl_c_gives_up_at_once_and_a_third_the_teardown_with_a_report
     assert process.returncode == 130
     told = json.loads((place.folder / "run.json").read_text(encoding="utf-8"))
     assert (told["ended"], told["sent_calls"], told["answered_calls"], told["aborted"]) == ("interrupted", 4, 0, 4)
-    assert "aborted   4 calls under way" in out
+    assert "aborted   4 calls in progress" in out
     assert "written: json run.json" in out
     assert (noise + more).splitlines() == ["[0] cleaning", "[0] cleaned"][: 4 - presses]
     assert ("Visit teardown: was not run to its end: the run was given up" in out) == (presses == 3)
@@ -465,7 +465,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (("--json", "run.x", "--junit", "./run.x"), "is the file of --json as well; name another one"),
         (("--csv", "run.csv", "--html", "run-points.csv"), "is the file of --"),
         (("--json", "run.x", "--ndjson", "run.x"), "is the file of --json as well"),
-        (("--detach",), "store: which one?"),
+        (("--detach",), "store: is required with --detach"),
         (("--queue", "load"), "queue: is for --detach"),
         (("--rate", "5/s", "--vus", "3"), "vus: users and a rate are both given"),
         (("--stages", "1s:5", "--vus", "3"), "vus: users and stages are both given"),

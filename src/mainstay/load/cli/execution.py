@@ -49,7 +49,7 @@ _LEAVING = "leaving at once, without teardowns"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command was given."""
+    """The arguments of the command."""
 
     file: Path
     options: LoadOptions
@@ -115,8 +115,8 @@ class Interrupts:
                 each.note(text)
 
 
-def ran(asked: Asked) -> int:
-    """Run it to its end: the exit code."""
+def run_test(asked: Asked) -> int:
+    """Run the test to its end, and return the exit code."""
     if asked.queue is not None:
         raise InvalidInput("queue", "is for --detach; without it, this command runs the test itself")
     printed = to_stdout(asked.files)
@@ -187,8 +187,8 @@ async def _run(
         return done.summary, interrupts.pressed
 
 
-def submitted(asked: Asked) -> int:
-    """Only submit it: the exit code."""
+def submit_test(asked: Asked) -> int:
+    """Only submit the test, and return the exit code."""
     if asked.files or asked.ui or asked.strict:
         raise InvalidInput("detach", "a detached run has no display; leave out --ui, --strict and the reports")
     store = asked.store or os.environ.get("MAINSTAY_STORE") or None
@@ -208,7 +208,7 @@ def submitted(asked: Asked) -> int:
     queue = asked.queue or DEFAULT_QUEUE
     where = "" if asked.queue is None else f", queue={asked.queue!r}"
     aside(
-        f"a worker on {shown_url(store)} with the queue {queue} runs it, if its app has this load test: "
+        f"a worker on {shown_url(store)} that listens on the queue {queue} runs it if its app has this load test: "
         f'app.load(load_file("{asked.file}"){where})'
     )
     return DONE

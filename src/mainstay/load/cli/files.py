@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+import typer
 
 from ...errors import InvalidInput
 from ..report.tables import points_path
@@ -40,6 +41,4 @@ def _places(kind: str, path: str) -> list[str]:
 
 def print_content(content: bytes) -> None:
     """Print a report to stdout."""
-    sys.stdout.write(content.decode())
-    if not content.endswith(b"\n"):
-        sys.stdout.write("\n")
+    typer.echo(content.decode(), nl=not content.endswith(b"\n"))

@@ -18,8 +18,7 @@ from ...clock import duration_text
 from ...words import counted
 from ..report.words import one_line, rate_text, share_text, time_text
 from ..stats.model import Health, ThresholdOutcome
-from .lines import NO_REASON, is_broken
-from .live_state import LiveState, StepRow
+from .live_state import LiveState, StepRow, is_broken, reasons_of
 from .plot import HIGH, LOW, plot
 
 T = TypeVar("T")
@@ -167,9 +166,10 @@ def _latency(state: LiveState) -> list[_Part]:
 
 def _warning(state: LiveState, width: int, room: int) -> FrameSection:
     """Why the result is not trustworthy: in full, for it decides whether the rest is worth reading."""
-    reasons = [] if state.trust.ok else state.trust.reasons or [NO_REASON]
-    text = " ".join(one_line(reason) if reason.endswith(".") else f"{one_line(reason)}." for reason in reasons)
-    warning = f"NOT TRUSTWORTHY: {text}" if reasons else ""
+    reasons = " ".join(
+        one_line(reason) if reason.endswith(".") else f"{one_line(reason)}." for reason in reasons_of(state.trust)
+    )
+    warning = "" if state.trust.ok else f"NOT TRUSTWORTHY: {reasons}"
     lines = textwrap.wrap(warning, width, break_long_words=False, break_on_hyphens=False)
 
     def draw(_width: int, height: int) -> list[Text]:

@@ -11,14 +11,12 @@ from rich.console import Console
 
 from ...clock import duration_text
 from ..report.words import counted, one_line, rate_text, share_text, time_text
-from ..stats.model import WINDOW_MS, Header, Moment, Summary, ThresholdOutcome
-from .live_state import CallCounts
+from ..stats.model import WINDOW_MS, Header, Moment, Summary
+from .live_state import CallCounts, is_broken, reasons_of
 
 #: a line a second at first, to show that the test works; then seldom
 _OFTEN_UNTIL_S = 10.0
 _OFTEN_S, _SELDOM_S = 1.0, 10.0
-#: for a result that does not say why it is not trustworthy
-NO_REASON = "the generator itself is the bottleneck"
 
 
 def print_line(process: int, line: str) -> None:
@@ -98,7 +96,7 @@ class Lines:
         self._broken = {each.text for each in moment.thresholds if is_broken(each)}
         if not moment.trust.ok and not self._distrusted:
             self._distrusted = True
-            for reason in moment.trust.reasons or [NO_REASON]:
+            for reason in reasons_of(moment.trust):
                 self.note(f"NOT TRUSTWORTHY: {one_line(reason)}")
 
     def _line(self, moment: Moment) -> str:
@@ -119,8 +117,3 @@ class Lines:
         if dropped:
             parts.append(f"dropped {dropped:,}")
         return "  ".join(parts)
-
-
-def is_broken(each: ThresholdOutcome) -> bool:
-    """Whether a threshold is broken now; one without a value is not."""
-    return not each.passed and not each.pending and each.value is not None

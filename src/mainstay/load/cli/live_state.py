@@ -213,3 +213,13 @@ def _joined(stretches: Iterable[_Stretch]) -> Iterator[_Stretch]:
             first.values.merge(second.values)
             first.until_s, first.drawn = second.until_s, None
         yield first
+
+
+def is_broken(threshold: ThresholdOutcome) -> bool:
+    """Whether a threshold is broken now; one without a value is not."""
+    return not threshold.passed and not threshold.pending and threshold.value is not None
+
+
+def reasons_of(trust: Trust) -> list[str]:
+    """Why a result is not trustworthy."""
+    return trust.reasons or ["the generator itself is the bottleneck"]

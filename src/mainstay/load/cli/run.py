@@ -128,5 +128,5 @@ def run(
             strict=strict,
             queue=queue,
         )
-        code = execution.submitted(asked) if detach else execution.ran(asked)
+        code = execution.submit_test(asked) if detach else execution.run_test(asked)
     raise typer.Exit(code)

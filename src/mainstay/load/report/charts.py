@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from ...clock import duration_text
 from ..stats.model import Latency, Percentiles, Point
@@ -68,6 +68,11 @@ def time_axis(points: Sequence[Point]) -> ChartAxis:
     return ChartAxis(0.0, max(last.at_s + last.width_s, 0.1))
 
 
+def time_chart(x: ChartAxis, *, ticks: int = 6, **fields: Any) -> Chart:
+    """A chart over the time of the run; `fields` are those of `Chart`."""
+    return Chart(x=x, x_text=clock_text, x_ticks=x.times(ticks), **fields)
+
+
 def over_time(points: Sequence[Point], value: Callable[[Point], float | None]) -> list[Value]:
     """A value of each point, at the middle of its stretch."""
     return [(one.at_s + one.width_s / 2, value(one)) for one in points]
@@ -107,14 +112,12 @@ def latency_chart(
     if not values_of(lines) or y is None:
         return None
     highest = max(values_of(lines))
-    return Chart(
+    return time_chart(
+        time_axis(points),
         title=f"{which.capitalize()} time over time",
         about=f"Percentiles of the {which} time in each stretch of the run; the highest value is {time_text(highest)}.",
-        x=time_axis(points),
         y=y,
-        x_text=clock_text,
         y_text=axis_text,
-        x_ticks=time_axis(points).times(),
         lines=lines,
         limits=limits,
         tips=_tips(points, partial(_times_tip, which=which)),
@@ -142,14 +145,12 @@ def rate_chart(points: Sequence[Point], limits: Sequence[ChartMark] = ()) -> Cha
     y = axis_over([*values_of(lines), *(one.value for one in limits)], log=False)
     if not points or y is None:
         return None
-    return Chart(
+    return time_chart(
+        time_axis(points),
         title="Requests a second",
         about=f"Requests that ended in each second; at most {rate_text(max(one.rate for one in points))}.",
-        x=time_axis(points),
         y=y,
-        x_text=clock_text,
         y_text=count_text,
-        x_ticks=time_axis(points).times(),
         lines=lines,
         limits=limits,
         tips=_tips(points, _rate_tip),
@@ -167,14 +168,12 @@ def users_chart(points: Sequence[Point]) -> Chart | None:
     y = axis_over(values_of([line]), log=False)
     if not points or y is None:
         return None
-    return Chart(
+    return time_chart(
+        time_axis(points),
         title="Active users",
         about=f"Active users; at most {max(one.users for one in points):,}.",
-        x=time_axis(points),
         y=y,
-        x_text=clock_text,
         y_text=count_text,
-        x_ticks=time_axis(points).times(),
         y_ticks=whole_ticks(y),
         lines=[line],
         tips=_tips(points, lambda one: counted(one.users, "user")),
@@ -187,14 +186,12 @@ def failed_chart(points: Sequence[Point]) -> Chart | None:
     y = axis_over(values_of([line]), log=False)
     if y is None or not any(one.failed for one in points):
         return None
-    return Chart(
+    return time_chart(
+        time_axis(points),
         title="Failed requests over time",
         about=f"The share of requests that failed; at most {share_text(max(values_of([line])), 100)}.",
-        x=time_axis(points),
         y=y,
-        x_text=clock_text,
         y_text=lambda value: f"{value:g} %",
-        x_ticks=time_axis(points).times(),
         lines=[line],
         tips=_tips(points, lambda one: f"{share_text(one.failed, one.rate)}, {rate_text(one.failed)}"),
     )
@@ -224,14 +221,13 @@ def step_charts(points: Sequence[Point], limits: dict[str, list[ChartMark]]) -> 
     if y is None:
         return {}
     return {
-        step: Chart(
+        step: time_chart(
+            time_axis(points),
             title=one_line(step),
             about=f"Percentiles of the {kinds[step]} time of {one_line(step)} in each stretch of the run.",
-            x=time_axis(points),
+            ticks=4,
             y=y,
-            x_text=clock_text,
             y_text=axis_text,
-            x_ticks=time_axis(points).times(4),
             lines=each,
             limits=[one for one in limits[step] if y.low <= one.value <= y.high],
             height=_SMALL,

@@ -89,16 +89,8 @@ def _over_time(
     if y is None:
         return None
     x = ChartAxis(0.0, max(charts.time_axis(run.summary.points).high for run in runs if run.summary.points))
-    return Chart(
-        title=title,
-        about=f"{title}, of both runs; the table below shows how they differ.",
-        x=x,
-        y=y,
-        x_text=charts.clock_text,
-        y_text=y_text,
-        x_ticks=x.times(),
-        lines=lines,
-    )
+    about = f"{title}, of both runs; the table below shows how they differ."
+    return charts.time_chart(x, title=title, about=about, y=y, y_text=y_text, lines=lines)
 
 
 def _spread(runs: tuple[Run, Run]) -> Chart | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -58,18 +58,11 @@ def report_files(
     if kind in OF_STEPS:
         known = needed_steps(steps, field=kind)
         return {path: hdr_text(summary, known).encode() if kind == "hdr" else otlp_json(summary, known)}
-    make: dict[str, Callable[[Summary], bytes]] = {
-        "html": _html,
-        "json": to_json,
-        "junit": lambda one: junit_xml(one, strict=strict).encode(),
-    }
-    return {path: make[kind](summary)}
+    if kind == "html":
+        from .page import load_html  # noqa: PLC0415 - the template engine, which other reports do not need
 
-
-def _html(summary: Summary) -> bytes:
-    from .page import load_html  # noqa: PLC0415 - the template engine, which other reports do not need
-
-    return load_html(summary).encode()
+        return {path: load_html(summary).encode()}
+    return {path: junit_xml(summary, strict=strict).encode() if kind == "junit" else to_json(summary)}
 
 
 class FileOutput:
@@ -110,28 +103,24 @@ def write_whole(field: str, path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old or the new content, never a part. `field` is the option that named the
     file."""
     target = Path(os.path.realpath(path))  # a link stays a link
-    if target.exists() and not target.is_file():  # a pipe or a device is written directly
-        _try_write(field, path, lambda: target.write_bytes(content))
-        return
-    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
-
-    def replace() -> None:
-        try:
-            fresh.write_bytes(content)
-            fresh.replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-            raise
-
-    _try_write(field, path, replace)
-
-
-def _try_write(field: str, path: Path, write: Callable[[], object]) -> None:
     try:
-        write()
+        if target.exists() and not target.is_file():  # a pipe or a device is written directly
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
     except OSError as error:
         raise InvalidInput(field, f"{str(path)!r} cannot be written: {error.strerror}") from None
+
+
+def _replace(target: Path, content: bytes) -> None:
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise
 
 
 def _check(field: str, path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Batch jobs: many units of one study, done when their outputs are there, and resumed where they are not.
+"""Batch jobs: many units of one study, done when their outputs are present, and resumed where outputs are missing.
 
-Layer: a kind of job, beside tasks, above the worker. Users start from `@app.batch`, `app.submit_batch` and `grid`.
-`kind` declares what belongs to it; `study` is what a user declares, `driver` what goes on with a submitted batch,
-`service` what people do to one. Names are loaded when they are first used.
+Layer: a kind of job, above the worker. Users start from `@app.batch`, `app.submit_batch` and `grid`. `kind` declares
+the parts of the package; `study` is the declaration of a user, `driver` advances a submitted batch, `service` has the
+operations on it. Names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is there of a batch's outputs, and what that makes of the batch."""
+"""The result of a validation: the states of the outputs, and the verdict on the batch."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..outputs.lookup import State, UnitFindings, Verify
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
 
-#: units looked at in one go: what is held in memory at a time
+#: units checked at a time: a limit of memory
 CHUNK = 10_000
-#: of what is lacking, so many are told with the verdict itself
+#: defects listed with the verdict itself
 FEW = 20
 
 
 class OutputDefect(msgspec.Struct, frozen=True, kw_only=True):
-    """One expected output that is not there, or is not what was published."""
+    """One expected output that is missing, or differs from what was published."""
 
     group: int
     index: int
-    """the unit's place in the group"""
+    """index of the unit in its group"""
     unit: str
     output: str
     path: str
@@ -33,7 +33,7 @@ class OutputDefect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at all outputs of a batch came to."""
+    """The result of one check of all outputs of a batch."""
 
     at_ms: int
     attempt: int
@@ -46,19 +46,19 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int = 0
     unreadable: int = 0
     units: int = 0
-    """units that lack something, aggregations included"""
+    """units with defects, with aggregations"""
     other_code: int = 0
-    """units that are whole and were made by other code than the batch was submitted with, aggregations included"""
+    """intact units that other code made than the batch was submitted with, with aggregations"""
     first: tuple[OutputDefect, ...] = ()
-    """the first few of what is lacking"""
+    """the first defects"""
     listed: str = ""
-    """where all of it is listed, in the store of the outputs: how the names of its pages begin"""
+    """prefix of the pages that list all defects, in the output store"""
     why: str = ""
-    """of an unknown verdict"""
+    """reason of an unknown verdict"""
 
     @property
     def mixed(self) -> str:
-        """That some of it was made by other code, in words; empty if nothing was."""
+        """A sentence if other code made some units; otherwise empty."""
         n = self.other_code
         if not n:
             return ""
@@ -66,33 +66,33 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
         return f"{what} made by other code than the batch was submitted with"
 
     @property
-    def told(self) -> str:
-        """In a few words."""
+    def summary(self) -> str:
+        """The counts in words."""
         if self.verdict == "unknown":
-            return f"{self.unreadable} of {self.expected} outputs could not be looked at: {self.why}"
-        parts = [f"{self.present} of {self.expected} outputs are there"]
+            return f"{self.unreadable} of {self.expected} outputs could not be checked: {self.why}"
+        parts = [f"{self.present} of {self.expected} outputs are present"]
         parts += [f"{n} {what}" for what, n in (("missing", self.missing), ("corrupt", self.corrupt)) if n]
         return ", ".join(parts)
 
 
 def chunks(group: ManifestGroup, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
-    """The units of a group in pieces, each with the place of its first."""
+    """The units of a group in chunks, each with the index of its first unit."""
     for start in range(0, len(group.pairs), size):
         some = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
         yield start, list(some.units())
 
 
-async def seen_in(
+async def findings_in(
     store: OutputStore, group: ManifestGroup, *, verify: Verify, fresh: bool = False
 ) -> AsyncIterator[tuple[int, UnitFindings]]:
-    """Every unit of a group, by its place, and what is there of it."""
+    """Every unit of a group with its index, and the states of its outputs."""
     for start, units in chunks(group):
-        for place, seen in enumerate(await store.look(units, group.outputs, verify=verify, fresh=fresh), start):
-            yield place, seen
+        for place, findings in enumerate(await store.look(units, group.outputs, verify=verify, fresh=fresh), start):
+            yield place, findings
 
 
 class OutputTally:
-    """Counts what is there. What is not is kept for a page at a time: whoever tallies takes it from `page`."""
+    """Counts outputs by state, and collects defects in `page`, which the caller empties."""
 
     def __init__(self) -> None:
         self.states: Counter[str] = Counter()
@@ -102,14 +102,14 @@ class OutputTally:
         self.other_code = 0
         self.why = ""
 
-    def add(self, group: int, index: int, seen: UnitFindings, files: dict[str, str], source: str = "") -> None:
-        """What was seen of a unit. `source`: of the code that it was to be made by, if that is known."""
-        if seen.whole:
-            self.other_code += bool(source and seen.source and seen.source != source)
-            self.states["present"] += len(seen.outputs)
+    def add(self, group: int, index: int, findings: UnitFindings, files: dict[str, str], source: str = "") -> None:
+        """Add a unit. `source` is the digest of the expected code, if it is known."""
+        if findings.whole:
+            self.other_code += bool(source and findings.source and findings.source != source)
+            self.states["present"] += len(findings.outputs)
             return
         self.units += 1
-        for name, finding in seen.outputs.items():
+        for name, finding in findings.outputs.items():
             self.states[finding.state] += 1
             if finding.state == "present":
                 continue
@@ -118,9 +118,9 @@ class OutputTally:
             lacking = OutputDefect(
                 group=group,
                 index=index,
-                unit=seen.unit.label,
+                unit=findings.unit.label,
                 output=name,
-                path=output_path(seen.unit, files[name]),
+                path=output_path(findings.unit, files[name]),
                 state=finding.state,
                 detail=finding.detail,
             )

@@ -96,8 +96,8 @@ def test_outputs_that_nobody_could_look_at_are_told_as_such() -> None:
 
     page = batch_html(report)
 
-    assert "The outputs could not be looked at: connection refused." in page
-    assert "could not be looked at</small>" in page
+    assert "The outputs could not be checked: connection refused." in page
+    assert "could not be checked</small>" in page
 
 
 def test_advice_fits_the_state() -> None:

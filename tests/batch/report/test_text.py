@@ -88,6 +88,6 @@ def test_a_look_at_names_and_sizes_and_no_look_at_all_are_told_apart() -> None:
     by_size = shown(a_report([], outputs=looked))
     unknown = shown(a_report([], outputs=away))
 
-    assert "outputs  3 of 4 there, 1 missing (by name and size)" in by_size
-    assert "outputs  4 expected; they could not be looked at: connection refused" in unknown
+    assert "outputs  3 of 4 present, 1 missing (by name and size)" in by_size
+    assert "outputs  4 expected; they could not be checked: connection refused" in unknown
     assert "parameter sets by outcome" not in unknown

@@ -70,12 +70,12 @@ def status(
             _show_status(await look(service, full), where, as_json=as_json)
             return DONE
         if as_json:
-            seen = await follow_as_data(service, full, pace, where)
+            progress = await follow_as_data(service, full, pace, where)
         else:
             await follow(service, full, pace, progress_console())
-            seen = await look(service, full)
-            _show_status(seen, where, as_json=False)
-        return exit_code_of(seen.status.job.status)
+            progress = await look(service, full)
+            _show_status(progress, where, as_json=False)
+        return exit_code_of(progress.status.job.status)
 
     _leave(with_service(where, job_id, work))
 
@@ -86,22 +86,22 @@ async def _plain_status(service: BatchService, job_id: str, pace: Pace, *, watch
     if watch_it:
         lines = as_json or not console.is_terminal
         return exit_code_of("succeeded" if await watch.follow(store, job_id, pace, console, lines=lines) else "failed")
-    async for seen in watching.one(store, job_id, pace, told=0):
+    async for progress in watching.one(store, job_id, pace, told=0):
         if as_json:
-            print_json(next(iter(watch_view.one_lines(seen))))
+            print_json(next(iter(watch_view.one_lines(progress))))
         else:
-            console.print(watch_view.OneFrame(console.height).drawn(seen))
+            console.print(watch_view.OneFrame(console.height).drawn(progress))
         break
     return DONE
 
 
-def _show_status(seen: BatchProgress, where: Where, *, as_json: bool) -> None:
+def _show_status(progress: BatchProgress, where: Where, *, as_json: bool) -> None:
     if as_json:
-        print_json(view.status_data(seen, where))
+        print_json(view.progress_data(progress, where))
         return
     console = screen()
-    console.print(view.frame(seen, console.width))
-    show_advice(view.advice(seen), console, again=where.again)
+    console.print(view.frame(progress, console.width))
+    show_advice(view.advice(progress), console, again=where.again)
 
 
 # validate -----------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def validate(
 def _show_validation(found: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
     console = screen()
     style = {"succeeded": "green", "unknown": "yellow"}.get(found.verdict, "red")
-    console.print(Text(found.told, style=style))
+    console.print(Text(found.summary, style=style))
     lists.show_lacking(found, console)
     if now.job.status != before.job.status:
         console.print(f"the batch was {before.job.status} and is {now.job.status} now")
@@ -202,15 +202,15 @@ def resume(
     """
     if dry_run:
         with busy("reading the outputs", quiet=as_json):
-            seen = with_studies(
+            plan = with_studies(
                 where, job_id, lambda service, full, studies: _to_run(service, full, studies, by_app=with_this_code)
             )
         if as_json:
-            print_json({**lists.to_run_data(seen.id, seen.units, seen.names), "code": seen.code})
+            print_json({**lists.to_run_data(plan.id, plan.units, plan.names), "code": plan.code})
         else:
-            lists.show_to_run(seen.units, seen.names, limit, screen())
-            if seen.code:
-                screen().print(Text(seen.code, style="dim"))
+            lists.show_to_run(plan.units, plan.names, limit, screen())
+            if plan.code:
+                screen().print(Text(plan.code, style="dim"))
         return
     pace = pace_of(for_)
 
@@ -233,24 +233,26 @@ def resume(
         _leave(exit_code_of(report.status))
 
 
-class _Planned(msgspec.Struct, frozen=True):
-    """What a resume would run."""
+class _ResumePlan(msgspec.Struct, frozen=True):
+    """The units that a resume would run."""
 
     id: str
     units: list[UnitToRun]
     names: list[str]
     code: str
-    """by which code, in words, if that is not the code it was submitted for"""
+    """the code that would run them, in words; empty: the code it was submitted for"""
 
 
-async def _to_run(service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
+async def _to_run(
+    service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool
+) -> _ResumePlan:
     spec = await service.spec(job_id)
     names = ["units", *(one.name for one in spec.aggregations)]
     code = ""
     if by_app:
         by = await study_of(service, job_id, studies)
         code = f"by code {by.source or by.code}; it was submitted for {(spec.sources or (spec.code,))[0] or spec.code}"
-    return _Planned(job_id, [one async for one in service.to_run(job_id)], names, code)
+    return _ResumePlan(job_id, [one async for one in service.to_run(job_id)], names, code)
 
 
 async def _validate_if_partial(service: BatchService, job_id: str) -> None:

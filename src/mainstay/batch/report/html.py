@@ -75,10 +75,10 @@ def _facts(report: BatchReport) -> list[tuple[str, str, str]]:
     whole = sum(one.intact == one.units for one in report.outcomes)
     took = duration_text(max(0.001, round(report.took_s, 1))) if report.rounds else "–"
     rounds = {0: "not begun", 1: "in one go"}.get(report.rounds, f"started {report.rounds} times")
-    gaps = "could not be looked at" if outputs.source == "unknown" else ", ".join(outputs.gaps) or "all intact"
+    gaps = "could not be checked" if outputs.source == "unknown" else ", ".join(outputs.gaps) or "all intact"
     return [
         ("Parameter sets", f"{report.sets:,}", f"{whole:,} whole" if report.outcomes else ""),
-        ("Units", f"{report.total:,}", f"{units.succeeded:,} run, {units.there + units.skipped:,} there before"),
+        ("Units", f"{report.total:,}", f"{units.succeeded:,} run, {units.there + units.skipped:,} already present"),
         ("Failed", f"{units.failed:,}", "units, since it was last started" if report.rounds > 1 else "units"),
         ("Outputs", f"{outputs.present:,} of {outputs.expected:,}", gaps),
         ("Time", took, rounds),

@@ -58,20 +58,20 @@ def show_advice(advice: Sequence[Advice], console: Console, *, again: Callable[[
 def made_text(one: UnitCounts) -> str:
     """How many of an aggregation were made, apart from those whose outputs existed."""
     before = one.there + one.skipped
-    return f"{one.succeeded:,} made" + (f", {before:,} there before" if before else "")
+    return f"{one.succeeded:,} made" + (f", {before:,} already present" if before else "")
 
 
 def _outputs_text(found: OutputSummary) -> str:
     """The outputs by state, in one line."""
     if found.source == "unknown":
-        return f"{found.expected:,} expected; they could not be looked at: {found.why}"
-    parts = ", ".join([f"{found.present:,} of {found.expected:,} there", *found.gaps])
+        return f"{found.expected:,} expected; they could not be checked: {found.why}"
+    parts = ", ".join([f"{found.present:,} of {found.expected:,} present", *found.gaps])
     return parts + (" (by name and size)" if found.source == "storage" else "")
 
 
 def _show_facts(report: BatchReport, console: Console) -> None:
     units = report.units
-    ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} there before, {units.failed:,} failed"
+    ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} already present, {units.failed:,} failed"
     open_ = units.waiting + units.running
     more = f", {open_:,} not done" if open_ else f", {units.cancelled:,} ended early" if units.cancelled else ""
     again = "" if report.rounds <= 1 else f", started {report.rounds} times; counts are those of the last"
@@ -209,7 +209,7 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
 def _show_lacking(report: BatchReport, console: Console) -> None:
     if not report.lacking:
         return
-    _heading("outputs that lack", console)
+    _heading("missing or corrupt outputs", console)
     rows = [
         (Text(one.state, style="red"), *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
         for one in report.lacking[:_LINES]
@@ -223,7 +223,7 @@ def _show_lacking(report: BatchReport, console: Console) -> None:
 def _show_validations(report: BatchReport, console: Console) -> None:
     if not report.validations:
         return
-    _heading("looks at the outputs", console)
+    _heading("validations", console)
     rows = [
         (
             Text(time_text(one.at_ms), style="dim"),

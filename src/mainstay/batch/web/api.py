@@ -1,4 +1,4 @@
-"""Batch jobs: how one stands, what is there of its outputs, validating and resuming it."""
+"""The API of batch jobs: status, report, map, outputs, validate and resume."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...lifecycle import table_of
 from ...web.api.fields import PageSize, Reason
 from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from ...web.api.text_mask import shown_job
 from ...web.api.versions import wanted_version
+from ..json_view import status_data
 from ..report.heat_map import HeatMap, heat_map
 from ..report.model import BatchReport, advice_for
-from ..spec import UnitCounts
 from ..validation_result import Validation
 from .masks import masked_output, masked_unit, masked_validation, shown_report
 from .responses import BatchStatusView, OutputPage, ResumeResult
 from .services import service_of
 
-#: units that a dry run of a resume names
+#: units in the response of a dry run
 _NAMED = 100
 
 
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which outputs."""
+    """Which outputs to list."""
 
     start: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
-    """the place of the first unit"""
+    """index of the first unit"""
     limit: PageSize = 100
     """units"""
     state: list[Literal["present", "missing", "corrupt", "unreadable"]] | None = None
 
 
 class MapQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a map may be."""
+    """Limits of a map."""
 
     columns: Annotated[int, Meta(ge=1, le=200)] = 60
     rows: Annotated[int, Meta(ge=1, le=200)] = 40
@@ -44,46 +43,31 @@ class MapQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to look."""
+    """How to validate."""
 
     force: bool = False
-    """believe nothing that was seen before"""
+    """ignore the results of earlier checks"""
 
 
 class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Run again what lacks outputs."""
+    """Run the units with missing or corrupt outputs again."""
 
     dry_run: bool = False
-    """only tell which units that would be"""
+    """only list these units"""
     reason: Reason | None = None
 
 
 async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
     status = await service_of(ask).status(ask.path("id"))
-    job, spec, validation = (
-        await shown_job(ask.place.store, status.job, ask.site.masker),
-        status.spec,
-        status.validation,
-    )
-    state = table_of(None).get(job.status)
+    job = await shown_job(ask.place.store, status.job, ask.site.masker)
+    data = status_data(msgspec.structs.replace(status, job=job), now_ms=ask.place.store.clock.now_ms())
+    validation, spec = status.validation, status.spec
     lacking = 0 if validation is None else validation.expected - validation.present
     return json_response(
         {
-            "id": job.id,
-            "name": job.name,
-            "status": job.status,
-            "settled": state is not None and state.settled,
-            "reason": job.reason,
-            "version": job.version,
-            "at_ms": ask.place.store.clock.now_ms(),
-            "group": status.group,
-            "planned": status.planned,
+            **data,
             "sets": spec.sets,
-            "units": {"total": spec.units, **_tally(status.units)},
-            "aggregations": {name: _tally(one) for name, one in status.aggregations.items()},
-            "outputs": {"expected": spec.expected, "there": status.outputs_there},
-            "waits": status.waits,
-            "validation": masked_validation(msgspec.to_builtins(validation), ask.site.masker),
+            "validation": masked_validation(data["validation"], ask.site.masker),
             "runner": spec.runner.partition(":")[0],
             "resumed_from": spec.resumed_from,
             "advice": msgspec.to_builtins(advice_for(job.id, job.status, lacking=lacking)),
@@ -137,10 +121,6 @@ async def _report(ask: ApiRequest[Any, Any]) -> BatchReport:
     return await shown_report(service_of(ask), ask.path("id"), ask.site.masker)
 
 
-def _tally(units: UnitCounts) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(units), "done": units.done}
-
-
 def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOperation:
     return ApiOperation(
         method=more.pop("method", "GET"),
@@ -156,14 +136,14 @@ def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOp
 
 
 OPERATIONS = (
-    _of("batch", get_batch, "See how a batch stands", BatchStatusView),
-    _of("report", get_report, "Report what became of a batch", BatchReport),
-    _of("map", get_map, "Draw the parameter sets of a batch by outcome", HeatMap, query=MapQuery),
-    _of("outputs", list_outputs, "List what is there of a batch's outputs", OutputPage, query=OutputQuery),
+    _of("batch", get_batch, "Get the status of a batch", BatchStatusView),
+    _of("report", get_report, "Get the report of a batch", BatchReport),
+    _of("map", get_map, "Get the map of the parameter sets of a batch by outcome", HeatMap, query=MapQuery),
+    _of("outputs", list_outputs, "List the outputs of a batch with their states", OutputPage, query=OutputQuery),
     _of(
         "validate",
         validate_job,
-        "Look at all outputs of a batch now",
+        "Validate all outputs of a batch now",
         Validation,
         method="POST",
         scope="operate",

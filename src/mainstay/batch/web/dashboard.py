@@ -1,4 +1,4 @@
-"""Batch runs: all of them, and one with its map of parameter sets, what lacks, and what to do about it."""
+"""The dashboard pages of batches: the list, and a batch with its map, its defects and advice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..spec import KIND
 from .masks import shown_report
 from .services import service_at
 
-#: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
+#: shortest time between two updates of a running batch, and its multiple of the time that an update takes
 _POLL_S, _SHARE = 3, 20
 
 
@@ -50,7 +50,7 @@ async def batch(view: PageView) -> Response:
         advice=advice_for(job_id, job.status, lacking=report.outputs.lacking),
         map=map_html(report),
         force_to=others(job),
-        # while it goes on, the more there is to look at, the seldomer that is done
+        # the longer an update takes, the rarer it is
         poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
         counts=await view.place.control.jobs.unit_counts(job_id),
     )

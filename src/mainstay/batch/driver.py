@@ -33,6 +33,7 @@ from ..worker.context import LetGo
 from . import validation
 from .locations import OutputStores
 from .outside_job import OutsideJob, OutsideLauncher, with_outside_job
+from .queries import jobs_of
 from .runners import LOCAL
 from .spec import DRIVER, KIND, DriverState, Spec, UnitCall, call_of, row_name, spec_of, unit_counts_of
 from .unit_plan import PlannedUnit, planned_units, request_of
@@ -320,18 +321,12 @@ class DriverRun:
         self._job = await self._control.drivers.spawn(self._job, batch, reason=reason)
 
     async def _made_since(self, began_ms: int) -> set[tuple[int, int]]:
-        found: set[tuple[int, int]] = set()
-        cursor: str | None = None
-        while True:
-            query = Query(parent=self._parent.id, created_from_ms=began_ms)
-            page = await self._control.store.find(query, cursor=cursor, limit=1000)
-            for row in page.jobs:
-                if row.name != self._job.name:
-                    call: UnitCall = call_of(row.payload, self._sealer)
-                    found.add((call.group, call.index))
-            cursor = page.cursor
-            if cursor is None:
-                return found
+        calls: list[UnitCall] = [
+            call_of(row.payload, self._sealer)
+            async for row in jobs_of(self._control.store, Query(parent=self._parent.id, created_from_ms=began_ms))
+            if row.name != self._job.name
+        ]
+        return {(call.group, call.index) for call in calls}
 
     def _over_budget(self, counts: Mapping[str, int]) -> str:
         budget = self._spec.failure_budget
@@ -370,14 +365,12 @@ class DriverRun:
 
     async def _validate(self) -> None:
         state, spec = self._state, self._spec
-        last = validation.validation_of(self._parent, self._sealer)
-        attempt = (last.attempt if last else 0) + 1 + state.outages
         result = await validation.validate(
             self._store,
             self._manifest,
             spec,
             at_ms=self._clock.now_ms(),
-            attempt=attempt,
+            attempt=self._validation_attempt(),
             by=self._actor,
             fresh=state.outages + state.rechecks > 0,
         )
@@ -390,6 +383,10 @@ class DriverRun:
             await self._put_off(_RECHECK_S, f"{result.summary}, and no unit failed: outputs may be late")
         await self._settle(result)
 
+    def _validation_attempt(self) -> int:
+        last = validation.validation_of(self._parent, self._sealer)
+        return (last.attempt if last else 0) + 1 + self._state.outages
+
     async def _has_failures(self) -> bool:
         """Whether a unit failed or was cancelled since the batch was started or resumed."""
         groups = [*self._state.past, unit_counts_of(self._state, await self._counts())]
@@ -400,10 +397,8 @@ class DriverRun:
 
     async def _wait_for_storage(self, error: StoreError) -> None:
         if self._parent.status == "validating":
-            spec, at_ms = self._spec, self._clock.now_ms()
-            last = validation.validation_of(self._parent, self._sealer)
-            attempt = (last.attempt if last else 0) + 1 + self._state.outages
-            await self._settle(validation.storage_away(spec, error, at_ms=at_ms, attempt=attempt, by=self._actor))
+            at_ms, attempt = self._clock.now_ms(), self._validation_attempt()
+            await self._settle(validation.storage_away(self._spec, error, at_ms=at_ms, attempt=attempt, by=self._actor))
         await self._back_off(f"the outputs cannot be checked: {error}"[:500])
 
     async def _back_off(self, why: str) -> None:

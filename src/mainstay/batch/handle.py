@@ -12,9 +12,9 @@ from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
 from ..task.client import Client
-from .service import BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun
+from .service import BatchService, BatchStatus, ResumeOutcome, UnitToRun
 from .study import Batch
-from .validation_result import Validation
+from .validation_result import OutputStatus, Validation
 
 
 class BatchRun:

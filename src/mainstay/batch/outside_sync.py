@@ -11,11 +11,11 @@ from ..lifecycle import JOB
 from ..model import Job
 from ..stores import Query
 from .outside_job import note_on_batch, outside_text
+from .queries import jobs_of
 from .runners import LOCAL, Runners, shown_runner
 from .service import BatchService
 from .spec import KIND
 
-_PAGE = 500
 #: the states of a batch that has a driver
 _DRIVEN = tuple(name for name, state in JOB.states.items() if state.holds)
 
@@ -47,20 +47,16 @@ async def sync_outside(
     service: BatchService, runners: Runners, ids: Sequence[str] | None = None, *, actor: str
 ) -> AsyncIterator[SyncResult]:
     """Check the outside jobs of these batches, or of all batches that are not settled."""
+    for job in await _batches(service, ids):
+        if (result := await _sync(service, runners, job, actor)) is not None:
+            yield result
+
+
+async def _batches(service: BatchService, ids: Sequence[str] | None) -> list[Job]:
     if ids is not None:
-        for job_id in ids:
-            if (one := await _sync(service, runners, await service.control.jobs.get(job_id), actor)) is not None:
-                yield one
-        return
-    cursor: str | None = None
-    while True:
-        page = await service.control.store.find(Query(status=_DRIVEN), cursor=cursor, limit=_PAGE)
-        for job in page.jobs:
-            if job.kind == KIND and (one := await _sync(service, runners, job, actor)) is not None:
-                yield one
-        cursor = page.cursor
-        if cursor is None:
-            return
+        return [await service.control.jobs.get(job_id) for job_id in ids]
+    driven = jobs_of(service.control.store, Query(status=_DRIVEN))
+    return [job async for job in driven if job.kind == KIND]
 
 
 async def _sync(service: BatchService, runners: Runners, job: Job, actor: str) -> SyncResult | None:

@@ -14,7 +14,7 @@ from ..outputs import Manifest, OutputStore
 from ..stores import Query
 from .service import BatchService
 from .spec import KIND
-from .validation_result import OutputDefect
+from .validation_result import OutputStatus
 
 log = logging.getLogger("mainstay.batch")
 
@@ -67,7 +67,7 @@ class Rechecker:
         return True
 
 
-async def _all_present(store: OutputStore, manifest: Manifest, lacking: Iterable[OutputDefect]) -> bool:
+async def _all_present(store: OutputStore, manifest: Manifest, lacking: Iterable[OutputStatus]) -> bool:
     """Whether all are present, by size alone: the validation that follows compares contents."""
     groups: dict[int, dict[int, None]] = {}
     for one in lacking:

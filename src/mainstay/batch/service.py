@@ -15,9 +15,8 @@ from ..control.explain import is_alive
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
-from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, output_path, save_manifest
+from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, save_manifest
 from ..outputs.layout import manifest_path
-from ..outputs.lookup import State as OutputState
 from ..stores import Query
 from ..task.codec import Sealer
 from . import validation as validating
@@ -27,7 +26,7 @@ from .outside_job import with_outside_job
 from .spec import KIND, UNREACHED, OutsideRecord, Spec, UnitCounts, spec_of, state_of, unit_counts_of
 from .study import Batch
 from .unit_plan import planned_units
-from .validation_result import OutputDefect, Validation
+from .validation_result import OutputStatus, Validation, output_statuses
 
 #: units of a batch whose reasons are read
 _SAMPLE = 20
@@ -90,18 +89,6 @@ class ResumeOutcome(msgspec.Struct, frozen=True, kw_only=True):
     outputs are intact"""
     units: int = 0
     """units that a linked job runs"""
-
-
-class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One expected output and its state."""
-
-    group: int
-    index: int
-    unit: str
-    output: str
-    path: str
-    state: OutputState
-    detail: str = ""
 
 
 class BatchService:
@@ -192,22 +179,11 @@ class BatchService:
             for place, findings in enumerate(
                 await store.look(units, group.outputs, verify=spec.verify, fresh=fresh), index
             ):
-                found += (
-                    OutputStatus(
-                        group=number,
-                        index=place,
-                        unit=findings.unit.label,
-                        output=name,
-                        path=output_path(findings.unit, group.outputs[name]),
-                        state=finding.state,
-                        detail=finding.detail,
-                    )
-                    for name, finding in findings.outputs.items()
-                )
+                found += output_statuses(number, place, findings, group.outputs)
             first += len(group.pairs)
         return found, start + limit if start + limit < first else None
 
-    async def lacking(self, job_id: str, *, page: int = 0) -> list[OutputDefect]:
+    async def lacking(self, job_id: str, *, page: int = 0) -> list[OutputStatus]:
         """A page of the defects that the last validation found; empty after the last."""
         job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)

@@ -46,27 +46,27 @@ class UnitWork:
     """The handler of the units of a study, or of one of its aggregations (`mainstay.worker.Work`)."""
 
     def __init__(self, study: Batch, output_stores: OutputStores, aggregation: Aggregation | None = None) -> None:
-        self._study = study
-        self._output_stores = output_stores
-        self._aggregation = aggregation
-        self._function: Function = study.unit if aggregation is None else aggregation.function
-        self._files = study.outputs if aggregation is None else aggregation.outputs
-        self.is_async = self._function.is_async
-        self.mode: Mode = study.mode_of(self._function)
+        self.study = study
+        self.output_stores = output_stores
+        self.aggregation = aggregation
+        self.function: Function = study.unit if aggregation is None else aggregation.function
+        self.files = study.outputs if aggregation is None else aggregation.outputs
+        self.is_async = self.function.is_async
+        self.mode: Mode = study.mode_of(self.function)
         self.decide: Decide | None = study.decide
 
     def unpack(self, payload: bytes) -> UnitCall:
         """The payload of the unit; refused if it was submitted for other code."""
-        call = call_of(payload, self._study.client.sealer)
+        call = call_of(payload, self.study.client.sealer)
         if call.run_by:
-            _check_code(self._study.name, call.run_by, self._study.fingerprint)
-        elif self._aggregation is None:
-            _check_code(self._study.name, call.code, self._study.code)
+            _check_code(self.study.name, call.run_by, self.study.fingerprint)
+        elif self.aggregation is None:
+            _check_code(self.study.name, call.code, self.study.code)
         return call
 
     def call(self, call: UnitCall) -> Any:
-        begin(self._study.client)
-        unit_run = _UnitRun(self._study, self._output_stores, self._function, self._files, self._aggregation, call)
+        begin(self.study.client)
+        unit_run = _UnitRun(self, call)
         return self._run_async(unit_run) if self.is_async else self._run_sync(unit_run)
 
     def pack(self, result: Any) -> None:
@@ -74,7 +74,7 @@ class UnitWork:
 
     async def _run_async(self, unit_run: _UnitRun) -> None:
         async with unit_run as offered:
-            unit_run.returned = await self._function(offered)
+            unit_run.returned = await self.function(offered)
 
     def _run_sync(self, unit_run: _UnitRun) -> None:
         loop = context().link.loop
@@ -84,7 +84,7 @@ class UnitWork:
 
         offered = run(unit_run.__aenter__())
         try:
-            unit_run.returned = self._function(offered)
+            unit_run.returned = self.function(offered)
         except BaseException:
             run(unit_run.__aexit__(*sys.exc_info()))
             unit_run.put_off_if_away()
@@ -95,22 +95,10 @@ class UnitWork:
 class _UnitRun:
     """The steps before and after the function of one unit."""
 
-    def __init__(
-        self,
-        study: Batch,
-        output_stores: OutputStores,
-        function: Function,
-        files: dict[str, str],
-        aggregation: Aggregation | None,
-        call: UnitCall,
-    ) -> None:
+    def __init__(self, work: UnitWork, call: UnitCall) -> None:
         self.returned: Any = None
         self._context = context()
-        self._study = study
-        self._output_stores = output_stores
-        self._function = function
-        self._files = files
-        self._aggregation = aggregation
+        self._work = work
         self._call = call
         self._unit = Unit(call.study, call.code, call.params, call.seed)
         self._began_s = 0.0
@@ -124,14 +112,14 @@ class _UnitRun:
     async def __aenter__(self) -> dict[str, Any]:
         self._began_s = asyncio.get_running_loop().time()
         try:
-            self._store = await self._output_stores.get(self._call.outputs)
-            group = None if self._aggregation is None else await self._inputs_of(self._aggregation)
+            self._store = await self._work.output_stores.get(self._call.outputs)
+            group = None if self._work.aggregation is None else await self._inputs_of(self._work.aggregation)
             await self._look()
             scratch = Scratch()
             self._stack.push_async_callback(_removed, scratch)
-            self._out = Outputs(scratch, self._files)
+            self._out = Outputs(scratch, self._work.files)
             offered = {
-                "params": self._function.params(dict(self._call.params)),
+                "params": self._work.function.params(dict(self._call.params)),
                 "seed": self._call.seed,
                 "out": self._out,
             }
@@ -153,10 +141,10 @@ class _UnitRun:
         if self._call.force:
             await self._store.remove(self._unit)
             return
-        (findings,) = await self._store.look([self._unit], self._files, verify=self._call.verify)
+        (findings,) = await self._store.look([self._unit], self._work.files, verify=self._call.verify)
         if findings.whole:
             # this process may only remember them: read them again
-            (findings,) = await self._store.look([self._unit], self._files, verify=self._call.verify, fresh=True)
+            (findings,) = await self._store.look([self._unit], self._work.files, verify=self._call.verify, fresh=True)
         if findings.whole:
             self._context.skip("its outputs exist already")
         for finding in findings.outputs.values():
@@ -165,11 +153,11 @@ class _UnitRun:
 
     async def _inputs_of(self, aggregation: Aggregation) -> ManifestGroup:
         """The inputs of an aggregation; refused if it was submitted for other code."""
-        manifest = await self._output_stores.manifest(self._call.outputs, self._context.job.parent or "")
+        manifest = await self._work.output_stores.manifest(self._call.outputs, self._context.job.parent or "")
         inputs = manifest.groups[self._call.group - 1]
         if not self._call.run_by:
-            code = code_of_aggregation(self._study.code, aggregation, inputs, seeds_of(manifest))
-            _check_code(self._function.name, self._call.code, code)
+            code = code_of_aggregation(self._work.study.code, aggregation, inputs, seeds_of(manifest))
+            _check_code(self._work.function.name, self._call.code, code)
         return inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
 
     async def _fetch(self, group: ManifestGroup, folder: Path) -> dict[str, Any]:
@@ -179,7 +167,7 @@ class _UnitRun:
         self._made_of = digest_of_inputs([findings.contents for findings in checked])
         inputs = self._fetching = Inputs(self._store, units, group.outputs, folder)
         self._stack.push_async_callback(inputs.close)
-        if self._function.is_async:
+        if self._work.function.is_async:
             await inputs.all()
         results: list[UnitResult] = inputs.results()
         return {"runs": results, "sets": results}
@@ -190,14 +178,14 @@ class _UnitRun:
             self._put_off(self._fetching.away)
 
     async def _publish(self) -> None:
-        if self._aggregation is not None and self._aggregation.returns_data:
-            self._out.save(next(iter(self._out)), _as_json(self.returned, self._function.name))
+        if self._work.aggregation is not None and self._work.aggregation.returns_data:
+            self._out.save(next(iter(self._out)), _as_json(self.returned, self._work.function.name))
         written = self._out.written()
-        if lacking := [name for name in self._files if self._files[name] not in written]:
-            path = output_path(self._unit, self._files[lacking[0]])
+        if lacking := [name for name in self._work.files if self._work.files[name] not in written]:
+            path = output_path(self._unit, self._work.files[lacking[0]])
             raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="the unit ended without writing it")
         job = self._context.job
-        source = self._study.source if self._aggregation is None else self._aggregation.source
+        source = self._work.study.source if self._work.aggregation is None else self._work.aggregation.source
         more = {name: digest for name, digest in ((MADE_OF, self._made_of), (SOURCE, source)) if digest}
         about = Origin(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ from ..outputs.layout import CURRENT
 from ..task.codec import Sealer
 from .outside_job import with_outside_job
 from .spec import Spec
-from .validation_result import OutputDefect, OutputTally, Validation, findings_in
+from .validation_result import OutputStatus, OutputTally, Validation, findings_in
 
 #: entries per page of a stored list
 PAGE = 1000
@@ -48,10 +48,11 @@ async def validate(
                     if not found.states["unreadable"]:
                         await pages.add(found.page)
                     found.page = []
-        if found.verdict == "unknown":
-            return _validation(found, spec, at_ms=at_ms, attempt=attempt, by=by)
+        result = found.result(at_ms=at_ms, attempt=attempt, by=by, expected=spec.expected)
+        if result.verdict == "unknown":
+            return result
         await pages.add(found.page)
-        result = _validation(found, spec, at_ms=at_ms, attempt=attempt, by=by, listed=name if pages.pages else "")
+        result = msgspec.structs.replace(result, listed=name if pages.pages else "")
         # a final batch takes no more notes in its audit trail, so each validation has a record beside the outputs
         await store.blobs.write(f"{name}{_RECORD}", msgspec.json.encode(msgspec.structs.replace(result, first=())))
     except StoreError as error:
@@ -83,7 +84,7 @@ class _Pages:
         self.first = first
         self.pages = 0
 
-    async def add(self, lacking: Sequence[OutputDefect]) -> None:
+    async def add(self, lacking: Sequence[OutputStatus]) -> None:
         if lacking:
             lines = b"\n".join(msgspec.json.encode(one) for one in lacking)
             await self._store.blobs.write(_page_path(self.first, self.pages), gzip.compress(lines, mtime=0))
@@ -104,7 +105,7 @@ def storage_away(spec: Spec, error: StoreError, *, at_ms: int, attempt: int, by:
     )
 
 
-async def listed(store: OutputStore, validation: Validation, *, page: int = 0) -> list[OutputDefect]:
+async def listed(store: OutputStore, validation: Validation, *, page: int = 0) -> list[OutputStatus]:
     """A page of the defects that a validation found; empty after the last."""
     if not validation.listed:
         return []
@@ -114,7 +115,7 @@ async def listed(store: OutputStore, validation: Validation, *, page: int = 0) -
     if body is None:
         return []
     lines = (await asyncio.to_thread(gzip.decompress, body)).splitlines()
-    return [msgspec.json.decode(line, type=OutputDefect) for line in lines]
+    return [msgspec.json.decode(line, type=OutputStatus) for line in lines]
 
 
 def result_of(validation: Validation, sealer: Sealer) -> bytes:
@@ -176,25 +177,6 @@ def _short(validation: Validation) -> dict[str, Any]:
         for name, value in msgspec.to_builtins(validation).items()
         if name not in ("first", "why") and value not in (0, "")
     }
-
-
-def _validation(found: OutputTally, spec: Spec, *, at_ms: int, attempt: int, by: str, listed: str = "") -> Validation:
-    return Validation(
-        at_ms=at_ms,
-        attempt=attempt,
-        by=by,
-        verdict=found.verdict,
-        expected=spec.expected,
-        present=found.states["present"],
-        missing=found.states["missing"],
-        corrupt=found.states["corrupt"],
-        unreadable=found.states["unreadable"],
-        units=found.units,
-        other_code=found.other_code,
-        first=tuple(found.first),
-        listed=listed,
-        why=found.why[:500],
-    )
 
 
 def _page_path(first: str, number: int) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -19,8 +18,8 @@ CHUNK = 10_000
 FEW = 20
 
 
-class OutputDefect(msgspec.Struct, frozen=True, kw_only=True):
-    """One expected output that is missing, or differs from what was published."""
+class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One expected output and its state."""
 
     group: int
     index: int
@@ -49,7 +48,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """units with defects, with aggregations"""
     other_code: int = 0
     """intact units that other code made than the batch was submitted with, with aggregations"""
-    first: tuple[OutputDefect, ...] = ()
+    first: tuple[OutputStatus, ...] = ()
     """the first defects"""
     listed: str = ""
     """prefix of the pages that list all defects, in the output store"""
@@ -91,13 +90,27 @@ async def findings_in(
             yield place, findings
 
 
+def output_statuses(group: int, index: int, findings: UnitFindings, files: Mapping[str, str]) -> Iterator[OutputStatus]:
+    """The outputs of a unit. `index` is its place in the group."""
+    for name, finding in findings.outputs.items():
+        yield OutputStatus(
+            group=group,
+            index=index,
+            unit=findings.unit.label,
+            output=name,
+            path=output_path(findings.unit, files[name]),
+            state=finding.state,
+            detail=finding.detail,
+        )
+
+
 class OutputTally:
     """Counts outputs by state, and collects defects in `page`, which the caller empties."""
 
     def __init__(self) -> None:
-        self.states: Counter[str] = Counter()
-        self.first: list[OutputDefect] = []
-        self.page: list[OutputDefect] = []
+        self.states = {"present": 0, "missing": 0, "corrupt": 0, "unreadable": 0}
+        self.first: list[OutputStatus] = []
+        self.page: list[OutputStatus] = []
         self.units = 0
         self.other_code = 0
         self.why = ""
@@ -109,27 +122,34 @@ class OutputTally:
             self.states["present"] += len(findings.outputs)
             return
         self.units += 1
-        for name, finding in findings.outputs.items():
-            self.states[finding.state] += 1
-            if finding.state == "present":
+        for output in output_statuses(group, index, findings, files):
+            self.states[output.state] += 1
+            if output.state == "present":
                 continue
-            if finding.state == "unreadable":
-                self.why = self.why or finding.detail
-            lacking = OutputDefect(
-                group=group,
-                index=index,
-                unit=findings.unit.label,
-                output=name,
-                path=output_path(findings.unit, files[name]),
-                state=finding.state,
-                detail=finding.detail,
-            )
-            self.page.append(lacking)
+            if output.state == "unreadable":
+                self.why = self.why or output.detail
+            self.page.append(output)
             if len(self.first) < FEW:
-                self.first.append(lacking)
+                self.first.append(output)
+
+    def result(self, *, at_ms: int, attempt: int, by: str, expected: int) -> Validation:
+        """The validation with these counts."""
+        return Validation(
+            at_ms=at_ms,
+            attempt=attempt,
+            by=by,
+            verdict=self._verdict,
+            expected=expected,
+            units=self.units,
+            other_code=self.other_code,
+            first=tuple(self.first),
+            listed="",
+            why=self.why[:500],
+            **self.states,
+        )
 
     @property
-    def verdict(self) -> Verdict:
+    def _verdict(self) -> Verdict:
         if self.states["unreadable"]:
             return "unknown"
         if not self.units:

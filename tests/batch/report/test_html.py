@@ -6,7 +6,7 @@ import random
 import re
 from html.parser import HTMLParser
 
-from mainstay.batch import OutputDefect, UnitCounts, grid
+from mainstay.batch import OutputStatus, UnitCounts, grid
 from mainstay.batch.report.html import batch_html
 from mainstay.batch.report.model import OutputSummary, SetOutcome, Trouble, ValidationCounts, advice_for
 from tests.batch.report.reports import JOB, a_report, outcomes
@@ -34,7 +34,7 @@ class Nested(HTMLParser):
 
 def test_the_page_is_well_formed_and_asks_for_nothing_else() -> None:
     made = [SetOutcome(params=one, intact=int(one["a"]), units=4) for one in grid(a=[0, 1, 2, 3, 4], b=["x", "y"])]
-    lacking = OutputDefect(
+    lacking = OutputStatus(
         group=0, index=1, unit="a=1", output="r", path="v1/lab/r", state="corrupt", detail="too short"
     )
     looks = [ValidationCounts(at_ms=1_794_835_482_130, attempt=1, verdict="partial", present=20, missing=19, corrupt=1)]

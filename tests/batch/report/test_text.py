@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mainstay.batch import OutputDefect, grid
+from mainstay.batch import OutputStatus, grid
 from mainstay.batch.report.model import BatchReport, OutputSummary, SetOutcome, Trouble
 from mainstay.batch.report.text import show_report
 from mainstay.cli.target import Where
@@ -40,7 +40,7 @@ def sampled(n: int) -> list[SetOutcome]:
     ids=["nothing", "one", "many", "facets", "sampled"],
 )
 def test_every_line_but_commands_fits_the_terminal(made: list[SetOutcome], width: int) -> None:
-    lacking = OutputDefect(
+    lacking = OutputStatus(
         group=0, index=1, unit="a=1" * 20, output="r", path="v1/r", state="corrupt", detail="short " * 9
     )
     trouble = Trouble(type="ValueError", message="it went wrong " * 9, units=3, example="a=1-s0", id=JOB)

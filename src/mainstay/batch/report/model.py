@@ -19,8 +19,9 @@ from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
 from ...stores import Query, shown_url
-from .. import BatchService, BatchStatus, OutputDefect, UnitCounts
+from .. import BatchService, BatchStatus, OutputStatus, UnitCounts
 from ..advice import batch_advice
+from ..queries import jobs_of
 from ..validation_result import findings_in
 
 #: failed units whose errors are read
@@ -30,6 +31,7 @@ _KINDS = 50
 #: defects in the report itself
 _LISTED = 100
 _PAGE = 1000
+_STATES = ("present", "missing", "corrupt", "unreadable")
 _NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
 _PATH = re.compile(r"\S+/\S+")
 
@@ -151,7 +153,7 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     """since it was last started or resumed"""
     aggregations: dict[str, UnitCounts]
     outputs: OutputSummary
-    lacking: list[OutputDefect]
+    lacking: list[OutputStatus]
     """the first defects"""
     troubles: list[Trouble]
     """the most frequent errors of units"""
@@ -301,19 +303,16 @@ async def _failed(control: Control, job_id: str, *, since_ms: int | None) -> lis
     """Units that failed since the last start: earlier ones were resumed."""
     query = Query(parent=job_id, status=("failed", "timed_out"), created_from_ms=since_ms)
     found: list[Job] = []
-    cursor: str | None = None
-    while len(found) < _READ:
-        page = await control.store.find(query, cursor=cursor, limit=_PAGE)
-        found += page.jobs
-        cursor = page.cursor
-        if cursor is None:
+    async for unit in jobs_of(control.store, query):
+        found.append(unit)
+        if len(found) == _READ:
             break
     return found
 
 
 async def _outcomes(
     service: BatchService, status: BatchStatus, *, settled: bool
-) -> tuple[OutputSummary, list[OutputDefect], list[SetOutcome]]:
+) -> tuple[OutputSummary, list[OutputStatus], list[SetOutcome]]:
     """The outputs by state, their defects, and the outcome of each parameter set."""
     expected, validation = status.spec.expected, status.validation
     try:
@@ -323,20 +322,14 @@ async def _outcomes(
         lacking = await _listed(service, status.job.id)
     except StoreError as error:
         return OutputSummary(source="unknown", expected=expected, why=str(error)[:500]), [], []
-    found = OutputSummary(
-        source="validation",
-        expected=expected,
-        present=validation.present,
-        missing=validation.missing,
-        corrupt=validation.corrupt,
-        unreadable=validation.unreadable,
-    )
+    counts = {state: getattr(validation, state) for state in _STATES}
+    found = OutputSummary(source="validation", expected=expected, **counts)
     broken = {one.index for one in lacking if one.group == 0}
     return found, lacking, _by_set(manifest, broken)
 
 
-async def _listed(service: BatchService, job_id: str) -> list[OutputDefect]:
-    found: list[OutputDefect] = []
+async def _listed(service: BatchService, job_id: str) -> list[OutputStatus]:
+    found: list[OutputStatus] = []
     page = 0
     while some := await service.lacking(job_id, page=page):
         found += some
@@ -346,23 +339,17 @@ async def _listed(service: BatchService, job_id: str) -> list[OutputDefect]:
 
 async def _by_storage(
     service: BatchService, status: BatchStatus, manifest: Manifest
-) -> tuple[OutputSummary, list[OutputDefect], list[SetOutcome]]:
+) -> tuple[OutputSummary, list[OutputStatus], list[SetOutcome]]:
     store = await service.store(status.job.id)
-    states: Counter[str] = Counter()
+    states = dict.fromkeys(_STATES, 0)
     broken: set[int] = set()
     for number, group in enumerate(manifest.groups):
         async for index, findings in findings_in(store, group, verify="size"):
-            states.update(finding.state for finding in findings.outputs.values())
+            for finding in findings.outputs.values():
+                states[finding.state] += 1
             if number == 0 and not findings.whole:
                 broken.add(index)
-    found = OutputSummary(
-        source="storage",
-        expected=status.spec.expected,
-        present=states["present"],
-        missing=states["missing"],
-        corrupt=states["corrupt"],
-        unreadable=states["unreadable"],
-    )
+    found = OutputSummary(source="storage", expected=status.spec.expected, why="", **states)
     return found, [], [] if states["unreadable"] else _by_set(manifest, broken)
 
 

@@ -12,7 +12,7 @@ from ...model import Job
 from ...web.dashboard.job import AllowedActions, OwnAction, Panel
 from ...web.dashboard.page import PageView
 from ..advice import RESUMABLE
-from ..service import OutputStatus
+from ..validation_result import OutputStatus
 from .masks import masked_output
 from .services import service_at
 

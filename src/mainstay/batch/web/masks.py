@@ -13,7 +13,8 @@ from ...web.api.secret_search import secrets_of
 from ...web.api.text_mask import with_masked_texts
 from ...web.threads import SMALL
 from ..report.model import BatchReport, batch_report
-from ..service import BatchService, OutputStatus, UnitToRun
+from ..service import BatchService, UnitToRun
+from ..validation_result import OutputStatus
 
 
 def masked_value(name: str, value: Any, masker: Masker) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from ...web.api.job_responses import AdviceView
-from ..service import OutputStatus, ResumeOutcome, UnitToRun
+from ..service import ResumeOutcome, UnitToRun
 from ..spec import UnitCounts
-from ..validation_result import Validation
+from ..validation_result import OutputStatus, Validation
 
 
 class TallyView(UnitCounts, frozen=True, kw_only=True):

@@ -77,12 +77,12 @@ class BatchRun:
     async def outputs(self) -> list[OutputStatus]:
         """Every expected output with its state."""
         await self._client.open()
-        found: list[OutputStatus] = []
+        outputs: list[OutputStatus] = []
         start: int | None = 0
         while start is not None:
             some, start = await self._service().outputs(self.id, start=start)
-            found += some
-        return found
+            outputs += some
+        return outputs
 
     def outputs_sync(self) -> list[OutputStatus]:
         return self._client.run(self.outputs, what="outputs_sync")
@@ -97,9 +97,9 @@ class BatchRun:
             known = ", ".join(name for group in manifest.groups for name in group.outputs)
             raise InvalidInput("output", f"the batch makes no output {output!r}; it makes {known}")
         group = groups[0]
-        given = msgspec.to_builtins(params or {}, str_keys=True, order="deterministic")
+        wanted_params = msgspec.to_builtins(params or {}, str_keys=True, order="deterministic")
         # as they are stored: to Python 1 and 1.0 are equal, and an address tells them apart
-        stored = next((one for one in group.params if one == given), given)
+        stored = next((one for one in group.params if one == wanted_params), wanted_params)
         return await store.read(Unit(group.study, group.code, stored, seed), group.outputs[output])
 
     def read_sync(self, output: str, params: Any = None, seed: int | None = None) -> bytes:

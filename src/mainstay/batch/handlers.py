@@ -87,11 +87,11 @@ class _DriverWork(_LoopWork):
         self._outsides = outsides
 
     async def call(self, _: bytes) -> None:
-        client, here = self._study.client, context()
+        client, attempt = self._study.client, context()
         begin(client)
-        state = state_of(here.job, client.sealer) or DriverState()
+        state = state_of(attempt.job, client.sealer) or DriverState()
         control = await _repeated(client.open)
-        await _repeated(DriverRun(control, self._output_stores, self._outsides, client.sealer, here, state).run)
+        await _repeated(DriverRun(control, self._output_stores, self._outsides, client.sealer, attempt, state).run)
 
 
 async def _repeated(step: Callable[[], Awaitable[T]]) -> T:

@@ -35,13 +35,13 @@ class OutputStores:
     async def get(self, url: str, *, create: bool = False) -> OutputStore:
         """The store of a URL, the same each time. Only a submit creates a missing folder: for others it is a disk that
         is not mounted."""
-        if (found := self._open.get(url)) is None:
+        if (store := self._open.get(url)) is None:
             whole = self._with_secrets(url)
-            found = await open_outputs(whole if create else _without_create(whole), clock=self._clock)
-            found, spare = self._open.setdefault(url, found), found
-            if found is not spare:
+            store = await open_outputs(whole if create else _without_create(whole), clock=self._clock)
+            store, spare = self._open.setdefault(url, store), store
+            if store is not spare:
                 await spare.close()
-        return found
+        return store
 
     def _with_secrets(self, url: str) -> str:
         for ours in (self._own, os.environ.get("MAINSTAY_OUTPUTS")):
@@ -63,16 +63,16 @@ class OutputStores:
     async def manifest(self, url: str, job_id: str) -> Manifest:
         """The manifest of a job."""
         key = url, job_id
-        if (found := self._manifests.get(key)) is None:
+        if (manifest := self._manifests.get(key)) is None:
             store = await self.get(url)
             # many aggregations of a job start at once, and its manifest may be large: read it once
             async with self._turns.setdefault((id(asyncio.get_running_loop()), *key), asyncio.Lock()):
-                if (found := self._manifests.get(key)) is None:
-                    found = await load_manifest(store, job_id)
+                if (manifest := self._manifests.get(key)) is None:
+                    manifest = await load_manifest(store, job_id)
                     while len(self._manifests) >= _MANIFESTS:
                         self._manifests.pop(next(iter(self._manifests)), None)
-                    self._manifests[key] = found
-        return found
+                    self._manifests[key] = manifest
+        return manifest
 
     async def close(self) -> None:
         """Close all stores; the next use opens them again."""

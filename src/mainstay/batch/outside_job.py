@@ -88,8 +88,8 @@ def with_outside_job(reason: str, before: str | None) -> str:
     >>> with_outside_job("its units are done", "outside job mainstay-1 (node7:4711) is running")
     'its units are done; outside job mainstay-1 (node7:4711)'
     """
-    found = _MENTION.search(before or "")
-    return reason if found is None or found[0] in reason else f"{reason}; {found[0]}"
+    mention = _MENTION.search(before or "")
+    return reason if mention is None or mention[0] in reason else f"{reason}; {mention[0]}"
 
 
 async def note_on_batch(control: Control, job: Job, text: str, *, actor: str) -> None:

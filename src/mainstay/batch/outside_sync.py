@@ -85,10 +85,10 @@ async def _sync(service: BatchService, runners: Runners, job: Job, actor: str) -
     result = msgspec.structs.replace(result, state=outside.state, exit_code=outside.exit_code, text=text, new=new)
     if not outside.over or await service.has_workers():
         return result
-    found = await service.conclude(job.id, actor=actor)
+    validation = await service.conclude(job.id, actor=actor)
     after = await service.control.jobs.get(job.id)
-    if found is not None:
-        return msgspec.structs.replace(result, status=after.status, text=f"{text}; {found.summary}")
+    if validation is not None:
+        return msgspec.structs.replace(result, status=after.status, text=f"{text}; {validation.summary}")
     if JOB.states[after.status].settled:
         return msgspec.structs.replace(result, status=after.status)
     return msgspec.structs.replace(result, text=f"{text}; no worker is alive to continue the batch: start one")

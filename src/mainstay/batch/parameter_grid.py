@@ -35,7 +35,7 @@ def sets_of(params: Any) -> list[dict[str, Any]]:
         return [{}]
     if isinstance(params, Mapping | str) or not isinstance(params, Iterable):
         raise InvalidInput("params", f"{params!r} is not a list of parameter sets; write [{{...}}], or use grid()")
-    found = []
+    sets = []
     for index, one in enumerate(params):
         try:
             # a set is stored as a sorted list: its order differs between processes
@@ -44,10 +44,10 @@ def sets_of(params: Any) -> list[dict[str, Any]]:
             raise InvalidInput(f"params[{index}]", f"cannot be stored as data: {error}") from None
         if not isinstance(data, dict):
             raise InvalidInput(f"params[{index}]", f"{one!r} is not a mapping of names to values")
-        found.append(data)
-    if not found:
+        sets.append(data)
+    if not sets:
         raise InvalidInput("params", "is empty; a batch needs at least one parameter set")
-    return found
+    return sets
 
 
 def seeds_of(seeds: Any) -> list[int | None]:
@@ -59,14 +59,14 @@ def seeds_of(seeds: Any) -> list[int | None]:
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):
         raise InvalidInput("seeds", f"{seeds!r} is neither a number nor a list of numbers")
     try:
-        found: list[int | None] = [operator.index(seed) for seed in seeds]
+        numbers_given: list[int | None] = [operator.index(seed) for seed in seeds]
     except TypeError as error:
         raise InvalidInput("seeds", f"contains a value that is not a whole number: {error}") from None
-    if not found:
+    if not numbers_given:
         raise InvalidInput("seeds", "is empty; give at least one seed, or leave it out")
-    if len(set(found)) < len(found):
+    if len(set(numbers_given)) < len(numbers_given):
         raise InvalidInput("seeds", "contains a duplicate; each seed of a set has its own outputs")
-    return found
+    return numbers_given
 
 
 def _number(value: Any) -> Any:

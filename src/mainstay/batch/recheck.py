@@ -39,7 +39,7 @@ class Rechecker:
         rows = (await control.store.find(Query(status=("partial",)), limit=_MOST)).jobs
         rows = [row for row in rows if row.kind == KIND]
         self._checked_ms = {row.id: self._checked_ms.get(row.id, row.settled_ms or 0) for row in rows}
-        found = []
+        complete = []
         for row in rows:
             now_ms = control.store.clock.now_ms()
             age_ms = now_ms - (row.settled_ms or now_ms)
@@ -51,11 +51,11 @@ class Rechecker:
                     validation = await self._service.validate(row.id, actor=_ACTOR)
                     log.info("validated again job_id=%s: %s", row.id, validation.summary)
                     if validation.verdict == "succeeded":
-                        found.append(row.id)
+                        complete.append(row.id)
             except MainstayError as error:
                 # the output store does not answer, or the batch was just resumed: the next round tries again
                 log.warning("cannot validate again job_id=%s: %s", row.id, error)
-        return found
+        return complete
 
     async def _has_arrived(self, row: Job) -> bool:
         store, manifest = await self._service.store(row.id), await self._service.manifest(row.id)
@@ -74,8 +74,8 @@ async def _all_present(store: OutputStore, manifest: Manifest, lacking: Iterable
         groups.setdefault(one.group, {})[one.index] = None
     for number, places in groups.items():
         group = manifest.groups[number]
-        some = msgspec.structs.replace(group, pairs=[group.pairs[place] for place in places])
-        if not all(findings.whole for findings in await store.look(list(some.units()), group.outputs)):
+        lacking_units = msgspec.structs.replace(group, pairs=[group.pairs[place] for place in places])
+        if not all(findings.whole for findings in await store.look(list(lacking_units.units()), group.outputs)):
             return False
     return True
 

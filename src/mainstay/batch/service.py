@@ -65,8 +65,8 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
         """Outputs that should exist according to the units; of a settled batch, by the last validation."""
         if self.validation is not None and table_of(None).states[self.job.status].settled:
             return self.validation.present
-        made = sum(each.done for each in self.aggregations.values())
-        return min(self.spec.expected, self.units.done * len(self.spec.files) + made)
+        aggregated = sum(each.done for each in self.aggregations.values())
+        return min(self.spec.expected, self.units.done * len(self.spec.files) + aggregated)
 
 
 class UnitToRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,18 +170,18 @@ class BatchService:
         spec = await self.spec(job_id)
         store = await self.output_stores.get(spec.outputs)
         manifest = await self.output_stores.manifest(spec.outputs, job_id)
-        found: list[OutputStatus] = []
-        first = 0
+        outputs: list[OutputStatus] = []
+        before = 0
         for number, group in enumerate(manifest.groups):
-            here = group.pairs[max(0, start - first) : max(0, start + limit - first)]
-            index = max(0, start - first)
-            units = list(msgspec.structs.replace(group, pairs=here).units())
-            for place, findings in enumerate(
+            pairs = group.pairs[max(0, start - before) : max(0, start + limit - before)]
+            index = max(0, start - before)
+            units = list(msgspec.structs.replace(group, pairs=pairs).units())
+            for unit_index, findings in enumerate(
                 await store.look(units, group.outputs, verify=spec.verify, fresh=fresh), index
             ):
-                found += output_statuses(number, place, findings, group.outputs)
-            first += len(group.pairs)
-        return found, start + limit if start + limit < first else None
+                outputs += output_statuses(number, unit_index, findings, group.outputs)
+            before += len(group.pairs)
+        return outputs, start + limit if start + limit < before else None
 
     async def lacking(self, job_id: str, *, page: int = 0) -> list[OutputStatus]:
         """A page of the defects that the last validation found; empty after the last."""
@@ -225,7 +225,7 @@ class BatchService:
         last = validating.validation_of(job, self._sealer)
         store = await self.output_stores.get(spec.outputs)
         attempts = [one.attempt for one in await self.validations(job_id)] + [last.attempt if last else 0]
-        found = await validating.validate(
+        validation = await validating.validate(
             store,
             await self.output_stores.manifest(spec.outputs, job_id),
             spec,
@@ -234,10 +234,10 @@ class BatchService:
             by=actor,
             fresh=force,
         )
-        moved = await validating.settle(self.control, job_id, found, self._sealer, actor=actor, version=version)
+        moved = await validating.settle(self.control, job_id, validation, self._sealer, actor=actor, version=version)
         if job.status == "validating" and moved.status != "validating":
             await self.control.drivers.nudge(job)
-        return found
+        return validation
 
     async def conclude(self, job_id: str, *, actor: str = "client") -> Validation | None:
         """Validate a batch whose units have all ended, if no worker runs its driver. None: units are open, or

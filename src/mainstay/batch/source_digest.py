@@ -81,11 +81,11 @@ class _Project(NamedTuple):
 
 
 def _project_of(function: Callable[..., Any]) -> _Project | None:
-    found = inspect.getsourcefile(function)
+    source_file = inspect.getsourcefile(function)
     module = getattr(function, "__module__", None) or ""
-    if found is None or not module:
+    if source_file is None or not module:
         return None
-    file = Path(found).absolute()
+    file = Path(source_file).absolute()
     if module == "__main__":
         module = _name_as_imported(file)
     parts = module.split(".")
@@ -133,17 +133,17 @@ def _reached(
         if one in seen:
             continue
         seen.add(one)
-        there = _read(project, one.module)
-        if there is None:
+        source = _read(project, one.module)
+        if source is None:
             continue
-        for statement in there.statements(one.name):
+        for statement in source.statements(one.name):
             key = one.module, statement.lineno
             if key not in texts or not one.name:
                 imports = isinstance(statement, ast.Import | ast.ImportFrom)
                 texts[key] = "" if imports else _text(statement)
                 # a single name is resolved by `targets`; a whole module also needs all of its imports
                 if not imports or not one.name:
-                    todo += there.targets(project, there.uses(statement))
+                    todo += source.targets(project, source.uses(statement))
     # ordered like the file, but without line numbers, which a comment would change
     counts: dict[str, int] = {}
     for (name, _), text in sorted(texts.items()):
@@ -245,14 +245,14 @@ class _Module:
             yield _Name(module, "")
             return
         inner = f"{module}.{attributes[0]}"
-        found = _read(project, module)
-        if found is not None and attributes[0] in found.bound:
+        source = _read(project, module)
+        if source is not None and attributes[0] in source.bound:
             yield _Name(module, attributes[0])
-            yield from found.targets(project, [_Use(attributes[0], attributes[1:])], depth + 1)
+            yield from source.targets(project, [_Use(attributes[0], attributes[1:])], depth + 1)
         elif project.file(inner) is not None:
             yield from self._imported(project, inner, attributes[1:], depth)
-        elif found is not None and found.stars:
-            yield from found.targets(project, [_Use(attributes[0], attributes[1:])], depth + 1)
+        elif source is not None and source.stars:
+            yield from source.targets(project, [_Use(attributes[0], attributes[1:])], depth + 1)
         else:
             # other code sets it somewhere: count the whole module
             yield _Name(module, "")
@@ -274,10 +274,10 @@ def _parsed(module: str, file: Path, _: int) -> _Module | None:
 
 
 def _globals_in(table: symtable.SymbolTable) -> set[str]:
-    found = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
     for inner in table.get_children():
-        found |= _globals_in(inner)
-    return found
+        names |= _globals_in(inner)
+    return names
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
@@ -286,19 +286,19 @@ def _bound_by(statement: ast.stmt) -> set[str]:
     if isinstance(statement, _Definition):
         changed = {name for inner in ast.walk(statement) if isinstance(inner, ast.Global) for name in inner.names}
         return {statement.name, *changed}
-    found: set[str] = set()
+    names: set[str] = set()
     for inner in ast.walk(statement):
         if isinstance(inner, _Definition):
-            found.add(inner.name)
+            names.add(inner.name)
         elif isinstance(inner, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in inner.names}
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in inner.names}
         elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store | ast.Del):
-            found.add(inner.id)
+            names.add(inner.id)
         elif isinstance(inner, ast.Attribute | ast.Subscript) and isinstance(inner.ctx, ast.Store | ast.Del):
-            found |= _base(inner)
+            names |= _base(inner)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        found |= _base(statement.value.func)
-    return found
+        names |= _base(statement.value.func)
+    return names
 
 
 def _base(node: ast.expr) -> set[str]:
@@ -315,37 +315,37 @@ def _at_definition(statement: ast.stmt) -> set[str]:
     """The names in defaults, annotations (also quoted ones) and base classes, which belong to the enclosing scope."""
     if not isinstance(statement, _Definition):
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     for inner in ast.walk(statement):
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = inner.args
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
             notes = [one.annotation for one in every if one is not None and one.annotation is not None]
-            found |= _loaded([*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)])
-            found |= _noted([*notes, *([inner.returns] if inner.returns is not None else [])])
+            names |= _loaded([*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)])
+            names |= _noted([*notes, *([inner.returns] if inner.returns is not None else [])])
         elif isinstance(inner, ast.ClassDef):
-            found |= _loaded([*inner.bases, *(keyword.value for keyword in inner.keywords)])
+            names |= _loaded([*inner.bases, *(keyword.value for keyword in inner.keywords)])
         elif isinstance(inner, ast.AnnAssign):
-            found |= _noted([inner.annotation])
-    return found
+            names |= _noted([inner.annotation])
+    return names
 
 
 def _noted(annotations: Iterable[ast.expr]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for annotation in annotations:
-        found |= _loaded([annotation])
+        names |= _loaded([annotation])
         for inner in ast.walk(annotation):
             if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
                 try:
-                    found |= _loaded([ast.parse(inner.value, mode="eval")])
+                    names |= _loaded([ast.parse(inner.value, mode="eval")])
                 except SyntaxError:
                     continue
-    return found
+    return names
 
 
 def _used(nodes: Iterable[ast.AST], names: set[str]) -> list[_Use]:
     """The uses of the names, each with the attributes that follow it; local imports, too."""
-    found: list[_Use] = []
+    uses: list[_Use] = []
     chained: set[int] = set()
     named: set[str] = set()
     local: dict[str, list[_Use]] = {}
@@ -360,12 +360,12 @@ def _used(nodes: Iterable[ast.AST], names: set[str]) -> list[_Use]:
         name, attributes = chain
         named.add(name)
         if name in names:
-            found.append(_Use(name, attributes))
-        found += [use._replace(attributes=use.attributes + attributes) for use in local.get(name, [])]
+            uses.append(_Use(name, attributes))
+        uses += [use._replace(attributes=use.attributes + attributes) for use in local.get(name, [])]
     # quoted annotations
-    found += [_Use(name, ()) for name in names - named]
+    uses += [_Use(name, ()) for name in names - named]
     # imports whose names are not used: they still run the module
-    return [*found, *(use for name, some in local.items() if name not in named for use in some)]
+    return [*uses, *(use for name, some in local.items() if name not in named for use in some)]
 
 
 def _imports_of(node: ast.AST) -> Iterator[tuple[str, _Use]]:

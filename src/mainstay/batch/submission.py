@@ -62,11 +62,11 @@ async def submit_batch(
     # takes a while for 100,000 units, and other tasks share this loop
     groups = await asyncio.to_thread(groups_of, study, sets, seeds)
     digest = await asyncio.to_thread(digest_of, groups)
-    given = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
+    batch_options = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
     if client.before_submit:
-        draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=given)
-        given = drafted(client.before_submit, draft).options
-    shared = {name: given[name] for name in _SHARED if name in given}
+        draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=batch_options)
+        batch_options = drafted(client.before_submit, draft).options
+    shared = {name: batch_options[name] for name in _SHARED if name in batch_options}
     spec = Spec(
         study=study.name,
         code=study.code,
@@ -86,7 +86,7 @@ async def submit_batch(
     )
     # the same work does not run twice at a time: a second submit gets the first job
     place = hashlib.sha256(spec.outputs.encode()).hexdigest()[:16]
-    same = {} if "key" in given or "unique" in given else {"unique": f"{digest} {place}"}
+    same = {} if "key" in batch_options or "unique" in batch_options else {"unique": f"{digest} {place}"}
     limits = {"retries": 0, "timeout": "off" if deadline is None else deadline, "stall_timeout": "off"}
-    plan = client.reader.read({**limits, **same, **given})
+    plan = client.reader.read({**limits, **same, **batch_options})
     return await service.submit(spec, groups, plan)

@@ -54,8 +54,8 @@ def _in_fields(
             continue
         if name not in known:
             return UnknownField(f"{path}.{name}", _problem(str(name), known))
-        if (found := _unknown(known[name], value, f"{path}.{name}")) is not None:
-            return found
+        if (unknown := _unknown(known[name], value, f"{path}.{name}")) is not None:
+            return unknown
     return None
 
 

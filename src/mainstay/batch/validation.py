@@ -35,7 +35,7 @@ async def validate(
 ) -> Validation:
     """Check all outputs, and store the verdict and the list of defects beside them. Storage that does not answer is the
     verdict "unknown", not an error."""
-    found = OutputTally()
+    tally = OutputTally()
     # two validations at the same time have the same number, and may find different defects
     name = f"{VALIDATIONS}/{manifest.job}/{attempt:04d}-{at_ms}-{os.urandom(4).hex()}"
     pages = _Pages(store, name)
@@ -43,15 +43,15 @@ async def validate(
         for number, group in enumerate(manifest.groups):
             source = spec.sources[number] if number < len(spec.sources) else ""
             async for index, findings in findings_in(store, group, verify=spec.verify, fresh=fresh):
-                found.add(number, index, findings, group.outputs, source)
-                if len(found.page) >= PAGE:
-                    if not found.states["unreadable"]:
-                        await pages.add(found.page)
-                    found.page = []
-        result = found.result(at_ms=at_ms, attempt=attempt, by=by, expected=spec.expected)
+                tally.add(number, index, findings, group.outputs, source)
+                if len(tally.page) >= PAGE:
+                    if not tally.states["unreadable"]:
+                        await pages.add(tally.page)
+                    tally.page = []
+        result = tally.result(at_ms=at_ms, attempt=attempt, by=by, expected=spec.expected)
         if result.verdict == "unknown":
             return result
-        await pages.add(found.page)
+        await pages.add(tally.page)
         result = msgspec.structs.replace(result, listed=name if pages.pages else "")
         # a final batch takes no more notes in its audit trail, so each validation has a record beside the outputs
         await store.blobs.write(f"{name}{_RECORD}", msgspec.json.encode(msgspec.structs.replace(result, first=())))
@@ -67,13 +67,13 @@ async def history(store: OutputStore, job_id: str) -> list[Validation]:
     if isinstance(files, StoreError):
         raise files
     names = sorted(name for name in files if name.endswith(_RECORD))[-_REMEMBERED:]
-    found = []
+    validations = []
     for body in await store.blobs.read([f"{folder}/{name}" for name in names]):
         if isinstance(body, StoreError):
             raise body
         with contextlib.suppress(msgspec.DecodeError):  # damaged, or written by another version
-            found.append(msgspec.json.decode(body or b"", type=Validation))
-    return sorted(found, key=lambda one: one.at_ms)
+            validations.append(msgspec.json.decode(body or b"", type=Validation))
+    return sorted(validations, key=lambda one: one.at_ms)
 
 
 class _Pages:

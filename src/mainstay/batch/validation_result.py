@@ -77,8 +77,8 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 def chunks(group: ManifestGroup, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
     """The units of a group in chunks, each with the index of its first unit."""
     for start in range(0, len(group.pairs), size):
-        some = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
-        yield start, list(some.units())
+        chunk = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
+        yield start, list(chunk.units())
 
 
 async def findings_in(

@@ -134,30 +134,30 @@ def validate(
 
     async def work(service: BatchService, full: str) -> tuple[Validation, BatchStatus, BatchStatus]:
         before = await service.status(full)
-        found = await service.validate(full, force=force, actor=myself())
-        return found, before, await service.status(full)
+        validation = await service.validate(full, force=force, actor=myself())
+        return validation, before, await service.status(full)
 
     with busy("reading the outputs", quiet=as_json):
-        found, before, now = with_service(where, job_id, work)
+        validation, before, now = with_service(where, job_id, work)
     if as_json:
         data = {"id": now.job.id, "was": before.job.status, "status": now.job.status}
-        print_json({**data, **msgspec.to_builtins(found)})
+        print_json({**data, **msgspec.to_builtins(validation)})
     else:
-        _show_validation(found, before, now, where)
-    _leave(FAILED if found.verdict == "unknown" else exit_code_of(found.verdict))
+        _show_validation(validation, before, now, where)
+    _leave(FAILED if validation.verdict == "unknown" else exit_code_of(validation.verdict))
 
 
-def _show_validation(found: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
+def _show_validation(validation: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
     console = screen()
-    style = {"succeeded": "green", "unknown": "yellow"}.get(found.verdict, "red")
-    console.print(Text(found.summary, style=style))
-    lists.show_lacking(found, console)
+    style = {"succeeded": "green", "unknown": "yellow"}.get(validation.verdict, "red")
+    console.print(Text(validation.summary, style=style))
+    lists.show_lacking(validation, console)
     if now.job.status != before.job.status:
         console.print(f"the batch was {before.job.status} and is {now.job.status} now")
-    elif now.job.status != found.verdict:
+    elif now.job.status != validation.verdict:
         console.print(f"the batch stays {now.job.status}")
-    if found.verdict in ("partial", "failed"):
-        advice = advice_for(now.job.id, now.job.status, lacking=found.expected - found.present)
+    if validation.verdict in ("partial", "failed"):
+        advice = advice_for(now.job.id, now.job.status, lacking=validation.expected - validation.present)
         show_advice(advice, console, again=where.again)
 
 
@@ -296,27 +296,27 @@ def outputs(
       mainstay jobs outputs 4de452e6b59d --missing --corrupt --all
       mainstay jobs outputs 4de452e6b59d --missing --json | jq -r .outputs[].path
     """
-    wanted = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
+    states = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
 
     async def work(service: BatchService, full: str) -> tuple[str, str, Counter[str], list[OutputStatus]]:
         counts: Counter[str] = Counter()
-        kept: list[OutputStatus] = []
+        listed: list[OutputStatus] = []
         start: int | None = 0
         while start is not None:
             some, start = await service.outputs(full, start=start)
             counts.update(one.state for one in some)
-            kept += (one for one in some if (not wanted or one.state in wanted) and (every or len(kept) < limit))
-        return full, (await service.store(full)).place, counts, kept
+            listed += (one for one in some if (not states or one.state in states) and (every or len(listed) < limit))
+        return full, (await service.store(full)).place, counts, listed
 
     with busy("reading the outputs", quiet=as_json):
-        full, place, counts, kept = with_service(where, job_id, work)
-    kept = kept if every else kept[:limit]
-    matching = sum(n for state, n in counts.items() if not wanted or state in wanted)
+        full, place, counts, listed = with_service(where, job_id, work)
+    listed = listed if every else listed[:limit]
+    matching = sum(n for state, n in counts.items() if not states or state in states)
     if as_json:
         data: dict[str, Any] = {"id": full, "place": place, "counts": counts, "matching": matching}
-        print_json({**data, "outputs": msgspec.to_builtins(kept)})
+        print_json({**data, "outputs": msgspec.to_builtins(listed)})
     else:
-        lists.show_outputs(kept, counts, matching, place, screen())
+        lists.show_outputs(listed, counts, matching, place, screen())
 
 
 def _leave(code: int) -> None:

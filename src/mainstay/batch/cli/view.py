@@ -38,8 +38,8 @@ def frame(progress: BatchProgress, width: int) -> RenderableType:
         bars.add_column(no_wrap=True)
     bar = _BAR if width >= _NARROW else 10
     bars.add_row("units", _bar(units.done, spec.units, bar), _count(units.done, spec.units), _speed(progress))
-    there = status.outputs_there
-    bars.add_row("outputs", _bar(there, spec.expected, bar), _count(there, spec.expected), "")
+    present = status.outputs_there
+    bars.add_row("outputs", _bar(present, spec.expected, bar), _count(present, spec.expected), "")
     parts: list[RenderableType] = [head, bars, counts(status)]
     if (outside := status.outside) is not None:
         how = outside.state if outside.exit_code is None else f"{outside.state} with {outside.exit_code}"

@@ -94,12 +94,12 @@ def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets:
     x_axis, x_places = _axis(x, values.get(x, []), columns)
     y_axis, y_places = _axis(y, values.get(y, []), rows)
     split = rest if math.prod(len(values[name]) for name in rest) <= facets else []
-    made: dict[str, list[list[Cell | None]]] = {}
+    grids: dict[str, list[list[Cell | None]]] = {}
     for one in outcomes:
         title = ", ".join(f"{name}={shown(one.params.get(name))}" for name in split)
-        grid = made.get(title)
+        grid = grids.get(title)
         if grid is None:
-            grid = made[title] = [[None] * len(x_axis.labels) for _ in y_axis.labels]
+            grid = grids[title] = [[None] * len(x_axis.labels) for _ in y_axis.labels]
         row = grid[y_places[_key(one.params.get(y))] if y else 0]
         place = x_places[_key(one.params.get(x))] if x else 0
         cell = row[place]
@@ -111,7 +111,7 @@ def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets:
     return HeatMap(
         x=x_axis,
         y=y_axis,
-        facets=[Facet(title, grid) for title, grid in made.items()],
+        facets=[Facet(title, grid) for title, grid in grids.items()],
         fixed={name: shown(found[0]) for name, found in values.items() if len(found) == 1},
         averaged=() if split else tuple(rest),
     )
@@ -142,10 +142,10 @@ def _key(value: Any) -> bytes:
 
 def _values(outcomes: Sequence[SetOutcome]) -> dict[str, list[Any]]:
     """The values of each parameter: numbers sorted, others in the order of the sets."""
-    found: dict[str, dict[bytes, Any]] = {}
+    values_of: dict[str, dict[bytes, Any]] = {}
     for name in dict.fromkeys(name for one in outcomes for name in one.params):
-        found[name] = {_key(one.params.get(name)): one.params.get(name) for one in outcomes}
-    return {name: _sorted(list(values.values())) for name, values in found.items()}
+        values_of[name] = {_key(one.params.get(name)): one.params.get(name) for one in outcomes}
+    return {name: _sorted(list(values.values())) for name, values in values_of.items()}
 
 
 def _sorted(values: list[Any]) -> list[Any]:

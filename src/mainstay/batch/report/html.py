@@ -57,9 +57,9 @@ def batch_html(report: BatchReport) -> str:
 
 def map_html(report: BatchReport) -> Markup:
     """The parameter sets by outcome, as a part of a page."""
-    found = _fitting(report) if report.outcomes else None
+    parameter_map = _fitting(report) if report.outcomes else None
     part: Any = _templates().get_template("map.html").module
-    markup: Markup = part.parameter_map(found, report.outputs.why)
+    markup: Markup = part.parameter_map(parameter_map, report.outputs.why)
     return markup
 
 
@@ -89,7 +89,7 @@ def _fitting(report: BatchReport) -> HeatMap:
     """The finest map that has room."""
     columns, rows = _COLUMNS, _ROWS
     while True:
-        found = heat_map(report.outcomes, columns=columns, rows=rows, facets=_FACETS)
-        if len(found.x.labels) * len(found.y.labels) * len(found.facets) <= _CELLS:
-            return found
+        parameter_map = heat_map(report.outcomes, columns=columns, rows=rows, facets=_FACETS)
+        if len(parameter_map.x.labels) * len(parameter_map.y.labels) * len(parameter_map.facets) <= _CELLS:
+            return parameter_map
         columns, rows = columns * 3 // 4, rows * 3 // 4

@@ -191,7 +191,7 @@ async def batch_report(service: BatchService, job_id: str, *, shown: Callable[[J
     now_ms = service.control.store.clock.now_ms()
     state = table_of(None).get(job.status)
     settled = state is not None and state.settled
-    found, lacking, outcomes = await _outcomes(service, status, settled=settled)
+    outputs, lacking, outcomes = await _outcomes(service, status, settled=settled)
     failed = await _failed(service.control, job_id, since_ms=starts[-1] if starts else None)
     troubles = troubles_of(failed if shown is None else [shown(unit) for unit in failed])
     return BatchReport(
@@ -212,7 +212,7 @@ async def batch_report(service: BatchService, job_id: str, *, shown: Callable[[J
         total=spec.units,
         units=status.units,
         aggregations={one.name: status.aggregations.get(one.name, UnitCounts()) for one in spec.aggregations},
-        outputs=found,
+        outputs=outputs,
         lacking=lacking[:_LISTED],
         troubles=troubles[:_KINDS],
         other_troubles=left_out(troubles[_KINDS:]),
@@ -286,9 +286,11 @@ async def _events(control: Control, job_id: str) -> list[Event]:
 
 async def _validations(service: BatchService, job_id: str, events: Sequence[Event]) -> list[ValidationCounts]:
     """From the audit trail and the records beside the outputs: a final batch only adds records."""
-    found = [look for event in events if (look := _looked(event)) is not None]
-    found += [msgspec.convert(one, ValidationCounts, from_attributes=True) for one in await service.validations(job_id)]
-    return sorted({one.at_ms: one for one in found}.values(), key=lambda one: one.at_ms)
+    validations = [look for event in events if (look := _looked(event)) is not None]
+    validations += [
+        msgspec.convert(one, ValidationCounts, from_attributes=True) for one in await service.validations(job_id)
+    ]
+    return sorted({one.at_ms: one for one in validations}.values(), key=lambda one: one.at_ms)
 
 
 def _looked(event: Event) -> ValidationCounts | None:
@@ -302,12 +304,12 @@ def _looked(event: Event) -> ValidationCounts | None:
 async def _failed(control: Control, job_id: str, *, since_ms: int | None) -> list[Job]:
     """Units that failed since the last start: earlier ones were resumed."""
     query = Query(parent=job_id, status=("failed", "timed_out"), created_from_ms=since_ms)
-    found: list[Job] = []
+    failed: list[Job] = []
     async for unit in jobs_of(control.store, query):
-        found.append(unit)
-        if len(found) == _READ:
+        failed.append(unit)
+        if len(failed) == _READ:
             break
-    return found
+    return failed
 
 
 async def _outcomes(
@@ -323,18 +325,18 @@ async def _outcomes(
     except StoreError as error:
         return OutputSummary(source="unknown", expected=expected, why=str(error)[:500]), [], []
     counts = {state: getattr(validation, state) for state in _STATES}
-    found = OutputSummary(source="validation", expected=expected, **counts)
+    summary = OutputSummary(source="validation", expected=expected, **counts)
     broken = {one.index for one in lacking if one.group == 0}
-    return found, lacking, _by_set(manifest, broken)
+    return summary, lacking, _by_set(manifest, broken)
 
 
 async def _listed(service: BatchService, job_id: str) -> list[OutputStatus]:
-    found: list[OutputStatus] = []
+    defects: list[OutputStatus] = []
     page = 0
-    while some := await service.lacking(job_id, page=page):
-        found += some
+    while page_of_defects := await service.lacking(job_id, page=page):
+        defects += page_of_defects
         page += 1
-    return found
+    return defects
 
 
 async def _by_storage(
@@ -349,8 +351,8 @@ async def _by_storage(
                 states[finding.state] += 1
             if number == 0 and not findings.whole:
                 broken.add(index)
-    found = OutputSummary(source="storage", expected=status.spec.expected, why="", **states)
-    return found, [], [] if states["unreadable"] else _by_set(manifest, broken)
+    summary = OutputSummary(source="storage", expected=status.spec.expected, why="", **states)
+    return summary, [], [] if states["unreadable"] else _by_set(manifest, broken)
 
 
 def _by_set(manifest: Manifest, broken: set[int]) -> list[SetOutcome]:

@@ -61,12 +61,12 @@ def made_text(one: UnitCounts) -> str:
     return f"{one.succeeded:,} made" + (f", {before:,} already present" if before else "")
 
 
-def _outputs_text(found: OutputSummary) -> str:
+def _outputs_text(outputs: OutputSummary) -> str:
     """The outputs by state, in one line."""
-    if found.source == "unknown":
-        return f"{found.expected:,} expected; they could not be checked: {found.why}"
-    parts = ", ".join([f"{found.present:,} of {found.expected:,} present", *found.gaps])
-    return parts + (" (by name and size)" if found.source == "storage" else "")
+    if outputs.source == "unknown":
+        return f"{outputs.expected:,} expected; they could not be checked: {outputs.why}"
+    parts = ", ".join([f"{outputs.present:,} of {outputs.expected:,} present", *outputs.gaps])
+    return parts + (" (by name and size)" if outputs.source == "storage" else "")
 
 
 def _show_facts(report: BatchReport, console: Console) -> None:
@@ -106,18 +106,18 @@ def _show_map(report: BatchReport, console: Console) -> None:
     if not report.outcomes:
         return
     width = min(console.width, _WIDEST)
-    found = _fitting(report, width)
+    parameter_map = _fitting(report, width)
     _heading("parameter sets by outcome", console)
-    for facet in found.facets:
+    for facet in parameter_map.facets:
         if facet.title:
             console.print(Text(printable(facet.title), style="dim"))
-        for line in _map_lines(found, facet, width):
+        for line in _map_lines(parameter_map, facet, width):
             console.print(line, soft_wrap=True)
     key = Text("units intact: ", style="dim")
     for level, symbol in _SYMBOLS.items():
         key.append(symbol, style=_COLOURS[level]).append(f" {_KEY[level]}  ", style="dim")
     console.print(key)
-    for note in found.notes:
+    for note in parameter_map.notes:
         console.print(Text(printable(note), style="dim"))
 
 
@@ -125,25 +125,25 @@ def _fitting(report: BatchReport, width: int) -> HeatMap:
     """The map with as many columns as fit beside the labels of its rows."""
     columns = max(1, width // 3)
     while True:
-        found = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
-        if columns <= 1 or _margin(found) + len(found.x.labels) * 3 <= width:
-            return found
-        columns = min(columns - 1, len(found.x.labels) * 7 // 8)
+        parameter_map = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
+        if columns <= 1 or _margin(parameter_map) + len(parameter_map.x.labels) * 3 <= width:
+            return parameter_map
+        columns = min(columns - 1, len(parameter_map.x.labels) * 7 // 8)
 
 
-def _margin(found: HeatMap) -> int:
-    return max(len(label) for label in (found.y.name, *found.y.labels)) + 1
+def _margin(parameter_map: HeatMap) -> int:
+    return max(len(label) for label in (parameter_map.y.name, *parameter_map.y.labels)) + 1
 
 
-def _map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
+def _map_lines(parameter_map: HeatMap, facet: Facet, width: int) -> list[Text]:
     """One map as lines, with the values of its columns above and of its rows beside it."""
-    margin = _margin(found)
-    step = max(2, *(len(label) for label in found.x.labels)) + 1
-    whole = margin + step * len(found.x.labels) <= width
+    margin = _margin(parameter_map)
+    step = max(2, *(len(label) for label in parameter_map.x.labels)) + 1
+    whole = margin + step * len(parameter_map.x.labels) <= width
     step = step if whole else 3
-    heads = [printable(line) for line in _heads(found.x, found.y, margin, step, whole=whole)]
+    heads = [printable(line) for line in _heads(parameter_map.x, parameter_map.y, margin, step, whole=whole)]
     lines = [Text(line if len(line) <= width else f"{line[: width - 1]}…", style="dim") for line in heads]
-    for label, row in zip(found.y.labels, facet.rows, strict=True):
+    for label, row in zip(parameter_map.y.labels, facet.rows, strict=True):
         line = Text(printable(label).rjust(margin - 1) + " ", style="dim")
         for cell in row:
             line.append_text(_cell(cell, step))
@@ -214,9 +214,12 @@ def _show_lacking(report: BatchReport, console: Console) -> None:
         (Text(one.state, style="red"), *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
         for one in report.lacking[:_LINES]
     ]
-    found = report.outputs
+    outputs = report.outputs
     _show_rows(
-        ("state", "unit", "output", "what is wrong"), rows, found.missing + found.corrupt + found.unreadable, console
+        ("state", "unit", "output", "what is wrong"),
+        rows,
+        outputs.missing + outputs.corrupt + outputs.unreadable,
+        console,
     )
 
 

@@ -115,12 +115,12 @@ class ProcessRunner:
         return record.handle
 
     def _look(self, handle: str, name: str) -> OutsideStatus:
-        record, here = self._record(name), socket.gethostname()
-        there = handle.rpartition(":")[0] if record is None else record.host
-        if there not in ("", here):
-            raise RunnerFailed(f"it was started on {there}, and this is {here}; check it there")
+        record, this_host = self._record(name), socket.gethostname()
+        its_host = handle.rpartition(":")[0] if record is None else record.host
+        if its_host not in ("", this_host):
+            raise RunnerFailed(f"it was started on {its_host}, and this is {this_host}; check it there")
         if record is None:
-            return OutsideStatus(state="gone", detail=f"it is unknown on {here}")
+            return OutsideStatus(state="gone", detail=f"it is unknown on {this_host}")
         # the lock first: the exit code is written before the lock is released
         held = self._is_held(name)
         try:

@@ -81,8 +81,8 @@ class ExecRunner:
 
     async def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> str:
         """Submit it, unless `find` finds it."""
-        if found := await self._found(name):
-            return found
+        if handle := await self._found(name):
+            return handle
         if self._python is not None:
             command = [self._python, *command[1:]]
         output = await self._run(self._submit.words(command=command, line=command, name=name), env)
@@ -173,7 +173,7 @@ def _printed(file: IO[bytes]) -> str:
 
 def _code(words: Sequence[str]) -> int | None:
     """The exit code after a state, or minus the signal."""
-    found = _EXIT_CODE.fullmatch(words[-1])
-    if found is None:
+    match = _EXIT_CODE.fullmatch(words[-1])
+    if match is None:
         return None
-    return -int(found[2]) if int(found[2] or 0) else int(found[1])
+    return -int(match[2]) if int(match[2] or 0) else int(match[1])

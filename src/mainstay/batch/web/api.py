@@ -81,40 +81,40 @@ async def get_report(ask: ApiRequest[NoParameters, None]) -> Response:
 
 async def get_map(ask: ApiRequest[MapQuery, None]) -> Response:
     report, size = await _report(ask), ask.query
-    found = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
-    return json_response(msgspec.to_builtins(found))
+    parameter_map = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
+    return json_response(msgspec.to_builtins(parameter_map))
 
 
 async def list_outputs(ask: ApiRequest[OutputQuery, None]) -> Response:
-    service, job_id, wanted = service_of(ask), ask.path("id"), ask.query
-    limit = min(wanted.limit, ask.site.options.page_limit)
-    found, following = await service.outputs(job_id, start=wanted.start, limit=limit)
+    service, job_id, query = service_of(ask), ask.path("id"), ask.query
+    limit = min(query.limit, ask.site.options.page_limit)
+    outputs, next_start = await service.outputs(job_id, start=query.start, limit=limit)
     masker = ask.site.masker
-    kept = [masked_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
+    shown = [masked_output(each, masker) for each in outputs if query.state is None or each.state in query.state]
     place = (await service.store(job_id)).place
-    return json_response({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
+    return json_response({"place": place, "outputs": msgspec.to_builtins(shown), "next": next_start})
 
 
 async def validate_job(ask: ApiRequest[NoParameters, ValidateRequest]) -> Response:
     version = await wanted_version(ask)
-    found = await service_of(ask).validate(
+    validation = await service_of(ask).validate(
         ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version
     )
-    return json_response(masked_validation(msgspec.to_builtins(found), ask.site.masker))
+    return json_response(masked_validation(msgspec.to_builtins(validation), ask.site.masker))
 
 
 async def resume_job(ask: ApiRequest[NoParameters, ResumeRequest]) -> Response:
     service, job_id, version = service_of(ask), ask.path("id"), await wanted_version(ask)
     if ask.body.dry_run:
-        wanted = [one async for one in service.to_run(job_id, version=version)]
-        units = sum(one.run for one in wanted)
+        units_to_run = [one async for one in service.to_run(job_id, version=version)]
+        units = sum(one.run for one in units_to_run)
         ask.deed.said["units"] = units
-        sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in wanted[:_NAMED]])
+        sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in units_to_run[:_NAMED]])
         return json_response({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
-    done = await service.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
-    ask.deed.said |= {"dry_run": False, "units": done.units}
-    return json_response({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
+    outcome = await service.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
+    ask.deed.said |= {"dry_run": False, "units": outcome.units}
+    return json_response({**msgspec.to_builtins(outcome), "dry_run": False, "sample": []})
 
 
 async def _report(ask: ApiRequest[Any, Any]) -> BatchReport:

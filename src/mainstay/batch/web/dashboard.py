@@ -25,12 +25,12 @@ _POLL_S, _SHARE = 3, 20
 
 
 async def batches(view: PageView) -> Response:
-    given = view.given()
-    cursor = cursor_of(given)
-    name = filter_of(given).name
-    some = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
-    counts = {job.id: await view.place.control.jobs.unit_counts(job.id) for job in some.jobs}
-    return view.page("batch/batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
+    query = view.given()
+    cursor = cursor_of(query)
+    name = filter_of(query).name
+    page = await of_kind(view.place.store, KIND, cursor=cursor, name=name)
+    counts = {job.id: await view.place.control.jobs.unit_counts(job.id) for job in page.jobs}
+    return view.page("batch/batches.html", title="Batches", some=page, counts=counts, name=name, first=cursor is None)
 
 
 async def batch(view: PageView) -> Response:

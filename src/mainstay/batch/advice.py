@@ -1,8 +1,9 @@
-"""What an operator can do about a settled batch."""
+"""What an operator can do about a batch."""
 
 from __future__ import annotations
 
 from ..control.explain import Advice
+from ..lifecycle import table_of
 from ..model import Job
 
 #: states from which the same job is resumed
@@ -16,6 +17,9 @@ def advice_of(job: Job) -> list[Advice]:
 
 def batch_advice(job_id: str, status: str, *, lacking: int) -> list[Advice]:
     """Commands to try. `lacking` is the number of missing or corrupt outputs."""
+    state = table_of(None).get(status)
+    if state is not None and not state.settled:
+        return [Advice(why="follow its progress", command=f"mainstay jobs status {job_id} --watch")]
     resume = f"mainstay jobs resume {job_id}"
     if status == "succeeded":
         return [Advice(why="make the missing outputs, in a new job", command=resume)] if lacking else []

@@ -7,8 +7,9 @@ import re
 from html.parser import HTMLParser
 
 from mainstay.batch import OutputStatus, UnitCounts, grid
+from mainstay.batch.advice import batch_advice
 from mainstay.batch.report.html import batch_html
-from mainstay.batch.report.model import OutputSummary, SetOutcome, Trouble, ValidationCounts, advice_for
+from mainstay.batch.report.model import OutputSummary, SetOutcome, Trouble, ValidationCounts
 from tests.batch.report.reports import JOB, a_report, outcomes
 
 _VOID = {"meta", "br"}
@@ -102,7 +103,7 @@ def test_outputs_that_nobody_could_look_at_are_told_as_such() -> None:
 
 def test_advice_fits_the_state() -> None:
     def verbs(status: str, lacking: int) -> list[str]:
-        return [one.command.split()[2] for one in advice_for(JOB, status, lacking=lacking)]
+        return [one.command.split()[2] for one in batch_advice(JOB, status, lacking=lacking)]
 
     assert verbs("partial", 3) == ["resume", "resume", "validate", "force"]
     assert verbs("failed", 3) == ["resume", "resume", "validate"]

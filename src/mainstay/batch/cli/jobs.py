@@ -20,7 +20,8 @@ from ...cli.target import Where
 from ...cli.watching import Pace
 from ...errors import InvalidInput
 from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
-from ..report.model import BatchReport, advice_for, batch_report
+from ..advice import batch_advice
+from ..report.model import BatchReport, batch_report
 from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
@@ -157,7 +158,7 @@ def _show_validation(validation: Validation, before: BatchStatus, now: BatchStat
     elif now.job.status != validation.verdict:
         console.print(f"the batch stays {now.job.status}")
     if validation.verdict in ("partial", "failed"):
-        advice = advice_for(now.job.id, now.job.status, lacking=validation.expected - validation.present)
+        advice = batch_advice(now.job.id, now.job.status, lacking=validation.expected - validation.present)
         show_advice(advice, console, again=where.again)
 
 

@@ -15,8 +15,8 @@ from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
 from .. import BatchStatus
+from ..advice import batch_advice
 from ..json_view import status_data
-from ..report.model import advice_for
 from ..report.text import made_text
 from ..spec import OutsideRecord
 from .progress import BatchProgress
@@ -146,4 +146,4 @@ def advice(progress: BatchProgress) -> list[Advice]:
     """What the operator can do now."""
     status = progress.status
     lacking = 0 if status.validation is None else status.spec.expected - status.validation.present
-    return advice_for(status.job.id, status.job.status, lacking=lacking)
+    return batch_advice(status.job.id, status.job.status, lacking=lacking)

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from ...clock import duration_text
 from ...lifecycle import table_of, time_text
 from ...report.templates import asset, render_page, template_environment
+from ..advice import batch_advice
 from .heat_map import HeatMap, heat_map, params_text
-from .model import BatchReport, Level, advice_for
+from .model import BatchReport, Level
 
 #: limits of a map, and of all maps together: they keep the page small
 _COLUMNS, _ROWS, _FACETS, _CELLS = 40, 40, 12, 1600
@@ -49,7 +50,7 @@ def batch_html(report: BatchReport) -> str:
         pill=pill,
         symbol=_PILL_SYMBOLS[pill],
         facts=_facts(report),
-        advice=advice_for(report.id, report.status, lacking=report.outputs.lacking),
+        advice=batch_advice(report.id, report.status, lacking=report.outputs.lacking),
         map=map_html(report),
         broken=report.broken_sets[:_SETS],
     )

@@ -13,14 +13,12 @@ from typing import Any, Literal
 import msgspec
 
 from ...control import Control
-from ...control.explain import Advice
 from ...errors import StoreError
 from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
 from ...stores import Query, shown_url
 from .. import BatchService, BatchStatus, OutputStatus, UnitCounts
-from ..advice import batch_advice
 from ..queries import jobs_of
 from ..validation_result import findings_in
 
@@ -172,14 +170,6 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
         """Sets that lack outputs, the worst first."""
         broken = [one for one in self.outcomes if one.intact < one.units]
         return sorted(broken, key=lambda one: one.intact / one.units)
-
-
-def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:
-    """What an operator can do about a batch, settled or not."""
-    state = table_of(None).get(status)
-    if state is not None and not state.settled:
-        return [Advice(why="follow its progress", command=f"mainstay jobs status {job_id} --watch")]
-    return batch_advice(job_id, status, lacking=lacking)
 
 
 async def batch_report(service: BatchService, job_id: str, *, shown: Callable[[Job], Job] | None = None) -> BatchReport:

@@ -14,9 +14,10 @@ from ...cli.common import coloured, print_command, printable
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
+from ..advice import batch_advice
 from ..spec import UnitCounts
 from .heat_map import Cell, Facet, HeatMap, MapAxis, heat_map, params_text
-from .model import BatchReport, Level, OutputSummary, advice_for, left_out
+from .model import BatchReport, Level, OutputSummary, left_out
 
 #: limits of a map
 _ROWS, _FACETS = 24, 6
@@ -42,7 +43,7 @@ def show_report(report: BatchReport, console: Console, *, again: Callable[[str],
     _show_troubles(report, console)
     _show_lacking(report, console)
     _show_validations(report, console)
-    show_advice(advice_for(report.id, report.status, lacking=report.outputs.lacking), console, again=again)
+    show_advice(batch_advice(report.id, report.status, lacking=report.outputs.lacking), console, again=again)
 
 
 def show_advice(advice: Sequence[Advice], console: Console, *, again: Callable[[str], str]) -> None:
@@ -173,9 +174,6 @@ def _cell(cell: Cell | None, step: int) -> Text:
 
 def _show_sets(report: BatchReport, console: Console) -> None:
     broken = report.broken_sets
-    if not broken:
-        return
-    _heading("sets that are not whole", console)
     rows = [
         (
             Text(_SYMBOLS[one.level], style=_COLOURS[one.level]),
@@ -184,13 +182,10 @@ def _show_sets(report: BatchReport, console: Console) -> None:
         )
         for one in broken[:_LINES]
     ]
-    _show_rows(("", "intact", "parameters"), rows, len(broken), console)
+    _show_list("sets that are not whole", ("", "intact", "parameters"), rows, console, total=len(broken))
 
 
 def _show_troubles(report: BatchReport, console: Console) -> None:
-    if not report.troubles:
-        return
-    _heading("errors of units", console)
     rows = [
         (
             Text(f"{one.units:,}"),
@@ -199,7 +194,7 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
         )
         for one in report.troubles[:_LINES]
     ]
-    _show_rows(("units", "error", "for instance"), rows, len(rows), console)
+    _show_list("errors of units", ("units", "error", "for instance"), rows, console)
     listed, others = left_out(report.troubles[_LINES:]), report.other_troubles
     for left in (listed, others):
         if left is not None:
@@ -207,38 +202,26 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
 
 
 def _show_lacking(report: BatchReport, console: Console) -> None:
-    if not report.lacking:
-        return
-    _heading("missing or corrupt outputs", console)
     rows = [
         (Text(one.state, style="red"), *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
         for one in report.lacking[:_LINES]
     ]
-    outputs = report.outputs
-    _show_rows(
-        ("state", "unit", "output", "what is wrong"),
-        rows,
-        outputs.missing + outputs.corrupt + outputs.unreadable,
-        console,
-    )
+    total = report.outputs.missing + report.outputs.corrupt + report.outputs.unreadable
+    heads = ("state", "unit", "output", "what is wrong")
+    _show_list("missing or corrupt outputs", heads, rows, console, total=total)
 
 
 def _show_validations(report: BatchReport, console: Console) -> None:
-    if not report.validations:
-        return
-    _heading("validations", console)
     rows = [
         (
             Text(time_text(one.at_ms), style="dim"),
             coloured(one.verdict),
-            Text(f"{one.present:,}"),
-            Text(f"{one.missing:,}"),
-            Text(f"{one.corrupt:,}"),
+            *(Text(f"{n:,}") for n in (one.present, one.missing, one.corrupt)),
         )
         for one in report.validations[-_LINES:]
     ]
     heads = ("when", "verdict", "present", "missing", "corrupt")
-    _show_rows(heads, rows, len(report.validations), console, numbers=("present", "missing", "corrupt"))
+    _show_list("validations", heads, rows, console, total=len(report.validations))
 
 
 def list_table(heads: Sequence[str], numbers: Sequence[str] = ()) -> Table:
@@ -249,15 +232,14 @@ def list_table(heads: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     return table
 
 
-def _show_rows(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[Text]],
-    total: int,
-    console: Console,
-    *,
-    numbers: Sequence[str] = ("units",),
+def _show_list(
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[Text]], console: Console, *, total: int = 0
 ) -> None:
-    table = list_table(heads, numbers)
+    """Print a heading and a table; nothing without rows. `total` counts rows that are not listed, too."""
+    if not rows:
+        return
+    _heading(title, console)
+    table = list_table(heads, ("units", "present", "missing", "corrupt"))
     for row in rows:
         table.add_row(*row)
     console.print(Padding(table, (0, 0, 0, 2)))

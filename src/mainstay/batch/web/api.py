@@ -12,9 +12,10 @@ from ...web.api.fields import PageSize, Reason
 from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from ...web.api.text_mask import shown_job
 from ...web.api.versions import wanted_version
+from ..advice import batch_advice
 from ..json_view import status_data
 from ..report.heat_map import HeatMap, heat_map
-from ..report.model import BatchReport, advice_for
+from ..report.model import BatchReport
 from ..validation_result import Validation
 from .masks import masked_output, masked_unit, masked_validation, shown_report
 from .responses import BatchStatusView, OutputPage, ResumeResult
@@ -70,7 +71,7 @@ async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
             "validation": masked_validation(data["validation"], ask.site.masker),
             "runner": spec.runner.partition(":")[0],
             "resumed_from": spec.resumed_from,
-            "advice": msgspec.to_builtins(advice_for(job.id, job.status, lacking=lacking)),
+            "advice": msgspec.to_builtins(batch_advice(job.id, job.status, lacking=lacking)),
         }
     )
 

@@ -14,8 +14,8 @@ from ...web.dashboard.job import can_of, others
 from ...web.dashboard.jobs import cursor_of, filter_of
 from ...web.dashboard.kinds import of_kind
 from ...web.dashboard.page import PageView
+from ..advice import batch_advice
 from ..report.html import map_html
-from ..report.model import advice_for
 from ..spec import KIND
 from .masks import shown_report
 from .services import service_at
@@ -47,7 +47,7 @@ async def batch(view: PageView) -> Response:
         batch=status,
         report=report,
         can=can_of(job, table_of(None).get(job.status)),
-        advice=advice_for(job_id, job.status, lacking=report.outputs.lacking),
+        advice=batch_advice(job_id, job.status, lacking=report.outputs.lacking),
         map=map_html(report),
         force_to=others(job),
         # the longer an update takes, the rarer it is

@@ -86,7 +86,7 @@ async def test_units_that_all_succeeded_and_left_no_output_make_a_failed_batch(
     await box.drain()
 
     status = await run.status()
-    assert (status.job.status, status.job.reason) == ("failed", "0 of 6 outputs are there, 6 missing")
+    assert (status.job.status, status.job.reason) == ("failed", "0 of 6 outputs are present, 6 missing")
     assert await path(box.app.control, run.id) == ["pending", "running", "finalizing", "validating", "failed"]
 
 
@@ -345,7 +345,7 @@ async def test_outputs_that_appear_late_move_a_partial_batch_to_succeeded_when_i
     second = await run.validate()
 
     assert (first.verdict, first.missing, between.status) == ("partial", 1, "partial")
-    assert between.reason == "5 of 6 outputs are there, 1 missing", "it is known how far it has come"
+    assert between.reason == "5 of 6 outputs are present, 1 missing", "it is known how far it has come"
     assert (second.verdict, (await run.wait()).status) == ("succeeded", "succeeded")
     assert study.ran.count((0.2, 1)) == 1, "nothing was run for it"
 

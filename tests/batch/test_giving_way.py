@@ -46,4 +46,4 @@ async def test_a_driver_that_ends_the_units_of_a_batch_leaves_those_of_the_next_
 
     assert resumed == ["resumed"]
     job = (await run.status()).job
-    assert (job.status, job.reason) == ("succeeded", "5 of 5 outputs are there")
+    assert (job.status, job.reason) == ("succeeded", "5 of 5 outputs are present")

@@ -143,7 +143,7 @@ async def test_a_batch_whose_manifest_is_gone_is_failed_and_says_so(app: App, bo
     job = await run.wait()
     assert (job.status, ran) == ("failed", [])
     assert job.reason is not None
-    assert job.reason.startswith("what the batch is to make cannot be read")
+    assert job.reason.startswith("the manifest cannot be read")
 
 
 async def test_a_driver_that_cannot_go_on_gives_up_in_the_end_and_takes_its_batch_along(
@@ -155,7 +155,7 @@ async def test_a_driver_that_cannot_go_on_gives_up_in_the_end_and_takes_its_batc
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("an unforeseen error")
 
-    monkeypatch.setattr(driver, "wanted_in", broken)
+    monkeypatch.setattr(driver, "planned_units", broken)
     run = await app.submit_batch(app.batches["study"], params=grid(n=[1]))
     await box.drain()
 
@@ -221,5 +221,5 @@ async def test_a_resumed_batch_keeps_its_whole_story(app: App, box: Harness, roo
         "pending", "running", "finalizing", "validating", "succeeded",
     ]  # fmt: skip
     story = "\n".join(await run.story())
-    assert "1 of 2 outputs are there, 1 missing" in story
+    assert "1 of 2 outputs are present, 1 missing" in story
     assert "the solver was mended" in story

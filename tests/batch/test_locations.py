@@ -57,7 +57,7 @@ def test_a_url_is_stored_without_its_secrets_and_opened_with_them(
 
 
 def test_a_secret_that_workers_would_not_have_is_refused_and_not_told() -> None:
-    with pytest.raises(InvalidInput, match="comes with a secret, which is not stored with jobs") as refused:
+    with pytest.raises(InvalidInput, match="contains a secret, which is not stored with jobs") as refused:
         OutputStores().stored(SECRET)
     assert "hush" not in str(refused.value)
 

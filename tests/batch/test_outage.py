@@ -111,7 +111,7 @@ async def backoffs(study: Study, run: BatchRun) -> list[int]:
     [driver] = [row for row in await all_rows(study.app.control, run.id) if row.name.endswith(":driver")]
     events = await study.app.control.jobs.events(driver.id)
     claims = [event.at_ms for event in events if event.to == "running" and event.flag != "note"]
-    waits = ("cannot be looked at", "could not be looked at")
+    waits = ("cannot be checked", "could not be checked")
     put_off = [event.at_ms for event in events if event.to == "pending" and any(w in str(event.reason) for w in waits)]
     return [round((min(at for at in claims if at > put) - put) / 1000) for put in put_off]
 
@@ -137,7 +137,7 @@ async def test_storage_that_is_away_during_planning_is_waited_for(study: Study, 
     await box.drain()
 
     assert away.job.status == "running"
-    assert "cannot be looked at" in away.waits
+    assert "cannot be checked" in away.waits
     assert await backoffs(study, run) == [10, 20, 40, 80, 160], "doubling"
     assert await path(study.app.control, run.id) == SUCCEEDED
     assert sorted(study.ran) == ["1 0", "1 1", "2 0", "2 1", "sum 1", "sum 2"]
@@ -238,7 +238,7 @@ async def test_storage_that_is_away_during_validation_keeps_the_batch_validating
     await box.drain()
 
     assert away.job.status == "validating"
-    assert "could not be looked at" in away.waits
+    assert "could not be checked" in away.waits
     assert await backoffs(study, run) == [10, 20, 40, 80, 160, 300, 300, 300, 300, 300], "doubling, to five minutes"
     assert await path(study.app.control, run.id) == SUCCEEDED
     assert len(study.ran) == 6

@@ -107,7 +107,7 @@ async def test_an_output_that_cannot_be_read_keeps_no_other_unit_from_running(
     assert sorted(ran) == [0, 1, 2, 3]
     stands = await run.status()
     assert stands.job.status == "running"
-    assert "the outputs of 1 unit cannot be looked at: " in stands.waits
+    assert "the outputs of 1 unit cannot be checked: " in stands.waits
     assert str(file) in stands.waits
 
     file.unlink()

@@ -47,7 +47,7 @@ async def test_a_partial_batch_whose_outputs_have_come_succeeds_by_itself(
     box.clock.advance(EVERY_S)
     assert await rechecker(app).look() == [run.id]
     job = (await run.status()).job
-    assert (job.status, job.reason) == ("succeeded", "3 of 3 outputs are there")
+    assert (job.status, job.reason) == ("succeeded", "3 of 3 outputs are present")
     assert (await app.control.jobs.events(job.id))[-1].actor == "leader"
 
 

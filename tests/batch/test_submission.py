@@ -103,7 +103,7 @@ async def test_numbers_of_other_kinds_are_the_numbers_they_stand_for(app: App, b
     assert ours.id == theirs.id
     with pytest.raises(InvalidInput, match=r"params\[0\]: cannot be stored as data: a object is neither a number"):
         await app.submit_batch(study, params=[{"beta": object()}], seeds=1)
-    with pytest.raises(InvalidInput, match="one of them is not a whole number"):
+    with pytest.raises(InvalidInput, match="contains a value that is not a whole number"):
         await app.submit_batch(study, seeds=[0.5])
 
 

@@ -250,7 +250,7 @@ async def test_sets_for_a_study_that_takes_no_parameters_are_refused(app: App) -
     @app.batch(name="study", outputs=FILE)
     def study(seed: int, out: Outputs) -> None: ...
 
-    with pytest.raises(InvalidInput, match="takes no `params`, so each set would make the same"):
+    with pytest.raises(InvalidInput, match="takes no `params`, so every set would give the same outputs"):
         await app.submit_batch(study, params=grid(beta=[1, 2]), seeds=1)
 
 
@@ -290,9 +290,9 @@ async def test_parameters_arrive_as_the_type_that_the_study_declares(
     [
         ([{"beta": "much"}], "Expected `float`"),
         ([{"days": 3}], "beta"),
-        ([{"beta": 0.3}, {"beta": 0.3}], "there twice"),
+        ([{"beta": 0.3}, {"beta": 0.3}], "are duplicates"),
         ([], "at least one"),
-        ({"beta": 0.3}, "not a list of sets"),
+        ({"beta": 0.3}, "not a list of parameter sets"),
         ([0.3], "not a mapping"),
     ],
 )
@@ -323,9 +323,9 @@ async def test_seeds_and_options_that_make_no_sense_are_refused_at_the_door(app:
         await app.submit_batch(seeded)
     with pytest.raises(InvalidInput, match="takes no `seed`"):
         await app.submit_batch(once, seeds=3)
-    with pytest.raises(InvalidInput, match="there twice"):
+    with pytest.raises(InvalidInput, match="contains a duplicate"):
         await app.submit_batch(seeded, seeds=[1, 1])
-    with pytest.raises(InvalidInput, match="about each unit"):
+    with pytest.raises(InvalidInput, match="belongs to each unit"):
         await app.submit_batch(seeded, seeds=1, retries=3)
     with pytest.raises(InvalidInput, match="from 0 to 1"):
         await app.submit_batch(seeded, seeds=1, failure_budget=10)
@@ -333,7 +333,7 @@ async def test_seeds_and_options_that_make_no_sense_are_refused_at_the_door(app:
 
 
 def test_a_study_that_could_not_work_is_refused_where_it_is_declared(app: App) -> None:
-    with pytest.raises(InvalidInput, match="takes no `out`"):
+    with pytest.raises(InvalidInput, match="it must take `out`"):
 
         @app.batch(name="silent", outputs=FILE)
         def silent(params: dict) -> None: ...

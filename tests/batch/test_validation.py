@@ -70,7 +70,7 @@ def _fails(seed: int, out: Outputs) -> None:
 
 async def test_a_result_that_is_no_validation_is_told_with_its_job(app: App, box: Harness, run: BatchRun) -> None:
     job = msgspec.structs.replace(await app.control.jobs.get(run.id), result=b"\x01")
-    with pytest.raises(ValueError, match=f"{job.id}: what its last validation found cannot be read"):
+    with pytest.raises(ValueError, match=f"{job.id}: its last validation cannot be read"):
         validation.validation_of(job, UNSEALED)
 
 

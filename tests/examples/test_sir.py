@@ -29,7 +29,7 @@ def first(folder: Path) -> str:
 def test_an_epidemic_study_that_is_run_again_has_nothing_to_run(first: str, folder: Path) -> None:
     again = run_in(folder)
 
-    assert "succeeded: 221 of 221 outputs are there" in first
+    assert "succeeded: 221 of 221 outputs are present" in first
     assert "200 units were run, the outputs of 0 were there already" in first
     assert "0 units were run, the outputs of 200 were there already" in again
     assert table_in(first) == table_in(again)

@@ -1,8 +1,8 @@
-"""Batch jobs: many units of one study, done when their outputs are there, and resumed where they are not.
+"""Batch jobs: many units of one study, done when their outputs are present, and resumed where outputs are missing.
 
-Layer: a kind of job, beside tasks, above the worker. Users start from `@app.batch`, `app.submit_batch` and `grid`.
-`kind` declares what belongs to it; `study` is what a user declares, `driver` what goes on with a submitted batch,
-`service` what people do to one. Names are loaded when they are first used.
+Layer: a kind of job, above the worker. Users start from `@app.batch`, `app.submit_batch` and `grid`. `kind` declares
+the parts of the package; `study` is the declaration of a user, `driver` advances a submitted batch, `service` has the
+operations on it. Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .app_methods import BatchMethods
     from .handle import BatchRun
     from .parameter_grid import grid
-    from .service import BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun
+    from .service import BatchService, BatchStatus, ResumeOutcome, UnitToRun
     from .spec import Spec, UnitCounts
     from .study import Aggregate, Batch, BatchOptions
     from .unit_results import UnitResult
-    from .validation_result import OutputDefect, Validation
+    from .validation_result import OutputStatus, Validation
 
 __all__ = [
     "Aggregate",
@@ -29,7 +29,6 @@ __all__ = [
     "BatchRun",
     "BatchService",
     "BatchStatus",
-    "OutputDefect",
     "OutputStatus",
     "ResumeOutcome",
     "Spec",
@@ -44,8 +43,8 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         ".app_methods": ("BatchMethods",),
-        ".service": ("BatchService", "OutputStatus", "ResumeOutcome", "BatchStatus", "UnitToRun"),
-        ".validation_result": ("OutputDefect", "Validation"),
+        ".service": ("BatchService", "ResumeOutcome", "BatchStatus", "UnitToRun"),
+        ".validation_result": ("OutputStatus", "Validation"),
         ".handle": ("BatchRun",),
         ".unit_results": ("UnitResult",),
         ".parameter_grid": ("grid",),

@@ -25,18 +25,18 @@ class BatchMethods(AppBase):
 
     @property
     def _batches(self) -> Batches:
-        found: Batches = self.part("batch")
-        return found
+        batches: Batches = self.part("batch")
+        return batches
 
     def batch(self, /, **options: Unpack[BatchOptions]) -> Callable[[Callable[..., Any]], Batch]:
-        """Make a study of a function that is run for many parameter sets and seeds:
+        """Declare a function as a study, to run for many parameter sets and seeds:
         `@app.batch(outputs={"result": "result.npy"}, aggregate=score)`.
 
-        The function takes `params`, `seed` and `out`, those that it names. Every declared output must be written, to
-        `out["result"]`. `aggregate` is a function of `params` and `runs`, called for each set of parameters; `overall`
-        one of `sets`, called at the end. `version` says which code it is: what changes results changes it, and by
-        default it is a digest of the function's text. `failure_budget` stops early when more than this part of the
-        units has failed. The other options are those of a task, for each unit.
+        The function takes any of `params`, `seed` and `out`. It must write every declared output, to `out["result"]`.
+        `aggregate` is a function of `params` and `runs`, called for each parameter set; `overall` is a function of
+        `sets`, called at the end. `version` identifies the code: change it with every change of the results. Default: a
+        digest of the function's source. `failure_budget` stops the batch early when a larger share of the units has
+        failed. The other options are those of a task, for each unit.
         """
         return lambda function: self._batches.declare(function, options)
 
@@ -53,13 +53,12 @@ class BatchMethods(AppBase):
         runner: str = "local",
         **options: Unpack[SubmitOptions],
     ) -> BatchRun:
-        """Submit a study for each of some sets of parameters (`grid(beta=[...])`) and each seed.
+        """Submit a study for every parameter set (`grid(beta=[...])`) and every seed.
 
-        What is to be made is written to the store of the outputs first; units whose outputs are there already are not
-        run, unless `force` makes everything anew. The same work that is submitted again while it is not settled is the
-        same job. `deadline` is a limit for all of it; looking at the outputs in the end does not count. `runner` says
-        where its units run: on workers, elsewhere by a runner that the app was given, or by a command line
-        (`exec:nice {command}`).
+        The manifest is written to the output store first. Units whose outputs exist are not run, unless `force` is set.
+        Submitting the same work again before it is settled returns the same job. `deadline` limits the time of the
+        batch, without the validation at the end. `runner` is where its units run: "local" for workers, the name of a
+        runner of the app, or a command line (`exec:nice {command}`).
         """
         return await self._batches.submit(
             study,
@@ -78,7 +77,7 @@ class BatchMethods(AppBase):
         return self.client.run(lambda: self.submit_batch(study, **given), what="submit_batch_sync")
 
     def batch_run(self, job_id: str) -> BatchRun:
-        """A batch that was submitted, by its id."""
+        """A submitted batch by its id."""
         return self._batches.run(job_id)
 
     @property
@@ -88,8 +87,8 @@ class BatchMethods(AppBase):
 
     @property
     def runners(self) -> Runners:
-        """Where batches can run, besides workers."""
-        return self._batches.outsides.runners
+        """The outside runners of the app."""
+        return self._batches.launcher.runners
 
 
 __all__ = ["BatchMethods"]

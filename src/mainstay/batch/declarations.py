@@ -1,4 +1,4 @@
-"""Batches of an app: what is declared, and what submits and looks after them."""
+"""The batches of an app: their declarations, and how they are submitted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .submission import submit_batch
 
 
 class Batches(Declarations):
-    """The batches that are declared on an app."""
+    """The batches declared on an app."""
 
     def __init__(self, host: Host) -> None:
         super().__init__()
@@ -30,22 +30,22 @@ class Batches(Declarations):
         self._client = client
         self._outputs = outputs
         self.output_stores = OutputStores(client.clock, own=outputs)
-        self.outsides = OutsideLauncher(Runners(host.options.get("runners")), client.url, host.target)
+        self.launcher = OutsideLauncher(Runners(host.options.get("runners")), client.url, host.target)
         self.studies: dict[str, Batch] = {}
 
     def declare(self, function: Any, options: Any) -> Batch:
         if isinstance(function, Batch):
-            raise InvalidInput(function.name, "is a batch already; put options into the @app.batch that made it")
-        made = Batch(self._client, function, **options)
-        if (other := self.studies.get(made.name)) is not None:
+            raise InvalidInput(function.name, "is a batch already; pass options to its @app.batch")
+        study = Batch(self._client, function, **options)
+        if (other := self.studies.get(study.name)) is not None:
             raise InvalidInput(
-                made.name,
+                study.name,
                 f"is the name of another batch (at {place_of(other.unit.function)}); give one of them another: "
                 '@app.batch(name="...")',
             )
-        self.studies[made.name] = made
-        self.handlers.update(works_of(made, self.output_stores, self.outsides))
-        return made
+        self.studies[study.name] = study
+        self.handlers.update(works_of(study, self.output_stores, self.launcher))
+        return study
 
     @property
     def queues(self) -> set[str]:
@@ -55,11 +55,11 @@ class Batches(Declarations):
         return name in self.studies
 
     async def close(self) -> None:
-        """Let go of the stores of outputs."""
+        """Close the output stores."""
         await self.output_stores.close()
 
     def service(self, control: Control) -> BatchService:
-        """What people do to batches, on an open store."""
+        """The batch service of an open store."""
         return BatchService(control, sealer=self._client.sealer, output_stores=self.output_stores)
 
     def duties(self, control: Control) -> list[Duty]:
@@ -67,16 +67,16 @@ class Batches(Declarations):
         return [] if every_s is None else [recheck_duty(self.service(control), every_s)]
 
     def run(self, job_id: str) -> BatchRun:
-        """One that was submitted, by its id."""
+        """A submitted batch by its id."""
         return BatchRun(self._client, job_id, service=self._opened)
 
     async def submit(self, study: Batch, *, outputs: str | None, runner: str, **given: Any) -> BatchRun:
         if not isinstance(study, Batch) or self.studies.get(study.name) is not study:
             raise InvalidInput("study", f"{study!r} is not a batch of this app; declare it with @app.batch")
-        self.outsides.runners.check(runner)
+        self.launcher.runners.check(runner)
         service = self.service(await self._client.open())
-        made = await submit_batch(study, service, outputs=outputs or self._outputs, runner=runner, **given)
-        return BatchRun(self._client, made.id, created=made.created, service=self._opened)
+        submitted = await submit_batch(study, service, outputs=outputs or self._outputs, runner=runner, **given)
+        return BatchRun(self._client, submitted.id, created=submitted.created, service=self._opened)
 
     def _opened(self) -> BatchService:
         control = self._client.connection.control

@@ -1,4 +1,4 @@
-"""A user's function, and which of the things it may ask for it takes."""
+"""A user's function, and which of the offered arguments it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .unknown_fields import field_check
 
 
 class Function:
-    """What `params`, `seed`, `out` and the like are passed to, by their names."""
+    """A function that takes some of `params`, `seed`, `out` and the like by name."""
 
     def __init__(self, function: Callable[..., Any], name: str, *, offered: tuple[str, ...]) -> None:
         check_function(function, name)
@@ -28,21 +28,23 @@ class Function:
         takes = []
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise InvalidInput(name, f"{parameter} cannot be filled; name what it takes: {', '.join(offered)}")
+                raise InvalidInput(
+                    name, f"{parameter} cannot be passed; name the parameters it takes: {', '.join(offered)}"
+                )
             if parameter.name in offered:
                 takes.append(parameter.name)
             elif parameter.default is parameter.empty:
                 raise InvalidInput(
-                    f"{name}.{parameter.name}", f"is not something it can be given; it may take {', '.join(offered)}"
+                    f"{name}.{parameter.name}", f"is not available; the function may take {', '.join(offered)}"
                 )
         self.takes = tuple(takes)
         self._params = checked_type(hints.get("params", Any), field=f"{name}.params")
         self.fields: Mapping[str, Any] | None = _fields(self._params)
-        """the type of each parameter, if they are declared"""
+        """the declared types of the parameters, if any"""
         self._check = None if self._params in (Any, dict) else field_check(self._params)
 
     def params(self, data: dict[str, Any]) -> Any:
-        """A set of parameters as the function declares it; raises `BadArguments` naming the field."""
+        """A parameter set in the type that the function declares; raises `BadArguments` with the field."""
         if self._params in (Any, dict):
             return dict(data)
         try:
@@ -51,18 +53,18 @@ class Function:
             raise BadArguments(f"{self.name}.params", str(error)) from None
 
     def given(self, data: dict[str, Any]) -> Any:
-        """The same for what is being submitted: a name that is not declared is refused, for it would change nothing.
-        What was stored once is still run."""
+        """The same at submit: refuses names that are not declared, which would have no effect. Stored sets still
+        run."""
         if self._check is not None and (unknown := self._check(data)) is not None:
-            raise InvalidInput(f"{self.name}.params{unknown.path}", unknown.told)
+            raise InvalidInput(f"{self.name}.params{unknown.path}", unknown.problem)
         return self.params(data)
 
     def stored(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The same as data, however it was written: with the defaults of what is declared, and its kinds of numbers. So
-        the same parameters have the same address, from a program and from a command line."""
-        # a set has another order in every process; its address must not
-        made = msgspec.to_builtins(self.given(data), str_keys=True, order="deterministic")
-        return made if isinstance(made, dict) else dict(data)
+        """The same as data, with declared defaults and number types: equal parameters have the same address, from a
+        program and from a command line."""
+        # the order of a set differs between processes; its address must not
+        stored = msgspec.to_builtins(self.given(data), str_keys=True, order="deterministic")
+        return stored if isinstance(stored, dict) else dict(data)
 
     def __call__(self, offered: dict[str, Any]) -> Any:
         return self.function(**{name: offered[name] for name in self.takes})
@@ -76,7 +78,7 @@ def _fields(declared: Any) -> dict[str, Any] | None:
     if dataclasses.is_dataclass(declared) or typing.is_typeddict(declared):
         try:
             return typing.get_type_hints(declared)
-        except NameError:  # names of a function's own scope: values are read by the rule for undeclared ones
+        except NameError:  # names of a local scope: values are converted as undeclared
             return None
     return None
 

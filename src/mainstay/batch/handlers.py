@@ -1,4 +1,4 @@
-"""What a worker runs for a batch: its start, its driver, its units (`mainstay.worker.Work`)."""
+"""The handlers of a batch: its start, its driver, its units (`mainstay.worker.Work`)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .unit_handler import UnitWork
 
 T = TypeVar("T")
 
-#: how long a batch is put off that this version does not understand
+#: how long this version postpones a batch that a newer one submitted
 _UPGRADE = "1m"
 
 
 def works_of(study: Batch, output_stores: OutputStores, outsides: OutsideLauncher) -> dict[str, Work]:
-    """By the names that the rows of a batch have."""
+    """The handlers of a study, by the names of rows."""
     works: dict[str, Work] = {
         study.name: _StartWork(study, output_stores),
         row_name(study.name, DRIVER): _DriverWork(study, output_stores, outsides),
@@ -39,7 +39,7 @@ def works_of(study: Batch, output_stores: OutputStores, outsides: OutsideLaunche
 
 
 class _LoopWork:
-    """Runs on the worker's loop, and reads its job from the context."""
+    """A handler on the worker's loop that reads its job from the context."""
 
     mode: Mode = "loop"
     is_async = True
@@ -52,7 +52,7 @@ class _LoopWork:
         return payload
 
     def pack(self, result: Any) -> None:
-        """It returns nothing."""
+        """Nothing is returned."""
 
 
 class _StartWork(_LoopWork):
@@ -70,16 +70,16 @@ class _StartWork(_LoopWork):
             spec = spec_of(job, client.sealer)
         except SchemaTooNew as error:
             _wait_for_upgrade(error)
-        control = await _answered(client.open)
+        control = await _repeated(client.open)
         state, units = await plan_at_start(job, spec, self._output_stores, client.sealer, control.store.clock.now_ms())
         driver = driver_request(job, spec, state, client.sealer)
         reason = "left to its units" + (f"; {len(units)} of {spec.units} are to run" if state else "")
-        await _answered(lambda: control.drivers.hand_over(job, driver, units, reason=reason))
+        await _repeated(lambda: control.drivers.hand_over(job, driver, units, reason=reason))
         raise LetGo
 
 
 class _DriverWork(_LoopWork):
-    """See `driver`."""
+    """Advances a batch: see `driver`."""
 
     def __init__(self, study: Batch, output_stores: OutputStores, outsides: OutsideLauncher) -> None:
         super().__init__(study)
@@ -87,16 +87,16 @@ class _DriverWork(_LoopWork):
         self._outsides = outsides
 
     async def call(self, _: bytes) -> None:
-        client, here = self._study.client, context()
+        client, attempt = self._study.client, context()
         begin(client)
-        state = state_of(here.job, client.sealer) or DriverState()
-        control = await _answered(client.open)
-        await _answered(DriverRun(control, self._output_stores, self._outsides, client.sealer, here, state).run)
+        state = state_of(attempt.job, client.sealer) or DriverState()
+        control = await _repeated(client.open)
+        await _repeated(DriverRun(control, self._output_stores, self._outsides, client.sealer, attempt, state).run)
 
 
-async def _answered(step: Callable[[], Awaitable[T]]) -> T:
-    """What the store of the jobs says. One that is away is waited for, as a worker does; what was done though its
-    answer was lost is not done twice. Who lost the claim meanwhile lets go of it."""
+async def _repeated(step: Callable[[], Awaitable[T]]) -> T:
+    """Run a step against the job store, and repeat it during an outage: a write that succeeded without an answer is not
+    written twice. A lost claim ends the run."""
     outage = Outage("batch", random.Random())
     while True:
         try:
@@ -110,5 +110,5 @@ async def _answered(step: Callable[[], Awaitable[T]]) -> T:
 
 
 def _wait_for_upgrade(error: SchemaTooNew) -> NoReturn:
-    """A newer worker may take it; this one must not spoil it."""
+    """Leave the batch to a newer worker."""
     context().snooze(_UPGRADE, str(error))

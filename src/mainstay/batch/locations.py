@@ -1,4 +1,4 @@
-"""The stores of outputs that a program uses: each opened once."""
+"""The output stores of a program, each opened once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..errors import InvalidInput
 from ..outputs import Manifest, OutputStore, load_manifest, open_outputs
 from ..storage.urls import bare_url, shown_url, split_url
 
-#: manifests that are kept in memory: a worker seldom works for more jobs at a time
+#: manifests in memory: a worker seldom runs units of more batches at a time
 _MANIFESTS = 4
 DEFAULT_FOLDER = "mainstay-outputs"
 
 
 class OutputStores:
-    """Open stores by URL, and the manifests that were read from them.
+    """Open output stores by URL, and the manifests read from them.
 
-    URLs are stored with jobs, without their secrets. Whoever opens one adds those of `own`, or of MAINSTAY_OUTPUTS, if
-    one of them is the same place; the environment of the storage's own tools will do as well.
+    Jobs store URLs without secrets. When one is opened, the secrets of `own` or MAINSTAY_OUTPUTS are added if it is the
+    same location; the environment of the storage's own tools works as well.
     """
 
     def __init__(self, clock: Clock | None = None, *, own: str | None = None) -> None:
@@ -33,15 +33,15 @@ class OutputStores:
         self._turns: WeakValueDictionary[tuple[int, str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, url: str, *, create: bool = False) -> OutputStore:
-        """The store of a URL; the same each time. Only who submits makes a folder that is not there: to everybody else
-        that is a disk that is not mounted."""
-        if (found := self._open.get(url)) is None:
+        """The store of a URL, the same each time. Only a submit creates a missing folder: for others it is a disk that
+        is not mounted."""
+        if (store := self._open.get(url)) is None:
             whole = self._with_secrets(url)
-            found = await open_outputs(whole if create else _as_it_is(whole), clock=self._clock)
-            found, spare = self._open.setdefault(url, found), found
-            if found is not spare:
+            store = await open_outputs(whole if create else _without_create(whole), clock=self._clock)
+            store, spare = self._open.setdefault(url, store), store
+            if store is not spare:
                 await spare.close()
-        return found
+        return store
 
     def _with_secrets(self, url: str) -> str:
         for ours in (self._own, os.environ.get("MAINSTAY_OUTPUTS")):
@@ -50,53 +50,53 @@ class OutputStores:
         return url
 
     def stored(self, url: str) -> str:
-        """A URL as it is stored with a job. Refuses secrets that whoever runs the job would not have."""
+        """A URL as it is stored with a job. Refuses secrets that workers would not have."""
         bare = bare_url(url)
         if bare != url and self._with_secrets(bare) != url:
             raise InvalidInput(
                 "outputs",
-                f"{shown_url(url)} comes with a secret, which is not stored with jobs; give it to App(..., outputs=URL)"
+                f"{shown_url(url)} contains a secret, which is not stored with jobs; pass it to App(..., outputs=URL)"
                 " or set MAINSTAY_OUTPUTS, here and for the workers",
             )
         return bare
 
     async def manifest(self, url: str, job_id: str) -> Manifest:
-        """What a job is expected to make."""
+        """The manifest of a job."""
         key = url, job_id
-        if (found := self._manifests.get(key)) is None:
+        if (manifest := self._manifests.get(key)) is None:
             store = await self.get(url)
-            # many aggregations of a job begin at once, and its manifest may be big: one reads it for all
+            # many aggregations of a job start at once, and its manifest may be large: read it once
             async with self._turns.setdefault((id(asyncio.get_running_loop()), *key), asyncio.Lock()):
-                if (found := self._manifests.get(key)) is None:
-                    found = await load_manifest(store, job_id)
+                if (manifest := self._manifests.get(key)) is None:
+                    manifest = await load_manifest(store, job_id)
                     while len(self._manifests) >= _MANIFESTS:
                         self._manifests.pop(next(iter(self._manifests)), None)
-                    self._manifests[key] = found
-        return found
+                    self._manifests[key] = manifest
+        return manifest
 
     async def close(self) -> None:
-        """Close what is open; the next use opens it again."""
+        """Close all stores; the next use opens them again."""
         opened, self._open = list(self._open.values()), {}
         self._manifests.clear()
         for store in opened:
             await store.close()
 
 
-def _as_it_is(url: str) -> str:
+def _without_create(url: str) -> str:
     if not url.startswith("file:") or "create=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}create=off"
 
 
 def outputs_url(given: str | None, store_url: str) -> str:
-    """Where outputs go: as given, as MAINSTAY_OUTPUTS says, or into a folder here if the jobs are kept here, too. A
-    relative folder is meant from here, also for workers that are started elsewhere."""
+    """The URL of the outputs: as given, MAINSTAY_OUTPUTS, or a folder here if the job store is local, too. A relative
+    folder is made absolute, for workers that start elsewhere."""
     url = given or os.environ.get("MAINSTAY_OUTPUTS")
     if not url:
         if split_url(store_url).scheme not in ("memory", "sqlite", "file"):
             raise InvalidInput(
                 "outputs",
-                "no place for outputs is configured; write App(..., outputs='s3://bucket/prefix'), or set "
+                "no location for outputs is configured; write App(..., outputs='s3://bucket/prefix'), or set "
                 "MAINSTAY_OUTPUTS",
             )
         url = f"file:{DEFAULT_FOLDER}"

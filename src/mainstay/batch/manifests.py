@@ -1,4 +1,4 @@
-"""The manifest of a batch: its units, then what is made of them."""
+"""The manifest of a batch: its units, then its aggregations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ..errors import InvalidInput, PayloadTooLarge
 from ..outputs import Manifest, ManifestGroup, Unit
 from .study import Aggregation, Batch, Over
 
-#: of the payload of a unit, for all but its parameters: names, the URL of its outputs, what a codec adds
+#: room in the payload of a unit besides its parameters: names, the URL of the outputs, what a codec adds
 _ROOM = 4096
 
 
 def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int | None]) -> list[ManifestGroup]:
-    """The units of a study; then, for each aggregation, its own. Refuses a set that is there twice."""
+    """The units of a study, then those of each aggregation. Refuses duplicate sets."""
     sets = [study.unit.stored(params) for params in sets]
     _check_sizes(study, sets)
     units = ManifestGroup.of((Unit(study.name, study.code, one, seed) for one in sets for seed in seeds), study.outputs)
     if len(units.params) < len(sets):
-        raise InvalidInput("params", f"{len(sets) - len(units.params)} of the {len(sets)} sets are there twice")
+        raise InvalidInput("params", f"{len(sets) - len(units.params)} of the {len(sets)} sets are duplicates")
     groups = [units]
     for aggregation in study.aggregations:
         groups.append(_aggregated(study, aggregation, groups[-1], seeds))
@@ -32,7 +32,7 @@ def groups_of(study: Batch, sets: Sequence[dict[str, Any]], seeds: Sequence[int 
 
 
 def _check_sizes(study: Batch, sets: Sequence[dict[str, Any]]) -> None:
-    """Each unit carries its parameters: one that could not be stored is refused before anything is."""
+    """Refuse sets that do not fit into the payload of a unit, before anything is stored."""
     limit = study.client.settings.payload_limit
     for index, one in enumerate(sets):
         size = len(msgspec.msgpack.encode(one))
@@ -56,7 +56,7 @@ def _aggregated(
 def code_of_aggregation(
     study_code: str, aggregation: Aggregation, inputs: ManifestGroup, seeds: Sequence[int | None]
 ) -> str:
-    """Part of the address of what it makes: the code that makes it, and all that it is made of."""
+    """The code of an aggregation, part of the address of its outputs: its own code and its inputs."""
     of: list[Any] = [study_code, aggregation.code, list(seeds)]
     if aggregation.over == "all":
         of.append([inputs.study, inputs.code, inputs.params])
@@ -64,7 +64,7 @@ def code_of_aggregation(
 
 
 def inputs_of(manifest: Manifest, group: int, index: int, *, over: Over) -> ManifestGroup:
-    """What one aggregation is made of."""
+    """The inputs of one aggregation."""
     inputs = manifest.groups[group - 1]
     if over == "all":
         return inputs
@@ -77,16 +77,16 @@ def seeds_of(manifest: Manifest) -> list[int | None]:
 
 
 def _pairs_of(group: ManifestGroup, row: int) -> list[tuple[int, int | None]]:
-    """Those of one set stand together, in the order of the sets: each of 100,000 is found without a look at all."""
+    """The pairs of one set, by bisection: they are sorted by set, and there may be 100,000."""
     first, last = (side(group.pairs, row, key=operator.itemgetter(0)) for side in (bisect_left, bisect_right))
     return group.pairs[first:last]
 
 
 def digest_of_inputs(contents: Sequence[str]) -> str:
-    """Of their contents (`Seen.contents`): differs when one came out otherwise; empty if that cannot be told."""
+    """A digest of their contents (`UnitFindings.contents`); empty if a content is not known."""
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()[:16] if all(contents) else ""
 
 
 def digest_of(groups: Sequence[ManifestGroup]) -> str:
-    """The same for the same work, whoever submits it and when."""
+    """A digest of the work, independent of who submits it and when."""
     return hashlib.sha256(msgspec.msgpack.encode(groups)).hexdigest()[:32]

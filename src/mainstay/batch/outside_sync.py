@@ -1,4 +1,4 @@
-"""A look at the outside jobs of batches, by a person: what is seen is told, and their drivers are woken."""
+"""Check the outside jobs of batches on request: record their states and wake their drivers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..errors import MainstayError
 from ..lifecycle import JOB
 from ..model import Job
 from ..stores import Query
-from .outside_job import tell, told
+from .outside_job import note_on_batch, outside_text
+from .queries import jobs_of
 from .runners import LOCAL, Runners, shown_runner
 from .service import BatchService
 from .spec import KIND
 
-_PAGE = 500
-#: a batch that has a driver stands in one of these
+#: the states of a batch that has a driver
 _DRIVEN = tuple(name for name, state in JOB.states.items() if state.holds)
 
 
@@ -28,15 +28,15 @@ class SyncResult(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     runner: str = ""
     name: str = ""
-    """what it was started as; empty: it was not yet"""
+    """its name; empty: not started yet"""
     handle: str = ""
     state: str = ""
-    """waiting, running, exited or gone; empty: nobody could tell"""
+    """waiting, running, exited or gone; empty: not known"""
     exit_code: int | None = None
-    told: str = ""
-    """in words, with what to do"""
+    text: str = ""
+    """its state in words, with what to do"""
     new: bool = False
-    """its batch had not heard of it"""
+    """the batch did not know this state yet"""
 
     @property
     def fine(self) -> bool:
@@ -46,53 +46,49 @@ class SyncResult(msgspec.Struct, frozen=True, kw_only=True):
 async def sync_outside(
     service: BatchService, runners: Runners, ids: Sequence[str] | None = None, *, actor: str
 ) -> AsyncIterator[SyncResult]:
-    """Look at the outside jobs of these batches, or of all that are not settled."""
+    """Check the outside jobs of these batches, or of all batches that are not settled."""
+    for job in await _batches(service, ids):
+        if (result := await _sync(service, runners, job, actor)) is not None:
+            yield result
+
+
+async def _batches(service: BatchService, ids: Sequence[str] | None) -> list[Job]:
     if ids is not None:
-        for job_id in ids:
-            if (one := await _sync(service, runners, await service.control.jobs.get(job_id), actor)) is not None:
-                yield one
-        return
-    cursor: str | None = None
-    while True:
-        page = await service.control.store.find(Query(status=_DRIVEN), cursor=cursor, limit=_PAGE)
-        for job in page.jobs:
-            if job.kind == KIND and (one := await _sync(service, runners, job, actor)) is not None:
-                yield one
-        cursor = page.cursor
-        if cursor is None:
-            return
+        return [await service.control.jobs.get(job_id) for job_id in ids]
+    driven = jobs_of(service.control.store, Query(status=_DRIVEN))
+    return [job async for job in driven if job.kind == KIND]
 
 
 async def _sync(service: BatchService, runners: Runners, job: Job, actor: str) -> SyncResult | None:
-    """None: it runs on workers."""
-    made = SyncResult(job=job.id, study=job.name, status=job.status)
+    """None: the batch runs on workers."""
+    result = SyncResult(job=job.id, study=job.name, status=job.status)
     try:
-        stands = await service.status(job.id)
+        status = await service.status(job.id)
     except MainstayError as error:
-        return msgspec.structs.replace(made, name="?", told=f"{error}; an --app may be able to read it")
-    if stands.spec.runner == LOCAL:
+        return msgspec.structs.replace(result, name="?", text=f"{error}; with --app it may be readable")
+    if status.spec.runner == LOCAL:
         return None
-    begun = stands.outside
-    made = msgspec.structs.replace(made, status=stands.job.status, runner=shown_runner(stands.spec.runner))
-    if begun is None:
-        return msgspec.structs.replace(made, told="not started yet: a worker of its app does that")
-    made = msgspec.structs.replace(made, name=begun.name, handle=begun.handle)
+    record = status.outside
+    result = msgspec.structs.replace(result, status=status.job.status, runner=shown_runner(status.spec.runner))
+    if record is None:
+        return msgspec.structs.replace(result, text="not started yet: a worker of its app will start it")
+    result = msgspec.structs.replace(result, name=record.name, handle=record.handle)
     try:
-        seen = await runners.get(stands.spec.runner).look(begun.handle, begun.name)
+        outside = await runners.get(status.spec.runner).look(record.handle, record.name)
     except MainstayError as error:
-        return msgspec.structs.replace(made, told=str(error))
-    text = told(begun, seen, job.id)
-    new = (seen.state, seen.exit_code) != (begun.state, begun.exit_code)
+        return msgspec.structs.replace(result, text=str(error))
+    text = outside_text(record, outside, job.id)
+    new = (outside.state, outside.exit_code) != (record.state, record.exit_code)
     if new:
-        await tell(service.control, stands.job, text, actor=actor)
-        await service.control.drivers.nudge(stands.job)
-    made = msgspec.structs.replace(made, state=seen.state, exit_code=seen.exit_code, told=text, new=new)
-    if not seen.over or await service.has_workers():
-        return made
-    found = await service.conclude(job.id, actor=actor)
+        await note_on_batch(service.control, status.job, text, actor=actor)
+        await service.control.drivers.nudge(status.job)
+    result = msgspec.structs.replace(result, state=outside.state, exit_code=outside.exit_code, text=text, new=new)
+    if not outside.over or await service.has_workers():
+        return result
+    validation = await service.conclude(job.id, actor=actor)
     after = await service.control.jobs.get(job.id)
-    if found is not None:
-        return msgspec.structs.replace(made, status=after.status, told=f"{text}; {found.told}")
+    if validation is not None:
+        return msgspec.structs.replace(result, status=after.status, text=f"{text}; {validation.summary}")
     if JOB.states[after.status].settled:
-        return msgspec.structs.replace(made, status=after.status)
-    return msgspec.structs.replace(made, told=f"{text}; no worker is there to go on with the batch: start one")
+        return msgspec.structs.replace(result, status=after.status)
+    return msgspec.structs.replace(result, text=f"{text}; no worker is alive to continue the batch: start one")

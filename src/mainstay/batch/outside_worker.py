@@ -1,4 +1,4 @@
-"""What an outside job runs: a worker for the units of one batch, which ends when there is nothing left for it."""
+"""The worker of an outside job: it runs the units of one batch, and ends when none is left."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from ..worker.worker_options import WorkerOptions
 from .outside_job import queue_of
 from .spec import DRIVER, row_name, spec_of
 
-#: units are left open: it was told to stop, or had to
+#: exit code if units are left open
 LEFT = 1
 _EVERY_S = 0.5
 _UNSETTLED = tuple(name for name, state in UNIT.states.items() if not state.settled)
-#: its units are over, or are about to be ended
+#: states of a batch that needs no more units
 _DONE_WITH_UNITS = ("validating", "cancelling")
 
 
 def queue_to_serve(job: Job, sealer: Sealer) -> str:
-    """Where the units of a batch wait; raises `InvalidInput` for one that runs on workers."""
+    """The queue of the units of a batch; raises `InvalidInput` for a batch that runs on workers."""
     queue = queue_of(job.id, spec_of(job, sealer).runner)
     if queue is None:
         raise InvalidInput(
-            "job", f"{job.id} runs on ordinary workers: start one with `mainstay worker`; what is executed outside is "
-            "submitted with runner=..."
-        )  # fmt: skip
+            "job",
+            f"{job.id} runs on ordinary workers: start one with `mainstay worker`; only batches submitted with "
+            "runner=... run outside",
+        )
     return queue
 
 
 async def execute(
     control: Control, job: Job, orders: WorkerOptions, *, linger_s: float, ready: Callable[[Hello], None] | None = None
 ) -> int:
-    """Work on the units of a batch until none is open; then wait for what may follow, aggregations, for so long. The
-    exit code: 0 if nothing is left open, and else another."""
+    """Run the units of a batch until none is open; then wait `linger_s` for aggregations that may follow. Returns the
+    exit code: 0 if no unit is left open."""
     supervisor = Supervisor(orders, ready=ready)
     watching = asyncio.create_task(_watch(control, job, supervisor, linger_s))
     try:
@@ -53,7 +54,7 @@ async def execute(
     if code == UNFIT:
         return UNFIT
     left = await _is_open(control, job)
-    # so that its driver does not have to wait for its own time
+    # the driver need not wait for its next look
     await control.drivers.nudge(await control.jobs.get(job.id))
     return LEFT if left else STOPPED
 
@@ -62,7 +63,7 @@ async def _watch(control: Control, job: Job, supervisor: Supervisor, linger_s: f
     loop = asyncio.get_running_loop()
     until: float | None = None
     while True:
-        # a store that is away is told by the supervisor, and waited for
+        # the supervisor reports an outage of the store and waits
         with contextlib.suppress(StoreError):
             if await _is_open(control, job):
                 until = None
@@ -76,7 +77,7 @@ async def _watch(control: Control, job: Job, supervisor: Supervisor, linger_s: f
 
 
 async def _is_open(control: Control, job: Job) -> bool:
-    """Whether there is a unit, besides its driver, that is not settled."""
+    """Whether a unit other than the driver is not settled."""
     driver = row_name(job.name, DRIVER)
     page = await control.store.find(Query(parent=job.id, status=_UNSETTLED), limit=10)
     return any(row.name != driver for row in page.jobs) or page.cursor is not None

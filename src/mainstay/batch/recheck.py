@@ -1,4 +1,4 @@
-"""Outputs that come late: the leader looks again at partial batches, and moves those on that have become whole."""
+"""Late outputs: the leader checks partial batches again, and moves those that have become complete."""
 
 from __future__ import annotations
 
@@ -14,74 +14,74 @@ from ..outputs import Manifest, OutputStore
 from ..stores import Query
 from .service import BatchService
 from .spec import KIND
-from .validation_result import OutputDefect
+from .validation_result import OutputStatus
 
 log = logging.getLogger("mainstay.batch")
 
 _ACTOR = "leader"
-#: partial batches that are looked at in one round
+#: partial batches per round
 _MOST = 1000
-#: one that has been partial for long is looked at less often: after this part of its age
-_PART = 0.1
+#: a batch that has been partial for long is checked less often: after this share of its age
+_SHARE = 0.1
 
 
 class Rechecker:
-    """Looks at what was lacking, and at everything only when that has come."""
+    """Checks the missing outputs, and validates everything only when they have arrived."""
 
     def __init__(self, service: BatchService, every_s: float) -> None:
         self._service = service
         self._every_ms = round(every_s * 1000)
-        self._looked: dict[str, int] = {}
+        self._checked_ms: dict[str, int] = {}
 
     async def look(self) -> list[str]:
-        """The ids of those that are whole now."""
+        """Check all partial batches. Returns the ids of those that are complete now."""
         control = self._service.control
         rows = (await control.store.find(Query(status=("partial",)), limit=_MOST)).jobs
         rows = [row for row in rows if row.kind == KIND]
-        self._looked = {row.id: self._looked.get(row.id, row.settled_ms or 0) for row in rows}
-        found = []
+        self._checked_ms = {row.id: self._checked_ms.get(row.id, row.settled_ms or 0) for row in rows}
+        complete = []
         for row in rows:
             now_ms = control.store.clock.now_ms()
             age_ms = now_ms - (row.settled_ms or now_ms)
-            if now_ms - self._looked[row.id] < max(self._every_ms, _PART * age_ms):
+            if now_ms - self._checked_ms[row.id] < max(self._every_ms, _SHARE * age_ms):
                 continue
-            self._looked[row.id] = now_ms
+            self._checked_ms[row.id] = now_ms
             try:
-                if await self._has_come(row):
+                if await self._has_arrived(row):
                     validation = await self._service.validate(row.id, actor=_ACTOR)
-                    log.info("looked again job_id=%s: %s", row.id, validation.told)
+                    log.info("validated again job_id=%s: %s", row.id, validation.summary)
                     if validation.verdict == "succeeded":
-                        found.append(row.id)
+                        complete.append(row.id)
             except MainstayError as error:
-                # its outputs cannot be reached, or it was resumed just now: the next round comes
-                log.warning("cannot look again job_id=%s: %s", row.id, error)
-        return found
+                # the output store does not answer, or the batch was just resumed: the next round tries again
+                log.warning("cannot validate again job_id=%s: %s", row.id, error)
+        return complete
 
-    async def _has_come(self, row: Job) -> bool:
+    async def _has_arrived(self, row: Job) -> bool:
         store, manifest = await self._service.store(row.id), await self._service.manifest(row.id)
         page = 0
         while lacking := await self._service.lacking(row.id, page=page):
-            if not await _all_there(store, manifest, lacking):
+            if not await _all_present(store, manifest, lacking):
                 return False
             page += 1
         return True
 
 
-async def _all_there(store: OutputStore, manifest: Manifest, lacking: Iterable[OutputDefect]) -> bool:
-    """By the sizes alone: whoever asks looks closer if so."""
+async def _all_present(store: OutputStore, manifest: Manifest, lacking: Iterable[OutputStatus]) -> bool:
+    """Whether all are present, by size alone: the validation that follows compares contents."""
     groups: dict[int, dict[int, None]] = {}
     for one in lacking:
         groups.setdefault(one.group, {})[one.index] = None
     for number, places in groups.items():
         group = manifest.groups[number]
-        some = msgspec.structs.replace(group, pairs=[group.pairs[place] for place in places])
-        if not all(seen.whole for seen in await store.look(list(some.units()), group.outputs)):
+        lacking_units = msgspec.structs.replace(group, pairs=[group.pairs[place] for place in places])
+        if not all(findings.whole for findings in await store.look(list(lacking_units.units()), group.outputs)):
             return False
     return True
 
 
 def recheck_duty(service: BatchService, every_s: float) -> Duty:
-    """For the leader of a worker fleet."""
+    """The duty of the leader."""
     rechecker = Rechecker(service, every_s)
 
     async def look(_: Leadership) -> object:

@@ -1,4 +1,4 @@
-"""What people do to batches: look, validate, resume. Needs a store, and nothing of the program that made the batch."""
+"""The operations on batches: status, validate, resume, submit. They need a store, not the program of the study."""
 
 from __future__ import annotations
 
@@ -15,47 +15,45 @@ from ..control.explain import is_alive
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
-from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, output_path, save_manifest
+from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, save_manifest
 from ..outputs.layout import manifest_path
-from ..outputs.lookup import State as OutputState
 from ..stores import Query
 from ..task.codec import Sealer
 from . import validation as validating
+from .advice import RESUMABLE
 from .locations import OutputStores
-from .outside_job import kept
+from .outside_job import with_outside_job
 from .spec import KIND, UNREACHED, OutsideRecord, Spec, UnitCounts, spec_of, state_of, unit_counts_of
 from .study import Batch
 from .unit_plan import planned_units
-from .validation_result import OutputDefect, Validation
+from .validation_result import OutputStatus, Validation, output_statuses
 
-#: units of a batch that are asked what they wait for
-_ASKED = 20
-#: part of what a driver says that cannot see which outputs are there
-_CANNOT_LOOK = "cannot be looked at"
-#: what a batch may be resumed from, in place
-RESUMABLE = ("partial", "failed", "timed_out", "quarantined")
+#: units of a batch whose reasons are read
+_SAMPLE = 20
+#: part of the reason of a driver that cannot check the outputs
+_CANNOT_CHECK = "cannot be checked"
 
 
 class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How a batch stands."""
+    """The status of a batch."""
 
     job: Job
     spec: Spec
     group: str = "units"
-    """what is at work: the units, or an aggregation by its name"""
+    """the current group: "units", or the name of an aggregation"""
     planned: bool = False
-    """it is known which units are to run"""
+    """its units were created"""
     units: UnitCounts = UnitCounts()
     """the units of the study"""
     aggregations: dict[str, UnitCounts] = {}
     validation: Validation | None = None
-    """the last one"""
+    """the last validation"""
     waits: str = ""
-    """what holds it up, in words: the storage of its outputs, or what its driver waits for"""
+    """what it waits for, in words: the storage of its outputs, or what its driver waits for"""
     trouble: str = ""
-    """the part of that which does not pass by itself: a full disk, permissions, a storage that is away"""
+    """the same, if an operator should act: a full disk, permissions, storage that does not answer"""
     outside: OutsideRecord | None = None
-    """the job that a runner outside was given, as it was last seen"""
+    """its outside job, as last recorded"""
 
     @property
     def total(self) -> int:
@@ -64,15 +62,15 @@ class BatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outputs_there(self) -> int:
-        """Expected outputs that should be there, by what its units say; by the last validation once there is one."""
+        """Outputs that should exist according to the units; of a settled batch, by the last validation."""
         if self.validation is not None and table_of(None).states[self.job.status].settled:
             return self.validation.present
-        made = sum(each.done for each in self.aggregations.values())
-        return min(self.spec.expected, self.units.done * len(self.spec.files) + made)
+        aggregated = sum(each.done for each in self.aggregations.values())
+        return min(self.spec.expected, self.units.done * len(self.spec.files) + aggregated)
 
 
 class UnitToRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One unit that a resume would run, or would leave alone, and why."""
+    """A unit that a resume would run or leave out, and why."""
 
     group: int
     index: int
@@ -82,31 +80,19 @@ class UnitToRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumeOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a wish to resume."""
+    """The outcome of a resume."""
 
     id: str
-    """the job that goes on: the same one, or the one that was made for it"""
+    """the job that continues: the same one, or a new one that is linked to it"""
     how: Literal["resumed", "linked", "nothing"]
-    """linked: a job of its own makes what is missing, for this one had succeeded or other code is to run it than it was
-    submitted for; nothing: there is no damage"""
+    """linked: a new job makes the missing outputs, since this one had succeeded or other code runs it; nothing: all
+    outputs are intact"""
     units: int = 0
-    """of a linked job: units that lack something"""
-
-
-class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One expected output, and what is there of it."""
-
-    group: int
-    index: int
-    unit: str
-    output: str
-    path: str
-    state: OutputState
-    detail: str = ""
+    """units that a linked job runs"""
 
 
 class BatchService:
-    """The operator's side of batch jobs."""
+    """The operations on batch jobs of one store."""
 
     def __init__(
         self, control: Control, *, sealer: Sealer | None = None, output_stores: OutputStores | None = None
@@ -117,25 +103,25 @@ class BatchService:
         self._ids = IdSource(random.Random())
 
     async def close(self) -> None:
-        """Let go of the stores of outputs."""
+        """Close the output stores."""
         await self.output_stores.close()
 
-    # look -------------------------------------------------------------------------------------------
+    # read -------------------------------------------------------------------------------------------
 
     async def spec(self, job_id: str) -> Spec:
-        """What a batch is to do."""
+        """The payload of a batch."""
         return spec_of(await self.control.jobs.get(job_id), self._sealer)
 
     async def manifest(self, job_id: str) -> Manifest:
-        """Every unit and every output that a batch is to make."""
+        """The expected units and outputs of a batch."""
         return await self.output_stores.manifest((await self.spec(job_id)).outputs, job_id)
 
     async def store(self, job_id: str) -> OutputStore:
-        """Where its outputs are."""
+        """The output store of a batch."""
         return await self.output_stores.get((await self.spec(job_id)).outputs)
 
     async def status(self, job_id: str) -> BatchStatus:
-        """How a batch stands, from the store of jobs alone."""
+        """The status of a batch, from the job store alone."""
         job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
@@ -147,7 +133,7 @@ class BatchService:
         groups = [*state.past, unit_counts_of(state, counts)][: 1 + len(spec.aggregations)]
         names = [one.name for one in spec.aggregations]
         waits = (driver.reason or "") if driver.status == "pending" and driver.token else ""
-        trouble = waits if _CANNOT_LOOK in waits else await self._unreached(job)
+        trouble = waits if _CANNOT_CHECK in waits else await self._unreached(job)
         return BatchStatus(
             job=job,
             spec=spec,
@@ -162,16 +148,16 @@ class BatchService:
         )
 
     async def _unreached(self, job: Job) -> str:
-        """What a unit says that cannot publish its outputs. The oldest are asked: they were the first to try."""
+        """The reason of a unit that cannot publish its outputs. The oldest units are read: they tried first."""
         state = table_of(None).get(job.status)
         if state is None or not state.holds:
             return ""
         for status in ("running", "pending"):
             query = Query(parent=job.id, status=(status,), oldest_first=True)
-            for unit in (await self.control.store.find(query, limit=_ASKED)).jobs:
-                told = unit.progress.message if status == "running" and unit.progress else unit.reason
-                if told and told.startswith(UNREACHED):
-                    return f"unit {unit.unit}: {told}"
+            for unit in (await self.control.store.find(query, limit=_SAMPLE)).jobs:
+                reason = unit.progress.message if status == "running" and unit.progress else unit.reason
+                if reason and reason.startswith(UNREACHED):
+                    return f"unit {unit.unit}: {reason}"
         return ""
 
     async def _driver_row(self, job: Job) -> Job | None:
@@ -180,36 +166,25 @@ class BatchService:
     async def outputs(
         self, job_id: str, *, start: int = 0, limit: int = 1000, fresh: bool = False
     ) -> tuple[list[OutputStatus], int | None]:
-        """What is there of some units' outputs, in the order of the manifest; and where to go on, None at the end."""
+        """The outputs of some units, in the order of the manifest, and the start of the next page; None at the end."""
         spec = await self.spec(job_id)
         store = await self.output_stores.get(spec.outputs)
         manifest = await self.output_stores.manifest(spec.outputs, job_id)
-        found: list[OutputStatus] = []
-        first = 0
+        outputs: list[OutputStatus] = []
+        before = 0
         for number, group in enumerate(manifest.groups):
-            here = group.pairs[max(0, start - first) : max(0, start + limit - first)]
-            index = max(0, start - first)
-            units = list(msgspec.structs.replace(group, pairs=here).units())
-            for place, seen in enumerate(
+            pairs = group.pairs[max(0, start - before) : max(0, start + limit - before)]
+            index = max(0, start - before)
+            units = list(msgspec.structs.replace(group, pairs=pairs).units())
+            for unit_index, findings in enumerate(
                 await store.look(units, group.outputs, verify=spec.verify, fresh=fresh), index
             ):
-                found += (
-                    OutputStatus(
-                        group=number,
-                        index=place,
-                        unit=seen.unit.label,
-                        output=name,
-                        path=output_path(seen.unit, group.outputs[name]),
-                        state=finding.state,
-                        detail=finding.detail,
-                    )
-                    for name, finding in seen.outputs.items()
-                )
-            first += len(group.pairs)
-        return found, start + limit if start + limit < first else None
+                outputs += output_statuses(number, unit_index, findings, group.outputs)
+            before += len(group.pairs)
+        return outputs, start + limit if start + limit < before else None
 
-    async def lacking(self, job_id: str, *, page: int = 0) -> list[OutputDefect]:
-        """What the last validation found lacking, a page of it; empty after the last."""
+    async def lacking(self, job_id: str, *, page: int = 0) -> list[OutputStatus]:
+        """A page of the defects that the last validation found; empty after the last."""
         job = await self.control.jobs.get(job_id)
         spec = spec_of(job, self._sealer)
         validation = validating.validation_of(job, self._sealer)
@@ -220,7 +195,7 @@ class BatchService:
         )
 
     async def validations(self, job_id: str) -> list[Validation]:
-        """The last 100 validations, oldest first; none if the outputs cannot be reached."""
+        """The last 100 validations, oldest first; none if the output store does not answer."""
         try:
             return await validating.history(await self.store(job_id), job_id)
         except StoreError:
@@ -237,9 +212,9 @@ class BatchService:
     async def validate(
         self, job_id: str, *, force: bool = False, actor: str = "client", version: int | None = None
     ) -> Validation:
-        """Look at all outputs now. A batch that waits for it, or is partial, is moved on; another keeps its state, and
-        what was found is told. `force` looks at everything anew, whatever was seen before. With a `version`, here and
-        below, only as long as the job is at that one; else `VersionChanged` is raised."""
+        """Check all outputs now. A batch that is validating or partial is moved by the result; others keep their state.
+        `force` ignores the results of earlier checks. With a `version`, here and below, `VersionChanged` is raised if
+        the job is at another one."""
         job = await self._get(job_id, version)
         spec = spec_of(job, self._sealer)
         state = table_of(None).get(job.status)
@@ -250,7 +225,7 @@ class BatchService:
         last = validating.validation_of(job, self._sealer)
         store = await self.output_stores.get(spec.outputs)
         attempts = [one.attempt for one in await self.validations(job_id)] + [last.attempt if last else 0]
-        found = await validating.look(
+        validation = await validating.validate(
             store,
             await self.output_stores.manifest(spec.outputs, job_id),
             spec,
@@ -259,14 +234,14 @@ class BatchService:
             by=actor,
             fresh=force,
         )
-        moved = await validating.settle(self.control, job_id, found, self._sealer, actor=actor, version=version)
+        moved = await validating.settle(self.control, job_id, validation, self._sealer, actor=actor, version=version)
         if job.status == "validating" and moved.status != "validating":
             await self.control.drivers.nudge(job)
-        return found
+        return validation
 
     async def conclude(self, job_id: str, *, actor: str = "client") -> Validation | None:
-        """Validate a batch whose units are all over, in place of its driver, for which no worker is there. None: it is
-        not that far, or aggregations have to run first. A driver that comes later finds the batch settled."""
+        """Validate a batch whose units have all ended, if no worker runs its driver. None: units are open, or
+        aggregations have to run first. A later driver finds the batch settled."""
         status = await self.status(job_id)
         groups = [status.units, *status.aggregations.values()]
         last_group = len(groups) == 1 + len(status.spec.aggregations)
@@ -278,8 +253,8 @@ class BatchService:
             def decide(row: Job, _: int) -> tuple[Move, ...]:
                 if row.version != status.job.version:
                     return ()
-                reason = kept(
-                    "its units are done; no worker is there, so its outputs are looked at from outside", row.reason
+                reason = with_outside_job(
+                    "its units are done; no worker is alive, so a command validates its outputs", row.reason
                 )
                 fields: dict[str, object] = {"started_ms": None, "expires_ms": None}
                 return tuple(Move(to=to, reason=reason, fields=fields if to == "validating" else {}) for to in steps)
@@ -294,15 +269,15 @@ class BatchService:
     # resume -----------------------------------------------------------------------------------------
 
     async def to_run(self, job_id: str, *, version: int | None = None) -> AsyncIterator[UnitToRun]:
-        """What a resume would run, and why; and what it would not, for its inputs are incomplete."""
+        """The units that a resume would run, and those it would leave out because their inputs are incomplete."""
         spec = spec_of(await self._get(job_id, version), self._sealer)
         store = await self.output_stores.get(spec.outputs)
         manifest = await self.output_stores.manifest(spec.outputs, job_id)
         for group in range(len(manifest.groups)):
-            async for wanted in planned_units(store, manifest, spec, group, fresh=True):
-                if wanted.why:
-                    unit: Unit = wanted.unit
-                    yield UnitToRun(group=group, index=wanted.index, unit=unit.label, why=wanted.why, run=wanted.run)
+            async for planned in planned_units(store, manifest, spec, group, fresh=True):
+                if planned.why:
+                    unit: Unit = planned.unit
+                    yield UnitToRun(group=group, index=planned.index, unit=unit.label, why=planned.why, run=planned.run)
 
     async def resume(
         self,
@@ -313,12 +288,12 @@ class BatchService:
         version: int | None = None,
         by: Batch | None = None,
     ) -> ResumeOutcome:
-        """Run the units again whose outputs are missing or corrupt: in the same job, or, if that had succeeded, in a
-        new one that is linked to it. Of two who ask at the same time one is refused, or gets the other's job.
+        """Run the units again whose outputs are missing or corrupt: in the same job, or, if it had succeeded, in a new
+        job that is linked to it. Of two requests at the same time one is refused, or gets the job of the other.
 
-        `by` is the study as it is declared now: its code makes what is missing, in a linked job, though the batch was
-        submitted for other code. What is intact stays. Every entry names the source that made it, and validations count
-        the units that were made by other code."""
+        `by` is the study as declared now: its code makes the missing outputs, in a linked job, although the batch was
+        submitted for other code. Intact outputs stay. Every entry names the source that made it, and validations count
+        the units that other code made."""
         job = await self._get(job_id, version)
         spec = spec_of(job, self._sealer)
         if by is not None:
@@ -329,18 +304,18 @@ class BatchService:
                     job.id, job.status, "pending", allowed=state.next if state else (), why="it cannot be resumed now"
                 )
             return await self._repair(job, spec, run_by=by.fingerprint)
-        if job.status == "succeeded":  # which is final: its version is the same for ever
+        if job.status == "succeeded":  # final: its version never changes
             return await self._repair(job, spec)
-        # a store takes two who wish the same at once for one that is repeated: this tells them apart
+        # a store takes two equal requests at once for one that is repeated; this id distinguishes them
         (request,) = self._ids.take(self.control.store.clock.now_ms(), 1)
 
         def decide(row: Job, now_ms: int) -> tuple[Move, ...]:
             if row.status not in RESUMABLE:
                 state = table_of(None).get(row.status)
                 why = (
-                    "it was cancelled; submit it again, which runs what is missing"
+                    "it was cancelled; submit it again to run its missing units"
                     if row.status == "cancelled"
-                    else "it is at work already"
+                    else "it is running already"
                 )
                 raise InvalidTransition(row.id, row.status, "pending", allowed=state.next if state else (), why=why)
             fields = {"due_ms": now_ms, "extra_ms": 0, "error": None}
@@ -352,7 +327,7 @@ class BatchService:
             if version is not None:
                 raise VersionChanged(job_id, version, now=moved.version)
             raise InvalidTransition(
-                job_id, moved.status, "pending", allowed=(), why="another resumed it in the same moment"
+                job_id, moved.status, "pending", allowed=(), why="another request resumed it at the same time"
             )
         return ResumeOutcome(id=job_id, how="resumed")
 
@@ -369,7 +344,7 @@ class BatchService:
         if not units:
             return ResumeOutcome(id=job.id, how="nothing")
         manifest = await self.output_stores.manifest(spec.outputs, job.id)
-        made = await self.submit(
+        submitted = await self.submit(
             msgspec.structs.replace(spec, resumed_from=job.id, force=False, run_by=run_by or spec.run_by),
             manifest.groups,
             Plan(
@@ -381,12 +356,12 @@ class BatchService:
                 unique=f"repair {job.id} {run_by}".strip(),
             ),
         )
-        return ResumeOutcome(id=made.id, how="linked", units=units)
+        return ResumeOutcome(id=submitted.id, how="linked", units=units)
 
     # submit -----------------------------------------------------------------------------------------
 
     async def submit(self, spec: Spec, groups: list[ManifestGroup], plan: Plan) -> InsertResult:
-        """Keep what is to be made with the outputs, then the job. If the outputs cannot be reached, there is no job."""
+        """Store the manifest beside the outputs, then the job. Without access to the outputs, no job is stored."""
         (job_id,) = self._ids.take(self.control.store.clock.now_ms(), 1)
         store = await self.output_stores.get(spec.outputs, create=True)
         await save_manifest(store, Manifest(job=job_id, groups=groups))
@@ -399,20 +374,20 @@ class BatchService:
             id=job_id,
         )
         try:
-            made = await self.control.jobs.submit_request(request)
+            submitted = await self.control.jobs.submit_request(request)
         except StoreError:
-            # it may have been stored nevertheless: then its driver needs the manifest
+            # the job may be stored nevertheless, and its driver needs the manifest
             raise
         except MainstayError:
             await _forget(store, job_id)
             raise
-        if not made.created:
+        if not submitted.created:
             await _forget(store, job_id)
-        return made
+        return submitted
 
 
 def _check_same_outputs(spec: Spec, study: Batch) -> None:
-    """What other code makes must have the same places: else it is another batch."""
+    """Refuse code whose outputs have other paths: that is another batch."""
     now = [one.name for one in study.aggregations]
     if (study.name, study.outputs, now) != (spec.study, spec.files, [one.name for one in spec.aggregations]):
         raise InvalidInput(
@@ -423,11 +398,11 @@ def _check_same_outputs(spec: Spec, study: Batch) -> None:
 
 
 async def _forget(store: OutputStore, job_id: str) -> None:
-    """Remove the manifest of a job that there is not. One that stays does no harm."""
+    """Remove the manifest of a job that was not stored. A leftover does no harm."""
     with contextlib.suppress(StoreError):
         await store.blobs.delete([manifest_path(job_id)])
 
 
 def count_of(groups: list[ManifestGroup]) -> int:
-    """Expected outputs."""
+    """Number of expected outputs."""
     return sum(len(group.pairs) * len(group.outputs) for group in groups)

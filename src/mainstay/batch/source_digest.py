@@ -1,14 +1,14 @@
-"""What a function depends on in its own project, by name: for the version of the code.
+"""A digest of a function and its dependencies in its own project: the default version of the code.
 
-From the source files alone, so that it is the same on every machine and nothing has to be imported. The function's
-names are followed to the top-level definitions of its module that bind them (functions, classes, constants), and
-through imports to other modules of the same project, and so on. Comments, docstrings and layout do not count, and a
-definition that is not reached does not count: a changed plot beside a simulation does not make it run again.
+It is computed from source files alone, so it is the same on every machine, and nothing is imported. The names in the
+function lead to top-level definitions of its module (functions, classes, constants), and through imports to other
+modules of the same project, and so on. Comments, docstrings, layout and unrelated definitions do not count: a changed
+plot beside a simulation does not make the simulation run again.
 
-The project is the folder that the function's top-level module or package stands in; of a project that is installed
-among other packages, the top-level package. The standard library, installed packages and Mainstay itself are not part
-of it. Where a module is passed around as a value, all of it counts. What is looked up by a text (`getattr` on an
-object, `importlib`), data files and installed packages are not seen: for them there is `version`.
+The project is the folder of the function's top-level module or package; if it is installed among other packages, the
+top-level package. The standard library, installed packages and Mainstay itself are not part of it. If a module is used
+as a value, all of it counts. Lookups by text (`getattr`, `importlib`), data files and installed packages are not
+noticed: set `version` for them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _DIGITS = 12
-#: modules that hand on an imported name, one after the other
+#: limit for modules that import a name from each other
 _DEEPEST = 20
-#: declares a function to Mainstay: its options do not change what the function computes
+#: decorators that declare a function to Mainstay: their options do not change its results
 _DECLARING = frozenset({"batch", "task"})
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def source_digest(function: Callable[..., Any]) -> str:
-    """12 hexadecimal digits; raises `OSError` or the like where its text cannot be read. A function that depends on
-    nothing else of its project has the digest of its own text."""
+    """12 hexadecimal digits; raises `OSError`, `TypeError` or `SyntaxError` if the source cannot be read. A function
+    without dependencies has the digest of its own text."""
     function = inspect.unwrap(function)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     own = tree.body[0]
@@ -53,7 +53,7 @@ def source_digest(function: Callable[..., Any]) -> str:
 
 
 class _Name(NamedTuple):
-    """A top-level name of a module; an empty one stands for all that the module defines."""
+    """A top-level name of a module; an empty name stands for the whole module."""
 
     module: str
     name: str
@@ -73,7 +73,7 @@ class _Project(NamedTuple):
         return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 
     def place(self, module: str) -> str:
-        """Where a module of the project is, from the function's own: the same by whatever name that was imported."""
+        """The path of a module relative to the function's own: independent of import names."""
         file, own = self.file(module), self.file(self.module)
         assert file is not None
         assert own is not None
@@ -81,11 +81,11 @@ class _Project(NamedTuple):
 
 
 def _project_of(function: Callable[..., Any]) -> _Project | None:
-    found = inspect.getsourcefile(function)
+    source_file = inspect.getsourcefile(function)
     module = getattr(function, "__module__", None) or ""
-    if found is None or not module:
+    if source_file is None or not module:
         return None
-    file = Path(found).absolute()
+    file = Path(source_file).absolute()
     if module == "__main__":
         module = _name_as_imported(file)
     parts = module.split(".")
@@ -97,7 +97,7 @@ def _project_of(function: Callable[..., Any]) -> _Project | None:
 
 
 def _name_as_imported(file: Path) -> str:
-    """What a worker calls the module that is run as a program here: by its file, and the packages around it."""
+    """The import name of a module that runs as a program here, from its file and packages."""
     folder, parts = file.parent, [] if file.name == "__init__.py" else [file.stem]
     while (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)
@@ -115,17 +115,17 @@ def _is_installed(file: Path) -> bool:
 def _reached(
     project: _Project, function: Callable[..., Any], own: ast.stmt, decorators: Iterable[ast.expr]
 ) -> Iterator[tuple[str, str]]:
-    """Every definition that the function depends on, besides itself: where it is, and its text."""
+    """The place and text of every definition that the function depends on, without itself."""
     module = _read(project, project.module)
     if module is None:
         return
     outer, _, inner = function.__qualname__.partition(".")
     todo: list[_Name] = []
     if inner:
-        # its variables may be those of the function that it stands in
+        # it may use variables of the enclosing function
         todo.append(_Name(project.module, outer))
     names = module.global_names(outer) if not inner and outer in module.bound else _loaded([own])
-    todo += module.meant(project, _used([own, *decorators], names | _at_definition(own) | _loaded(decorators)))
+    todo += module.targets(project, _used([own, *decorators], names | _at_definition(own) | _loaded(decorators)))
     seen = {_Name(project.module, outer)} if not inner else set()
     texts: dict[tuple[str, int], str] = {}
     while todo:
@@ -133,18 +133,18 @@ def _reached(
         if one in seen:
             continue
         seen.add(one)
-        there = _read(project, one.module)
-        if there is None:
+        source = _read(project, one.module)
+        if source is None:
             continue
-        for statement in there.statements(one.name):
+        for statement in source.statements(one.name):
             key = one.module, statement.lineno
             if key not in texts or not one.name:
                 imports = isinstance(statement, ast.Import | ast.ImportFrom)
                 texts[key] = "" if imports else _text(statement)
-                # by its name, an import is followed to what it stands for; by the whole module, to all of it
+                # a single name is resolved by `targets`; a whole module also needs all of its imports
                 if not imports or not one.name:
-                    todo += there.meant(project, there.uses(statement))
-    # in the order of the file, and without its line numbers: a remark moves them
+                    todo += source.targets(project, source.uses(statement))
+    # ordered like the file, but without line numbers, which a comment would change
     counts: dict[str, int] = {}
     for (name, _), text in sorted(texts.items()):
         if text:
@@ -153,12 +153,12 @@ def _reached(
 
 
 class _Use(NamedTuple):
-    """A name, and the attributes that are asked of it one after the other; none: it is used as a value."""
+    """A name with the chain of attributes that follows it; without attributes, it is used as a value."""
 
     name: str
     attributes: tuple[str, ...]
     through: ast.ImportFrom | ast.Import | None = None
-    """the import inside a function or a block that binds the name"""
+    """the local import that binds the name"""
 
 
 class _Module:
@@ -173,7 +173,7 @@ class _Module:
         self.all: list[ast.stmt] = []
         self.stars: list[ast.ImportFrom] = []
         for statement in tree.body:
-            if _is_main_guard(statement) or _is_words(statement):
+            if _is_main_guard(statement) or _is_docstring(statement):
                 continue
             self.all.append(statement)
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
@@ -188,7 +188,7 @@ class _Module:
         return self.bound.get(name, []) if name else self.all
 
     def global_names(self, name: str) -> set[str]:
-        """The names of the module that a function or a class of it uses."""
+        """The global names that a function or class of the module uses."""
         return set().union(*(_globals_in(table) for table in self._tables.get(name, [])))
 
     def uses(self, statement: ast.stmt) -> list[_Use]:
@@ -199,8 +199,8 @@ class _Module:
             names = _loaded([statement])
         return _used([statement], names)
 
-    def meant(self, project: _Project, uses: Iterable[_Use], depth: int = 0) -> Iterator[_Name]:
-        """What the names stand for: definitions here, or what is imported from the project."""
+    def targets(self, project: _Project, uses: Iterable[_Use], depth: int = 0) -> Iterator[_Name]:
+        """The definitions behind the names: here, or in imported modules of the project."""
         if depth > _DEEPEST:
             return  # modules that import a name from each other
         for use in uses:
@@ -238,23 +238,23 @@ class _Module:
         return ".".join([*above, *([statement.module] if statement.module else [])])
 
     def _imported(self, project: _Project, module: str, attributes: tuple[str, ...], depth: int) -> Iterator[_Name]:
-        """The definition that a chain of attributes leads to; a package's own code runs with its modules."""
+        """The definitions that a chain of attributes leads to, with the package's own code."""
         if project.file(module) is None:
             return
         if not attributes:
             yield _Name(module, "")
             return
         inner = f"{module}.{attributes[0]}"
-        found = _read(project, module)
-        if found is not None and attributes[0] in found.bound:
+        source = _read(project, module)
+        if source is not None and attributes[0] in source.bound:
             yield _Name(module, attributes[0])
-            yield from found.meant(project, [_Use(attributes[0], attributes[1:])], depth + 1)
+            yield from source.targets(project, [_Use(attributes[0], attributes[1:])], depth + 1)
         elif project.file(inner) is not None:
             yield from self._imported(project, inner, attributes[1:], depth)
-        elif found is not None and found.stars:
-            yield from found.meant(project, [_Use(attributes[0], attributes[1:])], depth + 1)
+        elif source is not None and source.stars:
+            yield from source.targets(project, [_Use(attributes[0], attributes[1:])], depth + 1)
         else:
-            # set by other code: nothing says where
+            # other code sets it somewhere: count the whole module
             yield _Name(module, "")
 
 
@@ -274,31 +274,31 @@ def _parsed(module: str, file: Path, _: int) -> _Module | None:
 
 
 def _globals_in(table: symtable.SymbolTable) -> set[str]:
-    found = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
     for inner in table.get_children():
-        found |= _globals_in(inner)
-    return found
+        names |= _globals_in(inner)
+    return names
 
 
 def _bound_by(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement gives a value to, or changes: by assignment, in a block, through an
-    attribute, an item or a method (`TABLE["a"] = 1`, `TABLE.update(a=1)`), by `global` in a function."""
+    """The names that a top-level statement binds or changes: by assignment, in a block, by `global` in a function, or
+    through an attribute, an item or a method (`TABLE["a"] = 1`, `TABLE.update(a=1)`)."""
     if isinstance(statement, _Definition):
         changed = {name for inner in ast.walk(statement) if isinstance(inner, ast.Global) for name in inner.names}
         return {statement.name, *changed}
-    found: set[str] = set()
+    names: set[str] = set()
     for inner in ast.walk(statement):
         if isinstance(inner, _Definition):
-            found.add(inner.name)
+            names.add(inner.name)
         elif isinstance(inner, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name.partition(".")[0] for alias in inner.names}
+            names |= {alias.asname or alias.name.partition(".")[0] for alias in inner.names}
         elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store | ast.Del):
-            found.add(inner.id)
+            names.add(inner.id)
         elif isinstance(inner, ast.Attribute | ast.Subscript) and isinstance(inner.ctx, ast.Store | ast.Del):
-            found |= _base(inner)
+            names |= _base(inner)
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        found |= _base(statement.value.func)
-    return found
+        names |= _base(statement.value.func)
+    return names
 
 
 def _base(node: ast.expr) -> set[str]:
@@ -312,41 +312,40 @@ def _loaded(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _at_definition(statement: ast.stmt) -> set[str]:
-    """The names in defaults, annotations and base classes, which belong to the scope around a definition. Annotations
-    may be written as texts."""
+    """The names in defaults, annotations (also quoted ones) and base classes, which belong to the enclosing scope."""
     if not isinstance(statement, _Definition):
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     for inner in ast.walk(statement):
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = inner.args
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
             notes = [one.annotation for one in every if one is not None and one.annotation is not None]
-            found |= _loaded([*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)])
-            found |= _noted([*notes, *([inner.returns] if inner.returns is not None else [])])
+            names |= _loaded([*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)])
+            names |= _noted([*notes, *([inner.returns] if inner.returns is not None else [])])
         elif isinstance(inner, ast.ClassDef):
-            found |= _loaded([*inner.bases, *(keyword.value for keyword in inner.keywords)])
+            names |= _loaded([*inner.bases, *(keyword.value for keyword in inner.keywords)])
         elif isinstance(inner, ast.AnnAssign):
-            found |= _noted([inner.annotation])
-    return found
+            names |= _noted([inner.annotation])
+    return names
 
 
 def _noted(annotations: Iterable[ast.expr]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for annotation in annotations:
-        found |= _loaded([annotation])
+        names |= _loaded([annotation])
         for inner in ast.walk(annotation):
             if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
                 try:
-                    found |= _loaded([ast.parse(inner.value, mode="eval")])
+                    names |= _loaded([ast.parse(inner.value, mode="eval")])
                 except SyntaxError:
                     continue
-    return found
+    return names
 
 
 def _used(nodes: Iterable[ast.AST], names: set[str]) -> list[_Use]:
-    """How the names are used: each with the attributes that follow it, or as values. Imports inside functions, too."""
-    found: list[_Use] = []
+    """The uses of the names, each with the attributes that follow it; local imports, too."""
+    uses: list[_Use] = []
     chained: set[int] = set()
     named: set[str] = set()
     local: dict[str, list[_Use]] = {}
@@ -361,16 +360,16 @@ def _used(nodes: Iterable[ast.AST], names: set[str]) -> list[_Use]:
         name, attributes = chain
         named.add(name)
         if name in names:
-            found.append(_Use(name, attributes))
-        found += [use._replace(attributes=use.attributes + attributes) for use in local.get(name, [])]
-    # of annotations that are written as texts
-    found += [_Use(name, ()) for name in names - named]
-    # bound and never named again: what the import runs
-    return [*found, *(use for name, some in local.items() if name not in named for use in some)]
+            uses.append(_Use(name, attributes))
+        uses += [use._replace(attributes=use.attributes + attributes) for use in local.get(name, [])]
+    # quoted annotations
+    uses += [_Use(name, ()) for name in names - named]
+    # imports whose names are not used: they still run the module
+    return [*uses, *(use for name, some in local.items() if name not in named for use in some)]
 
 
 def _imports_of(node: ast.AST) -> Iterator[tuple[str, _Use]]:
-    """The names that an import binds, and what they stand for."""
+    """The names that an import binds, and their sources."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
@@ -381,7 +380,7 @@ def _imports_of(node: ast.AST) -> Iterator[tuple[str, _Use]]:
 
 
 def _chain(node: ast.AST, chained: set[int]) -> tuple[str, tuple[str, ...]] | None:
-    """`a.b.c` as ("a", ("b", "c")), once: outermost first, as `ast.walk` goes."""
+    """`a.b.c` as ("a", ("b", "c")); only for the outermost node, which `ast.walk` visits first."""
     if id(node) in chained:
         return None
     attributes: list[str] = []
@@ -401,7 +400,7 @@ def _declares(decorator: ast.expr) -> bool:
     return isinstance(called, ast.Attribute) and called.attr in _DECLARING
 
 
-def _is_words(statement: ast.stmt) -> bool:
+def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -415,11 +414,11 @@ def _is_main_guard(statement: ast.stmt) -> bool:
 
 
 def _text(statement: ast.stmt) -> str:
-    """Without comments, layout and docstrings."""
+    """Its source without comments, layout and docstrings."""
     copy = ast.parse(ast.unparse(statement)).body[0]
     for inner in ast.walk(copy):
         if isinstance(inner, _Definition):
-            inner.body = [one for one in inner.body if not _is_words(one)] or [ast.Pass()]
+            inner.body = [one for one in inner.body if not _is_docstring(one)] or [ast.Pass()]
             if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
                 inner.decorator_list = [one for one in inner.decorator_list if not _declares(one)]
     return ast.unparse(copy)

@@ -1,4 +1,4 @@
-"""What is stored of a batch: with the job, with each of its units, and with its driver."""
+"""The stored data of a batch: the payloads of the job and its units, and the state of its driver."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..task.codec import Sealer
 
 SCHEMA = 1
 KIND = "batch"
-#: the units of a batch that are no simulations; the name of a unit's row is that of the study and one of these
+#: roles of units; the name of a row is the study and its role, or the study and an aggregation
 DRIVER, UNIT = "driver", "unit"
-#: how a unit says that it has to wait for the storage of its outputs
+#: how the reason of a unit begins that waits for the storage of its outputs
 UNREACHED = "the outputs cannot be reached"
 _NO_PAYLOAD = msgspec.msgpack.encode(None)
 
 
 class AggregationSpec(msgspec.Struct, frozen=True):
-    """An aggregation, by name, over the units of each set or over all there is."""
+    """An aggregation by name: over the units of each set, or over everything."""
 
     name: str
     over: Literal["set", "all"]
@@ -35,38 +35,38 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     study: str
     code: str
     outputs: str
-    """URL of the store that the outputs are in"""
+    """URL of the output store"""
     files: dict[str, str]
-    """output -> its file, of each unit"""
+    """file of each output of a unit"""
     sets: int
-    """sets of parameters"""
+    """parameter sets"""
     units: int
     expected: int
-    """outputs, those of the aggregations included"""
+    """outputs, with those of the aggregations"""
     manifest: str
-    """the digest of its groups: what is to be made, whoever makes it"""
+    """digest of the groups: the same for the same work"""
     aggregations: tuple[AggregationSpec, ...] = ()
     """in the order of the manifest's groups after the first"""
     plan: Plan
     """the options of each unit"""
     failure_budget: float | None = None
-    """stop early when more than this part of the units has failed"""
+    """stop early when a larger share of the units has failed"""
     verify: Verify = "content"
     force: bool = False
     runner: str = "local"
     resumed_from: str | None = None
     sources: tuple[str, ...] = ()
-    """a digest of the source it was submitted with: of the unit's function and of each aggregation"""
+    """digests of the source at submit: of the unit's function and of each aggregation"""
     run_by: str = ""
-    """the code that runs it (`Batch.fingerprint`) in place of the code it was submitted for; empty: that one"""
+    """the code that runs it (`Batch.fingerprint`); empty: the code it was submitted for"""
     schema: int = SCHEMA
 
 
 class UnitCall(msgspec.Struct, frozen=True, array_like=True):
-    """The payload of a unit: enough to run it without asking the store."""
+    """The payload of a unit: everything needed to run it."""
 
     group: int
-    """0: a simulation; the others are aggregations, in the order of the manifest"""
+    """its group in the manifest; 0: a simulation, others: aggregations"""
     index: int
     """its place in the group"""
     study: str
@@ -81,53 +81,53 @@ class UnitCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UnitCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How the units of one group stand, since the batch was last started or resumed."""
+    """The units of one group by state, since the batch was last started or resumed."""
 
     there: int = 0
-    """their outputs were there already: no unit was made for them"""
+    """their outputs existed, so they were not created"""
     made: int = 0
-    """units to run"""
+    """created to run"""
     idle: int = 0
-    """aggregations that are not run, for their inputs are incomplete"""
+    """aggregations that are not run: their inputs are incomplete"""
     waiting: int = 0
     running: int = 0
     succeeded: int = 0
     skipped: int = 0
-    """their outputs had come by another job's hand when their turn came"""
+    """another job had made their outputs when they were claimed"""
     failed: int = 0
     cancelled: int = 0
 
     @property
     def done(self) -> int:
-        """Units whose outputs should be there."""
+        """Units whose outputs should exist."""
         return self.there + self.succeeded + self.skipped
 
 
 class OutsideRecord(msgspec.Struct, kw_only=True):
-    """What a driver remembers of the job that it started outside."""
+    """The outside job of a batch, as its driver has recorded it."""
 
     name: str
     group: int = 0
-    """of the manifest: what was at work when it was started"""
+    """the group of the manifest that it was started for"""
     handle: str = ""
-    """what its runner calls it; empty: it was about to be started"""
+    """its id at the runner; empty: it was about to be started"""
     state: str = ""
-    """as it was last seen (`Outside.state`); or "refused": it could not be started, or "stopped": it was not needed"""
+    """its last known state (`OutsideStatus.state`); "refused": it could not be started; "stopped": it was not needed"""
     exit_code: int | None = None
     looked_ms: int = 0
-    """when its runner was last asked, or was about to be"""
+    """time of the last request to its runner"""
     away_ms: int = 0
-    """since when its runner fails to answer; 0: it does not"""
+    """since when requests to its runner fail; 0: they do not"""
     tries: int = 0
-    """how often it was tried to start, to stop, or to see it end"""
+    """attempts to start it, to stop it, or to see it end"""
     unseen: int = 0
-    """looks in a row that did not find it"""
+    """consecutive requests that did not find it"""
     trouble: str = ""
-    """what its runner fails with, and was told of"""
+    """the reported error of its runner"""
 
     @property
     def over(self) -> bool:
-        """It will not do any more, by what is known."""
+        """Whether it has ended, as far as is known."""
         return self.state in ("exited", "gone", "refused", "stopped")
 
     def __str__(self) -> str:
@@ -135,36 +135,36 @@ class OutsideRecord(msgspec.Struct, kw_only=True):
 
 
 class DriverState(msgspec.Struct, kw_only=True):
-    """What a driver remembers: its checkpoint."""
+    """The state of a driver: its checkpoint."""
 
     group: int = 0
-    """of the manifest, at work"""
+    """the current group of the manifest"""
     began_ms: int = 0
-    """when the planning of this group began"""
+    """when the planning of the current group began"""
     planned: bool = False
-    """all its units are there"""
+    """all units of the group were created"""
     there: int = 0
-    """units of this group whose outputs were there already"""
+    """units of the group whose outputs existed"""
     made: int = 0
-    """units that were made for it"""
+    """units created for the group"""
     idle: int = 0
-    """aggregations that are not run, for their inputs are incomplete"""
+    """aggregations that are not run: their inputs are incomplete"""
     unknown: int = 0
-    """units whose outputs could not be looked at: looked at again when the others are done"""
+    """units whose outputs could not be checked; they are checked again when the others are done"""
     unknown_why: str = ""
     before: dict[str, int] = {}
-    """units of the job by status, when the planning of this group began"""
+    """units of the job by status, before the planning of the group"""
     force: bool = False
-    """make everything anew"""
+    """run every unit, also those whose outputs exist"""
     past: list[UnitCounts] = []
-    """what the groups before this one came to"""
+    """the counts of earlier groups"""
     outages: int = 0
-    """how often in a row the outputs could not be looked at"""
+    """consecutive failed checks of the outputs"""
     rechecks: int = 0
     stopped: str = ""
-    """why it was stopped early"""
+    """why the batch was stopped early"""
     outside: OutsideRecord | None = None
-    """the job that a runner outside was given"""
+    """its outside job"""
 
 
 def state_of(driver: Job, sealer: Sealer) -> DriverState | None:
@@ -177,7 +177,7 @@ def state_of(driver: Job, sealer: Sealer) -> DriverState | None:
 
 
 def unit_counts_of(state: DriverState, counts: Mapping[str, int]) -> UnitCounts:
-    """How the group at work stands, from the units of the job by status (without its driver)."""
+    """The counts of the current group, from the units of the job by status."""
 
     def now(*names: str) -> int:
         return max(0, sum(counts.get(name, 0) - state.before.get(name, 0) for name in names))
@@ -196,7 +196,7 @@ def unit_counts_of(state: DriverState, counts: Mapping[str, int]) -> UnitCounts:
 
 
 def spec_of(job: Job, sealer: Sealer) -> Spec:
-    """What a batch job is to do. Raises `InvalidInput` for a job of another kind, and `SchemaTooNew`."""
+    """The payload of a batch job. Raises `InvalidInput` for a job of another kind, and `SchemaTooNew`."""
     if job.kind != KIND or job.parent is not None:
         raise InvalidInput("job", f"{job.id} ({job.name}) is not a batch; this works for batch jobs only")
     payload = sealer.open(job.payload, field="payload")
@@ -205,7 +205,7 @@ def spec_of(job: Job, sealer: Sealer) -> Spec:
         if schema <= SCHEMA:
             return msgspec.msgpack.decode(payload, type=Spec)
     except msgspec.DecodeError as error:
-        raise InvalidInput("job", f"{job.id}: what it is to do cannot be read: {error}") from None
+        raise InvalidInput("job", f"{job.id}: its payload cannot be read: {error}") from None
     raise SchemaTooNew(f"job {job.id} was submitted by a newer Mainstay (schema {schema} of batches); upgrade this one")
 
 
@@ -214,13 +214,13 @@ class _Head(msgspec.Struct):
 
 
 def call_of(payload: bytes, sealer: Sealer) -> UnitCall:
-    """What a unit is to do; raises `BadArguments`."""
+    """The payload of a unit; raises `BadArguments`."""
     try:
         return msgspec.msgpack.decode(sealer.open(payload, field="payload"), type=UnitCall)
     except msgspec.DecodeError as error:
-        raise BadArguments("payload", f"what the unit is to do cannot be read: {error}") from None
+        raise BadArguments("payload", f"the payload of the unit cannot be read: {error}") from None
 
 
 def row_name(study: str, role: str) -> str:
-    """What a unit's row is called: a worker finds what runs it by this."""
+    """The name of a unit's row, by which a worker finds its handler."""
     return f"{study}:{role}"

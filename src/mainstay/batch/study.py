@@ -1,4 +1,4 @@
-"""What a user declares: a function to be run for many parameter sets and seeds, and what is made of it all."""
+"""The declaration of a study: a function for many parameter sets and seeds, and its aggregations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Over = Literal["set", "all"]
 
 
 class BatchOptions(CommonOptions, total=False):
-    """What can be said of a batch: the options of a task are those of each unit."""
+    """The options of a batch. The options of a task apply to each unit."""
 
     outputs: Mapping[str, str] | Iterable[str]
     aggregate: Callable[..., Any] | Aggregate | None
@@ -40,8 +40,8 @@ class BatchOptions(CommonOptions, total=False):
 
 
 class Aggregate(msgspec.Struct, frozen=True):
-    """An aggregation that writes files of its own. A plain function will do where it returns what it makes: that is
-    kept as JSON, in a file with its name."""
+    """An aggregation that writes its own files. A plain function is enough if it returns its result, which is stored as
+    JSON in a file with the function's name."""
 
     function: Callable[..., Any]
     outputs: Mapping[str, str] | Iterable[str] | None = None
@@ -49,32 +49,32 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 
 class Aggregation:
-    """What is made of the units of each set of parameters, or of everything."""
+    """A function over the results of the units of each set, or over everything."""
 
     def __init__(self, given: Callable[..., Any] | Aggregate, over: Over, *, study: str) -> None:
-        wanted = given if isinstance(given, Aggregate) else Aggregate(given)
-        function = wanted.function
+        declared = given if isinstance(given, Aggregate) else Aggregate(given)
+        function = declared.function
         self.over = over
         self.name = check_name(getattr(function, "__name__", "") or "aggregate")
         if self.name in (DRIVER, UNIT):
-            raise InvalidInput(self.name, "is the name of a part of every batch; rename the function")
+            raise InvalidInput(self.name, "is a reserved name; rename the function")
         title = check_name(row_name(study, self.name))
         offered = ("params", "runs", "out") if over == "set" else ("sets", "out")
         self.function = Function(function, title, offered=offered)
-        self.returns_data = wanted.outputs is None
-        """what it returns is its output"""
-        self.outputs = files_of([f"{self.name}.json"] if wanted.outputs is None else wanted.outputs)
+        self.returns_data = declared.outputs is None
+        """its return value is its output"""
+        self.outputs = files_of([f"{self.name}.json"] if declared.outputs is None else declared.outputs)
         if self.returns_data and "out" in self.function.takes:
             raise InvalidInput(
-                title, 'it takes `out`, so say what it writes: aggregate=Aggregate(function, outputs={"name": "file"})'
+                title, 'it takes `out`, so declare its outputs: aggregate=Aggregate(function, outputs={"name": "file"})'
             )
-        self.code, self.source = code_of(function, wanted.version, name=title)
+        self.code, self.source = code_of(function, declared.version, name=title)
 
 
 class Batch:
-    """A study: made by `@app.batch`, submitted by `app.submit_batch`.
+    """A study: declared by `@app.batch`, submitted by `app.submit_batch`.
 
-    Calling it calls the function itself, here and now, as tests do.
+    Calling it calls the function itself, as tests do.
     """
 
     def __init__(self, client: Client, function: Callable[..., Any], **given: Unpack[BatchOptions]) -> None:
@@ -82,13 +82,11 @@ class Batch:
             if name not in BatchOptions.__annotations__:
                 raise UnknownOption(name, BatchOptions.__annotations__)
             if name in ("unique", "on_clash", "queue_deadline"):
-                raise InvalidInput(name, f"is about one submit; write app.submit_batch(..., {name}=...)")
+                raise InvalidInput(name, f"belongs to a submit; write app.submit_batch(..., {name}=...)")
         self.name = name_of(function, given.get("name"), kind="batch")
         self.unit = Function(function, self.name, offered=("params", "seed", "out"))
         if "out" not in self.unit.takes:
-            raise InvalidInput(
-                self.name, "it takes no `out`, so it could write no output; write def f(params, out): ..."
-            )
+            raise InvalidInput(self.name, "it must take `out` to write outputs: def f(params, out): ...")
         if not given.get("outputs"):
             raise InvalidInput("outputs", f'{self.name} declares none; write @app.batch(outputs={{"result": "a.npy"}})')
         self.outputs = files_of(given["outputs"])
@@ -102,10 +100,12 @@ class Batch:
         if not isinstance(self._process, bool | None):
             raise InvalidInput("process", f"{self._process!r} is neither True nor False")
         self.decide = given.get("policy")
-        wanted: tuple[tuple[Any, Over], ...] = ((given.get("aggregate"), "set"), (given.get("overall"), "all"))
-        self.aggregations = tuple(Aggregation(found, over, study=self.name) for found, over in wanted if found)
+        aggregates: tuple[tuple[Any, Over], ...] = ((given.get("aggregate"), "set"), (given.get("overall"), "all"))
+        self.aggregations = tuple(Aggregation(one, over, study=self.name) for one, over in aggregates if one)
         if len({one.name for one in self.aggregations}) < len(self.aggregations):
-            raise InvalidInput("overall", f"is called {self.aggregations[0].name} like `aggregate`; rename one of them")
+            raise InvalidInput(
+                "overall", f"has the same name as `aggregate`: {self.aggregations[0].name}; rename one of them"
+            )
         own = set(BatchOptions.__annotations__) - set(CommonOptions.__annotations__)
         self.options = merged({}, {name: value for name, value in given.items() if name not in own})
         """of each unit"""
@@ -114,23 +114,23 @@ class Batch:
         functools.update_wrapper(self, function, updated=())
 
     def mode_of(self, function: Function) -> Mode:
-        """Where a worker runs one of its functions. In a process of its own by default, one unit at a time: code that
+        """Where a worker runs one of its functions. By default in a child process, one unit at a time: code that
         seeds a generator of the whole process (`random.seed`, `numpy.random.seed`), changes the working directory or
-        sets an environment variable would mix the units that run beside it in threads, and no output would show it."""
+        sets an environment variable would affect units in other threads, and no output would show it."""
         if self._process is None:
             return "loop" if function.is_async else "process"
         return "process" if self._process else "loop" if function.is_async else "thread"
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Digests of the source of the unit's function and of each aggregation; empty ones cannot be read."""
+        """Digests of the source of the unit's function and of each aggregation; empty: it cannot be read."""
         return self.source, *(one.source for one in self.aggregations)
 
     @property
     def fingerprint(self) -> str:
-        """Of all its code: a batch that is resumed with other code than it was submitted with names it by this."""
-        of = [self.code, *self.sources, *(one.code for one in self.aggregations)]
-        return hashlib.sha256("\n".join(of).encode()).hexdigest()[:12]
+        """A digest of all its code, for a batch that is resumed with other code than it was submitted with."""
+        parts = [self.code, *self.sources, *(one.code for one in self.aggregations)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
     @property
     def queue(self) -> str:
@@ -144,9 +144,9 @@ class Batch:
 
 
 def check_failure_budget(budget: float | None) -> float | None:
-    """A part of the units: 0.1 is one in ten."""
+    """A share of the units: 0.1 is one in ten."""
     if budget is None:
         return None
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 <= budget <= 1:
-        raise InvalidInput("failure_budget", f"{budget!r} is not a part from 0 to 1; 0.1 stands for 10 %")
+        raise InvalidInput("failure_budget", f"{budget!r} is not a share from 0 to 1; 0.1 means 10 %")
     return float(budget)

@@ -17,9 +17,9 @@ from .service import BatchService, count_of
 from .spec import AggregationSpec, Spec
 from .study import Batch, check_failure_budget
 
-#: of a submit's options, those that are the units' as well
+#: options of a submit that apply to the units, too
 _SHARED = ("queue", "priority")
-#: of a study's options, those that are the batch's as well
+#: options of a study that apply to the batch, too
 _OF_BOTH = ("queue", "priority", "grace", "tags", "metadata", "keep")
 _OF_UNITS = frozenset(
     {
@@ -42,29 +42,31 @@ async def submit_batch(
     runner: str,
     options: dict[str, Any],
 ) -> InsertResult:
-    """Check everything, write the manifest, then the job."""
+    """Check the input, write the manifest, then the job."""
     client = study.client
     seeds = seeds_of(seeds)
     if seeds != [None] and "seed" not in study.unit.takes:
         raise InvalidInput(
-            "seeds", f"{study.name} takes no `seed`, so each of them would make the same; leave them out"
+            "seeds", f"{study.name} takes no `seed`, so every seed would give the same outputs; leave them out"
         )
     if seeds == [None] and "seed" in study.unit.takes:
         raise InvalidInput("seeds", f"{study.name} takes a `seed`; give some: seeds=range(10)")
     sets = sets_of(params)
     if any(sets) and "params" not in study.unit.takes:
-        raise InvalidInput("params", f"{study.name} takes no `params`, so each set would make the same; leave them out")
+        raise InvalidInput(
+            "params", f"{study.name} takes no `params`, so every set would give the same outputs; leave them out"
+        )
     for name in options:
         if name in _OF_UNITS:
-            raise InvalidInput(name, f"is about each unit; write @app.batch({name}=...)")
-    # with 100,000 units that takes a while, and others may be on this loop
+            raise InvalidInput(name, f"belongs to each unit; write @app.batch({name}=...)")
+    # takes a while for 100,000 units, and other tasks share this loop
     groups = await asyncio.to_thread(groups_of, study, sets, seeds)
     digest = await asyncio.to_thread(digest_of, groups)
-    given = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
+    batch_options = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
     if client.before_submit:
-        draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=given)
-        given = drafted(client.before_submit, draft).options
-    shared = {name: given[name] for name in _SHARED if name in given}
+        draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=batch_options)
+        batch_options = drafted(client.before_submit, draft).options
+    shared = {name: batch_options[name] for name in _SHARED if name in batch_options}
     spec = Spec(
         study=study.name,
         code=study.code,
@@ -82,9 +84,9 @@ async def submit_batch(
         runner=runner,
         sources=study.sources,
     )
-    # the same work is not begun twice at a time: whoever submits it again gets the job that is at it
+    # the same work does not run twice at a time: a second submit gets the first job
     place = hashlib.sha256(spec.outputs.encode()).hexdigest()[:16]
-    same = {} if "key" in given or "unique" in given else {"unique": f"{digest} {place}"}
+    same = {} if "key" in batch_options or "unique" in batch_options else {"unique": f"{digest} {place}"}
     limits = {"retries": 0, "timeout": "off" if deadline is None else deadline, "stall_timeout": "off"}
-    plan = client.reader.read({**limits, **same, **given})
+    plan = client.reader.read({**limits, **same, **batch_options})
     return await service.submit(spec, groups, plan)

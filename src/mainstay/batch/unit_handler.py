@@ -1,7 +1,7 @@
-"""One unit, run by a worker: look whether it is done already, run the function in a folder of its own, publish.
+"""The handler of a unit: skip it if its outputs exist, run the function in a folder of its own, publish its outputs.
 
-The function may be plain or `async def`, on the loop, in a thread or in a child process; the way in and out is the same
-and takes place on the worker's loop.
+The function may be plain or `async def`, on the loop, in a thread or in a child process. The steps before and after it
+are the same, and run on the worker's loop.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ from .unit_results import Inputs, UnitResult
 
 T = TypeVar("T")
 
-#: how long results are held on to while the storage is away, before the unit is put off and run again
+#: how long results are kept while the storage does not answer; then the unit is postponed and run again
 _PATIENCE_S = 60.0
-#: of its run timeout, that much
-_PART = 0.9
+#: the limit of this wait, as a share of the run timeout
+_SHARE = 0.9
 _FIRST_WAIT_S = 0.5
-#: how long it is put off then: longer each time, or a long outage would make a long history of every unit
+#: how long it is postponed then: longer each time, so that a long outage leaves a short history
 _FIRST_PUT_OFF_S, _LONGEST_PUT_OFF_S = 10.0, 300.0
 
 
 class UnitWork:
-    """What a worker runs for the units of a study, or for one of its aggregations (`mainstay.worker.Work`)."""
+    """The handler of the units of a study, or of one of its aggregations (`mainstay.worker.Work`)."""
 
     def __init__(self, study: Batch, output_stores: OutputStores, aggregation: Aggregation | None = None) -> None:
-        self._study = study
-        self._output_stores = output_stores
-        self._aggregation = aggregation
-        self._function: Function = study.unit if aggregation is None else aggregation.function
-        self._files = study.outputs if aggregation is None else aggregation.outputs
-        self.is_async = self._function.is_async
-        self.mode: Mode = study.mode_of(self._function)
+        self.study = study
+        self.output_stores = output_stores
+        self.aggregation = aggregation
+        self.function: Function = study.unit if aggregation is None else aggregation.function
+        self.files = study.outputs if aggregation is None else aggregation.outputs
+        self.is_async = self.function.is_async
+        self.mode: Mode = study.mode_of(self.function)
         self.decide: Decide | None = study.decide
 
     def unpack(self, payload: bytes) -> UnitCall:
-        """What the unit is to do; refused if it was submitted for another version of the code."""
-        call = call_of(payload, self._study.client.sealer)
+        """The payload of the unit; refused if it was submitted for other code."""
+        call = call_of(payload, self.study.client.sealer)
         if call.run_by:
-            _check_code(self._study.name, call.run_by, self._study.fingerprint)
-        elif self._aggregation is None:
-            _check_code(self._study.name, call.code, self._study.code)
+            _check_code(self.study.name, call.run_by, self.study.fingerprint)
+        elif self.aggregation is None:
+            _check_code(self.study.name, call.code, self.study.code)
         return call
 
     def call(self, call: UnitCall) -> Any:
-        begin(self._study.client)
-        unit_run = _UnitRun(self._study, self._output_stores, self._function, self._files, self._aggregation, call)
-        return self._awaited(unit_run) if self.is_async else self._plainly(unit_run)
+        begin(self.study.client)
+        unit_run = _UnitRun(self, call)
+        return self._run_async(unit_run) if self.is_async else self._run_sync(unit_run)
 
     def pack(self, result: Any) -> None:
-        """What it makes is in its outputs."""
+        """The results are in the outputs."""
 
-    async def _awaited(self, unit_run: _UnitRun) -> None:
+    async def _run_async(self, unit_run: _UnitRun) -> None:
         async with unit_run as offered:
-            unit_run.returned = await self._function(offered)
+            unit_run.returned = await self.function(offered)
 
-    def _plainly(self, unit_run: _UnitRun) -> None:
+    def _run_sync(self, unit_run: _UnitRun) -> None:
         loop = context().link.loop
 
         def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -84,7 +84,7 @@ class UnitWork:
 
         offered = run(unit_run.__aenter__())
         try:
-            unit_run.returned = self._function(offered)
+            unit_run.returned = self.function(offered)
         except BaseException:
             run(unit_run.__aexit__(*sys.exc_info()))
             unit_run.put_off_if_away()
@@ -93,30 +93,18 @@ class UnitWork:
 
 
 class _UnitRun:
-    """The way in and out of one unit's function."""
+    """The steps before and after the function of one unit."""
 
-    def __init__(
-        self,
-        study: Batch,
-        output_stores: OutputStores,
-        function: Function,
-        files: dict[str, str],
-        aggregation: Aggregation | None,
-        call: UnitCall,
-    ) -> None:
+    def __init__(self, work: UnitWork, call: UnitCall) -> None:
         self.returned: Any = None
         self._context = context()
-        self._study = study
-        self._output_stores = output_stores
-        self._function = function
-        self._files = files
-        self._aggregation = aggregation
+        self._work = work
         self._call = call
         self._unit = Unit(call.study, call.code, call.params, call.seed)
         self._began_s = 0.0
         self._fetching: Inputs | None = None
         self._made_of = ""
-        """of an aggregation: a digest of its inputs, kept with what it makes"""
+        """digest of the inputs of an aggregation, stored with its outputs"""
         self._stack = AsyncExitStack()
         self._store: OutputStore
         self._out: Outputs
@@ -124,19 +112,19 @@ class _UnitRun:
     async def __aenter__(self) -> dict[str, Any]:
         self._began_s = asyncio.get_running_loop().time()
         try:
-            self._store = await self._output_stores.get(self._call.outputs)
-            wanted = None if self._aggregation is None else await self._wanted(self._aggregation)
+            self._store = await self._work.output_stores.get(self._call.outputs)
+            group = None if self._work.aggregation is None else await self._inputs_of(self._work.aggregation)
             await self._look()
             scratch = Scratch()
             self._stack.push_async_callback(_removed, scratch)
-            self._out = Outputs(scratch, self._files)
+            self._out = Outputs(scratch, self._work.files)
             offered = {
-                "params": self._function.params(dict(self._call.params)),
+                "params": self._work.function.params(dict(self._call.params)),
                 "seed": self._call.seed,
                 "out": self._out,
             }
-            if wanted is not None:
-                offered |= await self._inputs(wanted, scratch.beside("inputs"))
+            if group is not None:
+                offered |= await self._fetch(group, scratch.beside("inputs"))
         except BaseException as error:
             await self._stack.aclose()
             if isinstance(error, StoreError):
@@ -153,58 +141,58 @@ class _UnitRun:
         if self._call.force:
             await self._store.remove(self._unit)
             return
-        (seen,) = await self._store.look([self._unit], self._files, verify=self._call.verify)
-        if seen.whole:
-            # the driver may have read what this process only remembers
-            (seen,) = await self._store.look([self._unit], self._files, verify=self._call.verify, fresh=True)
-        if seen.whole:
-            self._context.skip("its outputs are there already")
-        for finding in seen.outputs.values():
+        (findings,) = await self._store.look([self._unit], self._work.files, verify=self._call.verify)
+        if findings.whole:
+            # this process may only remember them: read them again
+            (findings,) = await self._store.look([self._unit], self._work.files, verify=self._call.verify, fresh=True)
+        if findings.whole:
+            self._context.skip("its outputs exist already")
+        for finding in findings.outputs.values():
             if finding.error is not None:
                 raise finding.error
 
-    async def _wanted(self, aggregation: Aggregation) -> ManifestGroup:
-        """What an aggregation is made of; refused if it was submitted for another version of the code."""
-        manifest = await self._output_stores.manifest(self._call.outputs, self._context.job.parent or "")
+    async def _inputs_of(self, aggregation: Aggregation) -> ManifestGroup:
+        """The inputs of an aggregation; refused if it was submitted for other code."""
+        manifest = await self._work.output_stores.manifest(self._call.outputs, self._context.job.parent or "")
         inputs = manifest.groups[self._call.group - 1]
         if not self._call.run_by:
-            code = code_of_aggregation(self._study.code, aggregation, inputs, seeds_of(manifest))
-            _check_code(self._function.name, self._call.code, code)
+            code = code_of_aggregation(self._work.study.code, aggregation, inputs, seeds_of(manifest))
+            _check_code(self._work.function.name, self._call.code, code)
         return inputs_of(manifest, self._call.group, self._call.index, over=aggregation.over)
 
-    async def _inputs(self, wanted: ManifestGroup, folder: Path) -> dict[str, Any]:
-        units = list(wanted.units())
-        # before they are read: one that is replaced in between makes it look older than it is, and it is made again
-        looked = await self._store.look(units, wanted.outputs)
-        self._made_of = digest_of_inputs([seen.contents for seen in looked])
-        inputs = self._fetching = Inputs(self._store, units, wanted.outputs, folder)
+    async def _fetch(self, group: ManifestGroup, folder: Path) -> dict[str, Any]:
+        units = list(group.units())
+        # the digest comes first: if an input is replaced in between, the aggregation is made again
+        checked = await self._store.look(units, group.outputs)
+        self._made_of = digest_of_inputs([findings.contents for findings in checked])
+        inputs = self._fetching = Inputs(self._store, units, group.outputs, folder)
         self._stack.push_async_callback(inputs.close)
-        if self._function.is_async:
+        if self._work.function.is_async:
             await inputs.all()
-        made: list[UnitResult] = inputs.made()
-        return {"runs": made, "sets": made}
+        results: list[UnitResult] = inputs.results()
+        return {"runs": results, "sets": results}
 
     def put_off_if_away(self) -> None:
-        """For a function that failed because storage was away when it asked for an input."""
+        """Postpone a function that failed because the storage did not answer for an input."""
         if self._fetching is not None and self._fetching.away is not None:
             self._put_off(self._fetching.away)
 
     async def _publish(self) -> None:
-        if self._aggregation is not None and self._aggregation.returns_data:
-            self._out.save(next(iter(self._out)), _as_json(self.returned, self._function.name))
+        if self._work.aggregation is not None and self._work.aggregation.returns_data:
+            self._out.save(next(iter(self._out)), _as_json(self.returned, self._work.function.name))
         written = self._out.written()
-        if lacking := [name for name in self._files if self._files[name] not in written]:
-            path = output_path(self._unit, self._files[lacking[0]])
-            raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="it ended without writing it")
+        if lacking := [name for name in self._work.files if self._work.files[name] not in written]:
+            path = output_path(self._unit, self._work.files[lacking[0]])
+            raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="the unit ended without writing it")
         job = self._context.job
-        source = self._study.source if self._aggregation is None else self._aggregation.source
+        source = self._work.study.source if self._work.aggregation is None else self._work.aggregation.source
         more = {name: digest for name, digest in ((MADE_OF, self._made_of), (SOURCE, source)) if digest}
         about = Origin(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()
         until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S
         if (limit_s := job.options.run_timeout_s) is not None:
-            # a unit that overran would have failed, for storage that was away
-            until = min(until, self._began_s + _PART * limit_s)
+            # an outage must not make the unit overrun and fail
+            until = min(until, self._began_s + _SHARE * limit_s)
         while True:
             try:
                 await self._store.publish(self._unit, written, about)
@@ -220,19 +208,19 @@ class _UnitRun:
                 return
 
     def _put_off(self, error: StoreError) -> NoReturn:
-        """Away, full or closed to us: not the unit's fault, so no failure is counted."""
+        """Postpone the unit: the storage does not answer, is full or refuses us. No failure is counted."""
         wait_s = min(_LONGEST_PUT_OFF_S, _FIRST_PUT_OFF_S * 2.0 ** min(self._context.job.releases, 10))
         self._context.snooze(timedelta(seconds=wait_s), f"{UNREACHED}: {_in_a_line(error)}")
 
 
 def _in_a_line(error: StoreError) -> str:
-    """A reason is one line, and what storage says often is not."""
+    """An error of the storage as one line, for a reason."""
     return " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())[:450]
 
 
 async def _removed(scratch: Scratch) -> None:
     if scratch.exists:
-        # the inputs of an aggregation may be many
+        # an aggregation may have many inputs
         await asyncio.to_thread(scratch.close)
 
 
@@ -240,9 +228,9 @@ def _check_code(name: str, submitted: str, here: str) -> None:
     if submitted != here:
         raise BadArguments(
             "code",
-            f"it was submitted for code {submitted} of {name}, and this worker has {here}: the function, or something "
-            "of its project that it depends on, differs. Run a worker with the code it was submitted with, run what is "
-            "missing with the code at hand (mainstay jobs resume JOB --with-this-code --app MODULE:APP), or submit the "
+            f"it was submitted for code {submitted} of {name}, and this worker has {here}: the function, or code "
+            "of its project that it depends on, differs. Run a worker with the code it was submitted with, run the "
+            "missing units with this code (mainstay jobs resume JOB --with-this-code --app MODULE:APP), or submit the "
             "study again, which runs every unit",
         )
 

@@ -1,4 +1,4 @@
-"""What units have made, in the hands of an aggregation: each output is brought here when it is first asked for."""
+"""The results of units, as inputs of an aggregation: each output is fetched when it is first read."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from ..outputs import OutputStore, Unit
 
 #: files fetched at a time
 _AT_ONCE = 8
-#: the same output of this many units after the one that was asked for is fetched along with it
+#: the same output of this many following units is fetched in advance
 _AHEAD = 64
 
 
 class UnitResult(msgspec.Struct, frozen=True):
     """The outputs of one unit, verified, as files on this machine.
 
-    `made["result"]` is the path of an output. It is copied here when it is first asked for, and gone when the
-    aggregation ends.
+    `run["result"]` is the path of an output. It is copied when it is first read, and removed when the aggregation ends.
     """
 
     params: dict[str, Any]
     seed: int | None
     files: Mapping[str, Path]
     unit: str = ""
-    """which unit it is, in words"""
+    """the unit, in words"""
 
     def __getitem__(self, output: str) -> Path:
         return self.files[output]
 
     def read(self, output: str | None = None) -> bytes:
-        """An output's content; the first one's if none is named."""
+        """The content of an output. Default: the first."""
         return self.files[output or next(iter(self.files))].read_bytes()
 
     def json(self, output: str | None = None) -> Any:
-        """The same, read as JSON: what an aggregation returned."""
+        """The same, decoded as JSON."""
         try:
             return msgspec.json.decode(self.read(output))
         except msgspec.DecodeError as error:
@@ -54,7 +53,7 @@ class UnitResult(msgspec.Struct, frozen=True):
 
 
 class Inputs:
-    """The outputs that one aggregation is made of."""
+    """The inputs of one aggregation."""
 
     def __init__(self, store: OutputStore, units: Sequence[Unit], outputs: Mapping[str, str], folder: Path) -> None:
         self._store = store
@@ -67,24 +66,24 @@ class Inputs:
         self._arriving: dict[tuple[int, str], Future[Path]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.away: StoreError | None = None
-        """why an output could not be fetched, if storage was away"""
+        """why an output could not be fetched, if the storage did not answer"""
 
-    def made(self) -> list[UnitResult]:
-        """Of each unit, in their order. Nothing is fetched yet."""
+    def results(self) -> list[UnitResult]:
+        """The result of each unit, in order. Nothing is fetched yet."""
         return [
             UnitResult(dict(unit.params), unit.seed, _Files(self, place, self._outputs), str(unit))
             for place, unit in enumerate(self._units)
         ]
 
     async def all(self) -> None:
-        """Fetch everything now: for a function on the loop, which could not wait for it."""
+        """Fetch everything now: a function on the loop could not wait for it."""
         with self._lock:
             for output in self._outputs:
                 self._begin(0, len(self._units), output)
         await asyncio.gather(*(asyncio.wrap_future(one) for one in self._arriving.values()))
 
     def get(self, place: int, output: str) -> Path:
-        """From another thread than the loop's, or when it is there already."""
+        """The path of an output. Called from other threads, or after `all`."""
         key = place, output
         with self._lock:
             if key not in self._arriving:
@@ -107,9 +106,9 @@ class Inputs:
     def _begin(self, start: int, end: int, output: str) -> None:
         for place in range(start, end):
             if (place, output) not in self._arriving:
-                self._arriving[place, output] = asyncio.run_coroutine_threadsafe(self._bring(place, output), self._loop)
+                self._arriving[place, output] = asyncio.run_coroutine_threadsafe(self._fetch(place, output), self._loop)
 
-    async def _bring(self, place: int, output: str) -> Path:
+    async def _fetch(self, place: int, output: str) -> Path:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -124,7 +123,7 @@ class Inputs:
 
 
 class _Files(Mapping[str, Path]):
-    """Output -> its file, which is fetched when it is asked for."""
+    """The files of a unit by output, each fetched on first use."""
 
     def __init__(self, inputs: Inputs, place: int, names: Mapping[str, str]) -> None:
         self._inputs = inputs

@@ -1,5 +1,5 @@
-"""Names in a set of parameters that its declared type does not have. A misspelt one would be ignored: every set of a
-sweep over it would make the same."""
+"""Names in a parameter set that its declared type does not have. A misspelt name would be ignored: every set of a sweep
+over it would give the same result."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from msgspec import inspect
 
 
 class UnknownField(NamedTuple):
-    """A name that is not declared, and where it stands."""
+    """A name that is not declared, and its path."""
 
     path: str
-    told: str
+    problem: str
 
 
 def field_check(declared: Any) -> Callable[[Any], UnknownField | None]:
-    """Finds the first name that a type does not declare, at any depth."""
+    """A function that finds the first undeclared name at any depth."""
     info = inspect.type_info(declared)
     return lambda data: _unknown(info, data, "")
 
@@ -27,7 +27,7 @@ def _unknown(info: inspect.Type, data: Any, path: str) -> UnknownField | None:
     if isinstance(info, inspect.Metadata):
         return _unknown(info.type, data, path)
     if isinstance(info, inspect.UnionType):
-        # by several types that fit, nothing can be said of a name
+        # ambiguous if several types fit
         fitting = [one for one in info.types if _takes(one, data)]
         return _unknown(fitting[0], data, path) if len(fitting) == 1 else None
     if isinstance(data, dict):
@@ -53,9 +53,9 @@ def _in_fields(
         if name == tag:
             continue
         if name not in known:
-            return UnknownField(f"{path}.{name}", _told(str(name), known))
-        if (found := _unknown(known[name], value, f"{path}.{name}")) is not None:
-            return found
+            return UnknownField(f"{path}.{name}", _problem(str(name), known))
+        if (unknown := _unknown(known[name], value, f"{path}.{name}")) is not None:
+            return unknown
     return None
 
 
@@ -76,7 +76,7 @@ def _first(found: Any) -> UnknownField | None:
     return next((one for one in found if one is not None), None)
 
 
-def _told(name: str, known: dict[str, Any]) -> str:
+def _problem(name: str, known: dict[str, Any]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"declared are {', '.join(known) or 'none'}"
-    return f"the study declares no such parameter, so it would change nothing; {hint}"
+    hint = f"did you mean {close[0]!r}?" if close else f"it declares {', '.join(known) or 'none'}"
+    return f"the study declares no such parameter, so it would have no effect; {hint}"

@@ -1,9 +1,8 @@
-"""What is there of a batch's outputs, and what that makes of the batch."""
+"""The result of a validation: the states of the outputs, and the verdict on the batch."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -13,18 +12,18 @@ from ..outputs.lookup import State, UnitFindings, Verify
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
 
-#: units looked at in one go: what is held in memory at a time
+#: units checked at a time: a limit of memory
 CHUNK = 10_000
-#: of what is lacking, so many are told with the verdict itself
+#: defects listed with the verdict itself
 FEW = 20
 
 
-class OutputDefect(msgspec.Struct, frozen=True, kw_only=True):
-    """One expected output that is not there, or is not what was published."""
+class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One expected output and its state."""
 
     group: int
     index: int
-    """the unit's place in the group"""
+    """index of the unit in its group"""
     unit: str
     output: str
     path: str
@@ -33,7 +32,7 @@ class OutputDefect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at all outputs of a batch came to."""
+    """The result of one check of all outputs of a batch."""
 
     at_ms: int
     attempt: int
@@ -46,19 +45,19 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int = 0
     unreadable: int = 0
     units: int = 0
-    """units that lack something, aggregations included"""
+    """units with defects, with aggregations"""
     other_code: int = 0
-    """units that are whole and were made by other code than the batch was submitted with, aggregations included"""
-    first: tuple[OutputDefect, ...] = ()
-    """the first few of what is lacking"""
+    """intact units that other code made than the batch was submitted with, with aggregations"""
+    first: tuple[OutputStatus, ...] = ()
+    """the first defects"""
     listed: str = ""
-    """where all of it is listed, in the store of the outputs: how the names of its pages begin"""
+    """prefix of the pages that list all defects, in the output store"""
     why: str = ""
-    """of an unknown verdict"""
+    """reason of an unknown verdict"""
 
     @property
     def mixed(self) -> str:
-        """That some of it was made by other code, in words; empty if nothing was."""
+        """A sentence if other code made some units; otherwise empty."""
         n = self.other_code
         if not n:
             return ""
@@ -66,70 +65,91 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
         return f"{what} made by other code than the batch was submitted with"
 
     @property
-    def told(self) -> str:
-        """In a few words."""
+    def summary(self) -> str:
+        """The counts in words."""
         if self.verdict == "unknown":
-            return f"{self.unreadable} of {self.expected} outputs could not be looked at: {self.why}"
-        parts = [f"{self.present} of {self.expected} outputs are there"]
+            return f"{self.unreadable} of {self.expected} outputs could not be checked: {self.why}"
+        parts = [f"{self.present} of {self.expected} outputs are present"]
         parts += [f"{n} {what}" for what, n in (("missing", self.missing), ("corrupt", self.corrupt)) if n]
         return ", ".join(parts)
 
 
 def chunks(group: ManifestGroup, size: int = CHUNK) -> Iterator[tuple[int, list[Unit]]]:
-    """The units of a group in pieces, each with the place of its first."""
+    """The units of a group in chunks, each with the index of its first unit."""
     for start in range(0, len(group.pairs), size):
-        some = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
-        yield start, list(some.units())
+        chunk = msgspec.structs.replace(group, pairs=group.pairs[start : start + size])
+        yield start, list(chunk.units())
 
 
-async def seen_in(
+async def findings_in(
     store: OutputStore, group: ManifestGroup, *, verify: Verify, fresh: bool = False
 ) -> AsyncIterator[tuple[int, UnitFindings]]:
-    """Every unit of a group, by its place, and what is there of it."""
+    """Every unit of a group with its index, and the states of its outputs."""
     for start, units in chunks(group):
-        for place, seen in enumerate(await store.look(units, group.outputs, verify=verify, fresh=fresh), start):
-            yield place, seen
+        for place, findings in enumerate(await store.look(units, group.outputs, verify=verify, fresh=fresh), start):
+            yield place, findings
+
+
+def output_statuses(group: int, index: int, findings: UnitFindings, files: Mapping[str, str]) -> Iterator[OutputStatus]:
+    """The outputs of a unit. `index` is its place in the group."""
+    for name, finding in findings.outputs.items():
+        yield OutputStatus(
+            group=group,
+            index=index,
+            unit=findings.unit.label,
+            output=name,
+            path=output_path(findings.unit, files[name]),
+            state=finding.state,
+            detail=finding.detail,
+        )
 
 
 class OutputTally:
-    """Counts what is there. What is not is kept for a page at a time: whoever tallies takes it from `page`."""
+    """Counts outputs by state, and collects defects in `page`, which the caller empties."""
 
     def __init__(self) -> None:
-        self.states: Counter[str] = Counter()
-        self.first: list[OutputDefect] = []
-        self.page: list[OutputDefect] = []
+        self.states = {"present": 0, "missing": 0, "corrupt": 0, "unreadable": 0}
+        self.first: list[OutputStatus] = []
+        self.page: list[OutputStatus] = []
         self.units = 0
         self.other_code = 0
         self.why = ""
 
-    def add(self, group: int, index: int, seen: UnitFindings, files: dict[str, str], source: str = "") -> None:
-        """What was seen of a unit. `source`: of the code that it was to be made by, if that is known."""
-        if seen.whole:
-            self.other_code += bool(source and seen.source and seen.source != source)
-            self.states["present"] += len(seen.outputs)
+    def add(self, group: int, index: int, findings: UnitFindings, files: dict[str, str], source: str = "") -> None:
+        """Add a unit. `source` is the digest of the expected code, if it is known."""
+        if findings.whole:
+            self.other_code += bool(source and findings.source and findings.source != source)
+            self.states["present"] += len(findings.outputs)
             return
         self.units += 1
-        for name, finding in seen.outputs.items():
-            self.states[finding.state] += 1
-            if finding.state == "present":
+        for output in output_statuses(group, index, findings, files):
+            self.states[output.state] += 1
+            if output.state == "present":
                 continue
-            if finding.state == "unreadable":
-                self.why = self.why or finding.detail
-            lacking = OutputDefect(
-                group=group,
-                index=index,
-                unit=seen.unit.label,
-                output=name,
-                path=output_path(seen.unit, files[name]),
-                state=finding.state,
-                detail=finding.detail,
-            )
-            self.page.append(lacking)
+            if output.state == "unreadable":
+                self.why = self.why or output.detail
+            self.page.append(output)
             if len(self.first) < FEW:
-                self.first.append(lacking)
+                self.first.append(output)
+
+    def result(self, *, at_ms: int, attempt: int, by: str, expected: int) -> Validation:
+        """The validation with these counts."""
+        return Validation(
+            at_ms=at_ms,
+            attempt=attempt,
+            by=by,
+            verdict=self._verdict,
+            expected=expected,
+            units=self.units,
+            other_code=self.other_code,
+            first=tuple(self.first),
+            listed="",
+            why=self.why[:500],
+            **self.states,
+        )
 
     @property
-    def verdict(self) -> Verdict:
+    def _verdict(self) -> Verdict:
         if self.states["unreadable"]:
             return "unknown"
         if not self.units:

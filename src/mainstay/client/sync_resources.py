@@ -9,8 +9,7 @@ from typing import Unpack
 
 from ..batch.report.heat_map import HeatMap
 from ..batch.report.model import BatchReport
-from ..batch.service import OutputStatus
-from ..batch.validation_result import Validation
+from ..batch.validation_result import OutputStatus, Validation
 from ..batch.web.responses import BatchStatusView, ResumeResult
 from ..control.json_view import JobView
 from ..control.overview import LimitOverview, QueueOverview

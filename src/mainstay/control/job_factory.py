@@ -136,6 +136,7 @@ class _Template:
             reason = f"waits for {len(plan.after)} {'job' if len(plan.after) == 1 else 'jobs'}"
             due_ms, waits = AWAITS_MS, True
         scheduled = waits and "scheduled" in table_of(plan.parent).start
+        ranked_ms = now_ms if plan.ranked_at_submit else due_ms
         self._template = msgspec.structs.replace(
             BLANK,
             kind=plan.kind,
@@ -150,7 +151,7 @@ class _Template:
             status="scheduled" if scheduled else "pending",
             reason=reason,
             due_ms=due_ms,
-            rank=rank_of(now_ms if plan.ranked_at_submit else due_ms, plan.priority, boost_ms),
+            rank=rank_of(ranked_ms, plan.priority, boost_ms) if plan.priority else ranked_ms,
         )
         self._is_plain = not plan.key and plan.on_clash == "return" and not plan.after
 

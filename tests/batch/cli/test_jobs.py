@@ -54,7 +54,7 @@ def test_status_tells_units_outputs_and_what_to_do(partial: tuple[Lab, str]) -> 
     told = lab.json("jobs", "status", job_id)
 
     assert shown.exit_code == 0
-    assert "8 run, 0 there before, ✗ 4 failed" in shown.stdout
+    assert "8 run, 0 already present, ✗ 4 failed" in shown.stdout
     assert "score: 2 made, 0 failed, 2 not made: their inputs are incomplete" in shown.stdout
     assert f"mainstay jobs resume {job_id}" in shown.stdout
     assert (told["type"], told["status"], told["settled"]) == ("batch", "partial", True)
@@ -212,7 +212,7 @@ def test_resume_runs_what_is_missing_and_a_second_one_finds_nothing(tmp_path: Pa
         resumed = lab.command("jobs", "resume", job_id, "--wait")
 
     assert resumed.exit_code == 0, resumed.output
-    assert "12: 4 run, 8 there before, 0 failed" in resumed.stdout
+    assert "12: 4 run, 8 already present, 0 failed" in resumed.stdout
     assert "started 2 times" in resumed.stdout
     told = lab.json("jobs", "report", job_id)
     assert (told["troubles"], [look["verdict"] for look in told["validations"]]) == ([], ["partial", "succeeded"])
@@ -233,7 +233,7 @@ def test_damage_after_success_is_found_and_repaired_by_a_job_of_its_own(tmp_path
     told = lab.json("jobs", "validate", job_id, code=3)
 
     assert found.exit_code == 3
-    assert found.stdout.startswith("15 of 17 outputs are there, 1 missing, 1 corrupt\n")
+    assert found.stdout.startswith("15 of 17 outputs are present, 1 missing, 1 corrupt\n")
     assert "the batch stays succeeded" in found.stdout
     assert (told["was"], told["status"], told["verdict"]) == ("succeeded", "succeeded", "partial")
     with working(lab):
@@ -265,4 +265,4 @@ def test_storage_that_is_away_is_no_verdict(tmp_path: Path) -> None:
     assert lab.command("jobs", "validate", job_id).exit_code == 2
     told = lab.json("jobs", "report", job_id)
     assert (told["outputs"]["source"], told["outcomes"]) == ("unknown", [])
-    assert "could not be looked at" in lab.command("jobs", "report", job_id).stdout
+    assert "could not be checked" in lab.command("jobs", "report", job_id).stdout

@@ -8,7 +8,7 @@ import pytest
 from mainstay.batch import BatchStatus, Spec, UnitCounts
 from mainstay.batch.cli.follow import exit_code_of
 from mainstay.batch.cli.progress import BatchProgress, UnitRate
-from mainstay.batch.cli.view import progress_line, status_data
+from mainstay.batch.cli.view import progress_data, progress_line
 from mainstay.cli.target import Where
 from mainstay.control import Plan
 from mainstay.model import Options
@@ -62,7 +62,7 @@ def test_what_is_left_is_told_as_a_time_and_of_long_runs_with_their_end(
 
 
 def test_the_data_has_rate_rest_and_end_and_no_surprise_for_json() -> None:
-    data = status_data(seen(rate=2.0, left_s=10.0), Where())
+    data = progress_data(seen(rate=2.0, left_s=10.0), Where())
 
     assert (data["units_per_s"], data["left_s"], data["ends_ms"]) == (2.0, 10.0, NOON_MS + 10_000)
     assert msgspec.json.decode(msgspec.json.encode(data))["units"]["done"] == 250

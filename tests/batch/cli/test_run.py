@@ -28,7 +28,7 @@ def test_one_command_submits_works_and_reports_and_the_same_again_runs_nothing(l
     first = lab.study("--report", "sir.html")
 
     assert (first.returncode, first.stderr.splitlines()[-1]) == (0, "succeeded: 12 of 12 units, 0 failed")
-    assert "12: 12 run, 0 there before, 0 failed" in first.stdout
+    assert "12: 12 run, 0 already present, 0 failed" in first.stdout
     assert "gamma beta\n      0.2 0.5\n  0.1 ██  ██\n  0.2 ██  ██\n" in first.stdout
     page = (lab.folder / "sir.html").read_text(encoding="utf-8")
     assert "<title>sir.simulate: succeeded</title>" in page
@@ -45,7 +45,7 @@ def test_a_study_that_lacks_outputs_ends_with_three_and_says_what_to_do(lab: Lab
     done = lab.study()
 
     assert done.returncode == 3
-    assert "8 run, 0 there before, 4 failed" in done.stdout
+    assert "8 run, 0 already present, 4 failed" in done.stdout
     assert "4  ValueError: seed 2 does not settle" in done.stdout
     assert all(f"mainstay jobs {verb} " in done.stdout for verb in ("resume", "validate", "force"))
 
@@ -143,7 +143,7 @@ def test_a_live_picture_shows_units_outputs_and_what_is_at_work(lab: Lab, monkey
 
     assert "units    " in terminal.shown
     assert "0 of 2, 0%" in terminal.shown
-    assert "2 run, 0 there before, 0 failed" in terminal.shown
+    assert "2 run, 0 already present, 0 failed" in terminal.shown
 
 
 def test_workers_that_cannot_start_end_the_wait_with_what_they_said(lab: Lab) -> None:

@@ -22,7 +22,7 @@ def a_report(made: list[SetOutcome], **given: Any) -> BatchReport:
         "study": "lab.sir",
         "code": "3",
         "status": "succeeded" if whole == units else "partial",
-        "reason": f"{whole} of {units} outputs are there",
+        "reason": f"{whole} of {units} outputs are present",
         "settled": True,
         "place": "s3://lab/outputs",
         "at_ms": 1_794_835_492_130,

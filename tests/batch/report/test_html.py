@@ -6,9 +6,10 @@ import random
 import re
 from html.parser import HTMLParser
 
-from mainstay.batch import OutputDefect, UnitCounts, grid
+from mainstay.batch import OutputStatus, UnitCounts, grid
+from mainstay.batch.advice import batch_advice
 from mainstay.batch.report.html import batch_html
-from mainstay.batch.report.model import OutputSummary, SetOutcome, Trouble, ValidationCounts, advice_for
+from mainstay.batch.report.model import OutputSummary, SetOutcome, Trouble, ValidationCounts
 from tests.batch.report.reports import JOB, a_report, outcomes
 
 _VOID = {"meta", "br"}
@@ -34,7 +35,7 @@ class Nested(HTMLParser):
 
 def test_the_page_is_well_formed_and_asks_for_nothing_else() -> None:
     made = [SetOutcome(params=one, intact=int(one["a"]), units=4) for one in grid(a=[0, 1, 2, 3, 4], b=["x", "y"])]
-    lacking = OutputDefect(
+    lacking = OutputStatus(
         group=0, index=1, unit="a=1", output="r", path="v1/lab/r", state="corrupt", detail="too short"
     )
     looks = [ValidationCounts(at_ms=1_794_835_482_130, attempt=1, verdict="partial", present=20, missing=19, corrupt=1)]
@@ -96,13 +97,13 @@ def test_outputs_that_nobody_could_look_at_are_told_as_such() -> None:
 
     page = batch_html(report)
 
-    assert "The outputs could not be looked at: connection refused." in page
-    assert "could not be looked at</small>" in page
+    assert "The outputs could not be checked: connection refused." in page
+    assert "could not be checked</small>" in page
 
 
 def test_advice_fits_the_state() -> None:
     def verbs(status: str, lacking: int) -> list[str]:
-        return [one.command.split()[2] for one in advice_for(JOB, status, lacking=lacking)]
+        return [one.command.split()[2] for one in batch_advice(JOB, status, lacking=lacking)]
 
     assert verbs("partial", 3) == ["resume", "resume", "validate", "force"]
     assert verbs("failed", 3) == ["resume", "resume", "validate"]

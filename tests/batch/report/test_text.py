@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mainstay.batch import OutputDefect, grid
+from mainstay.batch import OutputStatus, grid
 from mainstay.batch.report.model import BatchReport, OutputSummary, SetOutcome, Trouble
 from mainstay.batch.report.text import show_report
 from mainstay.cli.target import Where
@@ -40,7 +40,7 @@ def sampled(n: int) -> list[SetOutcome]:
     ids=["nothing", "one", "many", "facets", "sampled"],
 )
 def test_every_line_but_commands_fits_the_terminal(made: list[SetOutcome], width: int) -> None:
-    lacking = OutputDefect(
+    lacking = OutputStatus(
         group=0, index=1, unit="a=1" * 20, output="r", path="v1/r", state="corrupt", detail="short " * 9
     )
     trouble = Trouble(type="ValueError", message="it went wrong " * 9, units=3, example="a=1-s0", id=JOB)
@@ -88,6 +88,6 @@ def test_a_look_at_names_and_sizes_and_no_look_at_all_are_told_apart() -> None:
     by_size = shown(a_report([], outputs=looked))
     unknown = shown(a_report([], outputs=away))
 
-    assert "outputs  3 of 4 there, 1 missing (by name and size)" in by_size
-    assert "outputs  4 expected; they could not be looked at: connection refused" in unknown
+    assert "outputs  3 of 4 present, 1 missing (by name and size)" in by_size
+    assert "outputs  4 expected; they could not be checked: connection refused" in unknown
     assert "parameter sets by outcome" not in unknown

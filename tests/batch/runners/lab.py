@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mainstay import App, Outputs
-from mainstay.batch.runners import ExecRunner, Outside, ProcessRunner, Runner
+from mainstay.batch.runners import ExecRunner, OutsideStatus, ProcessRunner, Runner
 
 HERE = Path(__file__).parent
 SPOOL = HERE / "spool"
@@ -44,7 +44,7 @@ class KillsItsWorker:
             os.kill(os.getpid(), signal.SIGKILL)
         return handle
 
-    async def look(self, handle: str, name: str) -> Outside:
+    async def look(self, handle: str, name: str) -> OutsideStatus:
         return await self._inner.look(handle, name)
 
     async def stop(self, handle: str, name: str) -> None:

@@ -79,7 +79,7 @@ async def test_an_exit_code_of_zero_without_all_outputs_is_partial_and_a_resume_
         done = await run.wait("200s")
 
     assert first == ("partial", 0, True)
-    assert "3 of 5 outputs are there" in str(job.reason)
+    assert "3 of 5 outputs are present" in str(job.reason)
     assert done.status == "succeeded"
     assert await lab.told(run, f"mainstay-{run.id}-2 (")
 
@@ -104,7 +104,7 @@ async def test_sigterm_gives_units_back_without_a_failure_and_the_next_one_finis
     assert code == 1
     assert (given_back.failures, given_back.crashes, given_back.releases) == (0, 0, 1)
     assert job.status == "succeeded"
-    assert await lab.told(run, "is not needed any more and was stopped")
+    assert await lab.told(run, "is no longer needed and was stopped")
     assert lab.spool.status("100").startswith("CANCELLED")
 
 
@@ -162,7 +162,7 @@ async def test_an_outside_job_that_vanished_leaves_its_batch_as_it_is_and_is_rep
     assert (status.job.status, status.outside and status.outside.state) == ("running", "gone")
     (synced,) = json.loads(said)["outside"]
     assert (code, synced["job"], synced["state"], synced["fine"]) == (1, run.id, "gone", False)
-    assert f"run `mainstay batch exec {run.id}` somewhere, or cancel it" in synced["told"]
+    assert f"run `mainstay batch exec {run.id}` somewhere, or cancel it" in synced["text"]
     assert not findings.violations
     # whoever holds units goes on with them, seen or not
     assert job.status == "succeeded"

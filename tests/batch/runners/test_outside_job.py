@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, BatchRun, Outputs
-from mainstay.batch.runners import Outside
+from mainstay.batch.runners import OutsideStatus
 from mainstay.errors import InvalidInput, RunnerFailed
 from mainstay.testing import Harness
 
@@ -19,7 +19,7 @@ class Scripted:
     every_s = 30.0
 
     def __init__(self) -> None:
-        self.says: Outside | str = Outside(state="running")
+        self.says: OutsideStatus | str = OutsideStatus(state="running")
         self.refuses = ""
         self.started: list[tuple[str, list[str], dict[str, str]]] = []
         self.looks = 0
@@ -31,7 +31,7 @@ class Scripted:
             raise RunnerFailed(self.refuses)
         return f"no-{len(self.started)}"
 
-    async def look(self, handle: str, name: str) -> Outside:
+    async def look(self, handle: str, name: str) -> OutsideStatus:
         self.looks += 1
         if isinstance(self.says, str):
             raise RunnerFailed(self.says)
@@ -148,10 +148,10 @@ async def test_a_runner_that_does_not_answer_changes_nothing_and_is_told_once(st
     await stage.box.drain(until="1m")
     stage.runner.says = "the controller is away"
     await stage.box.drain(until="45s")
-    at_once = await stage.told(run, "cannot be looked at")
+    at_once = await stage.told(run, "cannot be checked")
     await stage.box.drain(until="1h")
-    away = (await run.status()).job.status, await stage.told(run, "cannot be looked at: the controller is away")
-    stage.runner.says = Outside(state="running")
+    away = (await run.status()).job.status, await stage.told(run, "cannot be checked: the controller is away")
+    stage.runner.says = OutsideStatus(state="running")
     await stage.box.drain(until="1m")
 
     assert (at_once, away) == (0, ("running", 1))
@@ -161,14 +161,14 @@ async def test_a_runner_that_does_not_answer_changes_nothing_and_is_told_once(st
 async def test_one_look_that_does_not_find_it_says_nothing_and_two_say_that_it_is_gone(stage: Stage) -> None:
     run = await stage.submit()
     await stage.box.drain(until="40s")
-    stage.runner.says = Outside(state="gone")
+    stage.runner.says = OutsideStatus(state="gone")
     looks = stage.runner.looks
     while stage.runner.looks == looks:
         await stage.box.drain(until="5s")
     after_one = await stage.told(run, "is gone")
     await stage.box.drain(until="1h")
-    after_many = await stage.told(run, "is gone; to go on, run")
-    stage.runner.says = Outside(state="running")
+    after_many = await stage.told(run, "is gone; to continue, run")
+    stage.runner.says = OutsideStatus(state="running")
     await stage.box.drain(until="1m")
 
     assert (after_one, after_many) == (0, 1)
@@ -180,7 +180,7 @@ async def test_one_look_that_does_not_find_it_says_nothing_and_two_say_that_it_i
 async def test_units_that_are_open_when_it_has_exited_are_withdrawn_and_the_outputs_decide(stage: Stage) -> None:
     run = await stage.submit()
     await stage.box.drain(until="10s")
-    stage.runner.says = Outside(state="exited", exit_code=0)
+    stage.runner.says = OutsideStatus(state="exited", exit_code=0)
     await stage.box.drain()
     job = await run.wait()
 
@@ -195,7 +195,7 @@ async def test_units_stay_open_while_somebody_else_executes_the_batch(stage: Sta
     await stage.box.drain(until="2s")
     control = stage.app.control
     session = await control.claims.open_session(worker=f"exec-{run.id[-12:]}-4711")
-    stage.runner.says = Outside(state="exited", exit_code=1)
+    stage.runner.says = OutsideStatus(state="exited", exit_code=1)
     await stage.box.drain(until="4s")
     meanwhile = (await run.status()).units.waiting, await stage.told(run, "exited with 1")
     await control.claims.close_session(session.id)
@@ -224,7 +224,7 @@ async def test_a_cancelled_batch_waits_past_its_grace_until_its_outside_job_has_
     await run.cancel("wrong beta")
     await stage.box.drain(until="1h")
     meanwhile = (await run.status()).job.status, stage.runner.stops > 1
-    stage.runner.says = Outside(state="exited", exit_code=-15)
+    stage.runner.says = OutsideStatus(state="exited", exit_code=-15)
     await stage.box.drain()
     job = await run.wait()
 
@@ -237,9 +237,9 @@ async def test_a_batch_that_timed_out_has_its_outside_job_stopped(stage: Stage) 
     run = await stage.submit(deadline="1h")
     await stage.box.drain(until="59m")
     before = stage.runner.stops
-    stage.runner.says = Outside(state="running")
+    stage.runner.says = OutsideStatus(state="running")
     await stage.box.drain(until="2m")
-    stage.runner.says = Outside(state="exited", exit_code=-15)
+    stage.runner.says = OutsideStatus(state="exited", exit_code=-15)
     await stage.box.drain()
 
     assert (await run.wait()).status == "timed_out"
@@ -257,8 +257,8 @@ async def test_a_worker_that_does_not_have_the_runner_says_so(stage: Stage, monk
 @pytest.mark.parametrize(
     ("runners", "told"),
     [
-        ({"local": Scripted()}, "'local' cannot be the name of a runner"),
-        ({"a b": Scripted()}, "'a b' cannot be the name of a runner"),
+        ({"local": Scripted()}, "'local' is not a valid name for a runner"),
+        ({"a b": Scripted()}, "'a b' is not a valid name for a runner"),
         ({"slurm": object()}, "is not a runner"),
     ],
 )

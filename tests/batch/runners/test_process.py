@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.batch.runners import Outside, ProcessRunner
+from mainstay.batch.runners import OutsideStatus, ProcessRunner
 from mainstay.errors import InvalidInput, RunnerFailed
 from tests.worker.crews import alive
 
@@ -47,7 +47,7 @@ async def until(look: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def over(runner: ProcessRunner, name: str = "a") -> Outside:
+async def over(runner: ProcessRunner, name: str = "a") -> OutsideStatus:
     async def seen() -> bool:
         return (await runner.look("", name)).over
 
@@ -64,11 +64,11 @@ async def test_a_process_runs_on_its_own_and_its_exit_code_is_kept(
 ) -> None:
     handle = await runner.start("a", python(WAITS, str(tmp_path / "go")), {})
 
-    assert (await runner.look(handle, "a")) == Outside(state="running")
+    assert (await runner.look(handle, "a")) == OutsideStatus(state="running")
     assert os.getsid(pid_of(handle)) != os.getsid(0)
     (tmp_path / "go").touch()
-    assert await over(runner) == Outside(state="exited", exit_code=3)
-    assert await over(ProcessRunner(folder=folder)) == Outside(state="exited", exit_code=3)
+    assert await over(runner) == OutsideStatus(state="exited", exit_code=3)
+    assert await over(ProcessRunner(folder=folder)) == OutsideStatus(state="exited", exit_code=3)
 
 
 async def test_the_same_name_is_started_once_also_by_many_at_a_time_and_after_its_end(
@@ -149,7 +149,7 @@ async def test_what_was_never_started_is_gone_and_what_runs_elsewhere_is_nobodys
 
 
 async def test_a_command_that_is_not_there_is_refused_by_name(folder: Path) -> None:
-    with pytest.raises(RunnerFailed, match="there is no command 'no-such-command'"):
+    with pytest.raises(RunnerFailed, match="command 'no-such-command' does not exist"):
         await ProcessRunner("no-such-command {command}", folder=folder).start("a", ["x"], {})
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from mainstay.batch.runners import ExecRunner, Outside
+from mainstay.batch.runners import ExecRunner, OutsideStatus
 from mainstay.errors import InvalidInput, RunnerFailed
 from tests.batch.runners import scheduler
 from tests.batch.runners.scheduler import Spool
@@ -41,7 +41,7 @@ def runner(spool: Spool) -> ExecRunner:
     return ExecRunner(**commands(spool))
 
 
-async def over(runner: ExecRunner, handle: str) -> Outside:
+async def over(runner: ExecRunner, handle: str) -> OutsideStatus:
     while not (seen := await runner.look(handle, "")).over:
         await asyncio.sleep(0.01)
     return seen
@@ -53,7 +53,7 @@ async def test_what_submit_prints_last_is_the_handle_and_status_tells_the_exit_c
     handle = await runner.start("a", ["sh", "-c", 'echo "$GREETING"; exit 3'], {"GREETING": "hi there"})
 
     assert handle == "100"
-    assert await over(runner, handle) == Outside(state="exited", exit_code=3, detail="FAILED")
+    assert await over(runner, handle) == OutsideStatus(state="exited", exit_code=3, detail="FAILED")
     assert (spool.folder / "100" / "log").read_text() == "hi there\n"
 
 
@@ -85,13 +85,13 @@ async def test_cancel_ends_it_and_a_refusal_counts_unless_it_is_over(runner: Exe
     (spool.folder / "refuse").touch()
     await runner.stop(handle, "a")
 
-    assert (await runner.look(handle, "a")).told == "exited with -15 (CANCELLED)"
+    assert (await runner.look(handle, "a")).text == "exited with -15 (CANCELLED)"
 
 
 async def test_a_word_that_is_not_known_is_refused_until_it_is_translated(spool: Spool) -> None:
     odd = {**commands(spool), "status": "echo Fermenting"}
 
-    with pytest.raises(RunnerFailed, match="said 'Fermenting', which is not known"):
+    with pytest.raises(RunnerFailed, match="printed 'Fermenting', an unknown state"):
         await ExecRunner(**odd).look("1", "a")
     assert (await ExecRunner(**odd, states={"Fermenting": "running"}).look("1", "a")).state == "running"
 
@@ -104,7 +104,7 @@ async def test_a_command_that_hangs_is_given_up(spool: Spool) -> None:
 
 
 def test_a_submit_that_runs_nothing_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="does not say what is to be run"):
+    with pytest.raises(InvalidInput, match="does not contain the command to run"):
         ExecRunner(submit="sbatch script.sh", status="squeue", cancel="scancel")
 
 
@@ -124,13 +124,15 @@ def test_a_process_that_submit_leaves_in_the_background_does_not_hold_up_its_ans
 @pytest.mark.parametrize(
     ("said", "seen"),
     [
-        ("COMPLETED|0:0\nRUNNING|0:0\nPENDING|0:0", Outside(state="running", detail="RUNNING")),
-        ("COMPLETED|0:0\nPENDING|0:0", Outside(state="waiting", detail="PENDING")),
-        ("COMPLETED|0:0\nFAILED|3:0\nCOMPLETED|0:0", Outside(state="exited", exit_code=3, detail="FAILED")),
-        ("COMPLETED|0:0\nCOMPLETED|0:0", Outside(state="exited", exit_code=0, detail="COMPLETED")),
+        ("COMPLETED|0:0\nRUNNING|0:0\nPENDING|0:0", OutsideStatus(state="running", detail="RUNNING")),
+        ("COMPLETED|0:0\nPENDING|0:0", OutsideStatus(state="waiting", detail="PENDING")),
+        ("COMPLETED|0:0\nFAILED|3:0\nCOMPLETED|0:0", OutsideStatus(state="exited", exit_code=3, detail="FAILED")),
+        ("COMPLETED|0:0\nCOMPLETED|0:0", OutsideStatus(state="exited", exit_code=0, detail="COMPLETED")),
     ],
 )
-async def test_a_job_array_runs_while_one_of_its_tasks_does_and_failed_if_one_has(said: str, seen: Outside) -> None:
+async def test_a_job_array_runs_while_one_of_its_tasks_does_and_failed_if_one_has(
+    said: str, seen: OutsideStatus
+) -> None:
     runner = ExecRunner(submit="echo {command}", status=f"printf {shlex.quote(said)}", cancel="true")
 
     assert await runner.look("7", "a") == seen

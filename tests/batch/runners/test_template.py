@@ -9,7 +9,7 @@ HOLES = ("command", "line", "name")
 
 
 def template(text: str) -> Template:
-    return Template(text, holes=HOLES, field="submit")
+    return Template(text, placeholders=HOLES, field="submit")
 
 
 def test_a_command_becomes_several_words_and_a_line_one() -> None:
@@ -26,8 +26,8 @@ def test_what_fills_a_hole_is_never_split_or_filled_again() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("run {job}", "there is no {job} here; there is {command}, {line}, {name}"),
-        ("run --wrap={command}", "{command} is several words and has to stand alone; {line} is the same as one"),
+        ("run {job}", "{job} is unknown here; use {command}, {line}, {name}"),
+        ("run --wrap={command}", "{command} is several words and must stand alone; {line} is one word"),
         ("run 'it", "is not a command line: No closing quotation"),
         ("  ", "is empty; write a command line"),
     ],

@@ -49,7 +49,7 @@ async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: 
     """Print a line of JSON for each change."""
     before: dict[str, Any] | None = None
     async for progress in watched(service, job_id, pace):
-        now = view.status_data(progress, where)
+        now = view.progress_data(progress, where)
         if not view.unchanged(before, now):
             print_line(now)
             before = now

@@ -61,28 +61,28 @@ def values_of(text: str, declared: Any = UNDECLARED, *, field: str = "param") ->
     """
     if text.startswith("["):
         try:
-            found: list[Any] = msgspec.json.decode(text, type=list[Any])
+            listed: list[Any] = msgspec.json.decode(text, type=list[Any])
         except msgspec.DecodeError as error:
             raise InvalidInput(field, f"{text!r} is not a JSON list: {error}") from None
-        return found
-    made: list[Any] = []
+        return listed
+    values: list[Any] = []
     for piece in _pieces(text):
         if not piece.strip():
             raise InvalidInput(field, f"{text!r} contains an empty value; write 1,2,3")
         ranges = ":" in piece and not is_text(piece.strip(), declared)
-        made += _range(piece, declared, field) if ranges else [value_of(piece, declared, field=field)]
-    return made
+        values += _range(piece, declared, field) if ranges else [value_of(piece, declared, field=field)]
+    return values
 
 
 def _pieces(text: str) -> list[str]:
-    found: list[str] = []
+    pieces: list[str] = []
     at = 0
     while at <= len(text):
         piece = _PIECE.match(text, at)
         assert piece is not None, "it matches the empty text"
-        found.append(piece[0])
+        pieces.append(piece[0])
         at = piece.end() + 1
-    return found
+    return pieces
 
 
 def _range(piece: str, declared: Any, field: str) -> list[Any]:
@@ -119,12 +119,12 @@ def read_sets(path: str, declared: Mapping[str, Any] | None = None) -> list[dict
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput("params-file", f"{path!r} cannot be read: {why}") from None
     try:
-        found = reader(text, declared or {})
+        sets = reader(text, declared or {})
     except (msgspec.DecodeError, csv.Error) as error:
         raise InvalidInput("params-file", f"{path!r} cannot be read: {error}") from None
-    if not found:
+    if not sets:
         raise InvalidInput("params-file", f"{path!r} contains no parameter set")
-    return found
+    return sets
 
 
 def _from_csv(text: str, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -132,19 +132,19 @@ def _from_csv(text: str, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
     names = [name.strip() for name in next(rows, [])]
     if len(set(names)) < len(names) or not all(names):
         raise InvalidInput("params-file", "its first line must name every column, without duplicates")
-    found = []
+    sets = []
     for row in rows:
         if not row:
             continue
         if len(row) != len(names):
             raise InvalidInput("params-file", f"line {rows.line_num} has {len(row)} values for {len(names)} columns")
-        found.append(
+        sets.append(
             {
                 name: value_of(value, declared.get(name, UNDECLARED), field=f"params-file line {rows.line_num}, {name}")
                 for name, value in zip(names, row, strict=True)
             }
         )
-    return found
+    return sets
 
 
 def _from_json(text: str, _: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -152,14 +152,14 @@ def _from_json(text: str, _: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _from_lines(text: str, _: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = []
+    sets = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             try:
-                found.append(msgspec.json.decode(line, type=dict[str, Any]))
+                sets.append(msgspec.json.decode(line, type=dict[str, Any]))
             except msgspec.DecodeError as error:
                 raise InvalidInput("params-file", f"line {number} is not a JSON object: {error}") from None
-    return found
+    return sets
 
 
 _READERS: dict[str, Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]] = {
@@ -172,15 +172,17 @@ _READERS: dict[str, Callable[[str, Mapping[str, Any]], list[dict[str, Any]]]] = 
 
 def typed(sets: Iterable[dict[str, Any]], convert: Callable[[dict[str, Any]], Any]) -> list[dict[str, Any]]:
     """Values in the types of the study: 1 becomes 1.0 for a float."""
-    made = []
+    converted = []
     for place, one in enumerate(sets):
         try:
-            found = msgspec.to_builtins(convert(one), order="deterministic")
+            values = msgspec.to_builtins(convert(one), order="deterministic")
         except MainstayError as error:
             error.args = (f"set {place + 1}: {error}",)
             raise
-        made.append({name: found.get(name, value) for name, value in one.items()} if isinstance(found, dict) else one)
-    return made
+        converted.append(
+            {name: values.get(name, value) for name, value in one.items()} if isinstance(values, dict) else one
+        )
+    return converted
 
 
 def seeds_given(text: str | None) -> list[int] | None:
@@ -193,7 +195,7 @@ def seeds_given(text: str | None) -> list[int] | None:
         return None
     if text.strip().isdigit():
         return list(range(int(text)))
-    found: list[int] = []
+    seeds: list[int] = []
     for piece in text.split(","):
         parts = _SEEDS.fullmatch(piece.strip())
         if parts is None:
@@ -201,8 +203,8 @@ def seeds_given(text: str | None) -> list[int] | None:
         first, last = int(parts[1]), int(parts[2] or parts[1])
         if last < first or last - first >= _MOST:
             raise InvalidInput("seeds", f"{piece!r} contains no seeds, or too many")
-        found += range(first, last + 1)
-    return found
+        seeds += range(first, last + 1)
+    return seeds
 
 
 def budget_given(text: str | None) -> float | None:

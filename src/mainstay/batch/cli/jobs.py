@@ -20,7 +20,8 @@ from ...cli.options import local_actor
 from ...cli.target import Where
 from ...errors import InvalidInput
 from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
-from ..report.model import BatchReport, advice_for, batch_report
+from ..advice import batch_advice
+from ..report.model import BatchReport, batch_report
 from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
@@ -70,12 +71,12 @@ def status(
             _show_status(await look(service, full), where, as_json=as_json)
             return DONE
         if as_json:
-            seen = await follow_as_data(service, full, pace, where)
+            progress = await follow_as_data(service, full, pace, where)
         else:
             await follow(service, full, pace, progress_console())
-            seen = await look(service, full)
-            _show_status(seen, where, as_json=False)
-        return exit_code_of(seen.status.job.status)
+            progress = await look(service, full)
+            _show_status(progress, where, as_json=False)
+        return exit_code_of(progress.status.job.status)
 
     _leave(with_service(where, job_id, work))
 
@@ -95,13 +96,13 @@ async def _plain_status(service: BatchService, job_id: str, pace: Pace, *, watch
     return DONE
 
 
-def _show_status(seen: BatchProgress, where: Where, *, as_json: bool) -> None:
+def _show_status(progress: BatchProgress, where: Where, *, as_json: bool) -> None:
     if as_json:
-        print_json(view.status_data(seen, where))
+        print_json(view.progress_data(progress, where))
         return
     console = screen()
-    console.print(view.frame(seen, console.width))
-    show_advice(view.advice(seen), console, again=where.again)
+    console.print(view.frame(progress, console.width))
+    show_advice(view.advice(progress), console, again=where.again)
 
 
 # validate -----------------------------------------------------------------------------------------------
@@ -134,30 +135,30 @@ def validate(
 
     async def work(service: BatchService, full: str) -> tuple[Validation, BatchStatus, BatchStatus]:
         before = await service.status(full)
-        found = await service.validate(full, force=force, actor=local_actor())
-        return found, before, await service.status(full)
+        validation = await service.validate(full, force=force, actor=local_actor())
+        return validation, before, await service.status(full)
 
     with busy("reading the outputs", quiet=as_json):
-        found, before, now = with_service(where, job_id, work)
+        validation, before, now = with_service(where, job_id, work)
     if as_json:
         data = {"id": now.job.id, "was": before.job.status, "status": now.job.status}
-        print_json({**data, **msgspec.to_builtins(found)})
+        print_json({**data, **msgspec.to_builtins(validation)})
     else:
-        _show_validation(found, before, now, where)
-    _leave(FAILED if found.verdict == "unknown" else exit_code_of(found.verdict))
+        _show_validation(validation, before, now, where)
+    _leave(FAILED if validation.verdict == "unknown" else exit_code_of(validation.verdict))
 
 
-def _show_validation(found: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
+def _show_validation(validation: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
     console = screen()
-    style = {"succeeded": "green", "unknown": "yellow"}.get(found.verdict, "red")
-    console.print(Text(found.told, style=style))
-    lists.show_lacking(found, console)
+    style = {"succeeded": "green", "unknown": "yellow"}.get(validation.verdict, "red")
+    console.print(Text(validation.summary, style=style))
+    lists.show_lacking(validation, console)
     if now.job.status != before.job.status:
         console.print(f"the batch was {before.job.status} and is {now.job.status} now")
-    elif now.job.status != found.verdict:
+    elif now.job.status != validation.verdict:
         console.print(f"the batch stays {now.job.status}")
-    if found.verdict in ("partial", "failed"):
-        advice = advice_for(now.job.id, now.job.status, lacking=found.expected - found.present)
+    if validation.verdict in ("partial", "failed"):
+        advice = batch_advice(now.job.id, now.job.status, lacking=validation.expected - validation.present)
         show_advice(advice, console, again=where.again)
 
 
@@ -202,15 +203,15 @@ def resume(
     """
     if dry_run:
         with busy("reading the outputs", quiet=as_json):
-            seen = with_studies(
+            plan = with_studies(
                 where, job_id, lambda service, full, studies: _to_run(service, full, studies, by_app=with_this_code)
             )
         if as_json:
-            print_json({**lists.to_run_data(seen.id, seen.units, seen.names), "code": seen.code})
+            print_json({**lists.to_run_data(plan.id, plan.units, plan.names), "code": plan.code})
         else:
-            lists.show_to_run(seen.units, seen.names, limit, screen())
-            if seen.code:
-                screen().print(Text(seen.code, style="dim"))
+            lists.show_to_run(plan.units, plan.names, limit, screen())
+            if plan.code:
+                screen().print(Text(plan.code, style="dim"))
         return
     pace = pace_of(for_)
 
@@ -233,24 +234,26 @@ def resume(
         _leave(exit_code_of(report.status))
 
 
-class _Planned(msgspec.Struct, frozen=True):
-    """What a resume would run."""
+class _ResumePlan(msgspec.Struct, frozen=True):
+    """The units that a resume would run."""
 
     id: str
     units: list[UnitToRun]
     names: list[str]
     code: str
-    """by which code, in words, if that is not the code it was submitted for"""
+    """the code that would run them, in words; empty: the code it was submitted for"""
 
 
-async def _to_run(service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool) -> _Planned:
+async def _to_run(
+    service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool
+) -> _ResumePlan:
     spec = await service.spec(job_id)
     names = ["units", *(one.name for one in spec.aggregations)]
     code = ""
     if by_app:
         by = await study_of(service, job_id, studies)
         code = f"by code {by.source or by.code}; it was submitted for {(spec.sources or (spec.code,))[0] or spec.code}"
-    return _Planned(job_id, [one async for one in service.to_run(job_id)], names, code)
+    return _ResumePlan(job_id, [one async for one in service.to_run(job_id)], names, code)
 
 
 async def _validate_if_partial(service: BatchService, job_id: str) -> None:
@@ -294,27 +297,27 @@ def outputs(
       mainstay jobs outputs 4de452e6b59d --missing --corrupt --all
       mainstay jobs outputs 4de452e6b59d --missing --json | jq -r .outputs[].path
     """
-    wanted = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
+    states = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
 
     async def work(service: BatchService, full: str) -> tuple[str, str, Counter[str], list[OutputStatus]]:
         counts: Counter[str] = Counter()
-        kept: list[OutputStatus] = []
+        listed: list[OutputStatus] = []
         start: int | None = 0
         while start is not None:
             some, start = await service.outputs(full, start=start)
             counts.update(one.state for one in some)
-            kept += (one for one in some if (not wanted or one.state in wanted) and (every or len(kept) < limit))
-        return full, (await service.store(full)).place, counts, kept
+            listed += (one for one in some if (not states or one.state in states) and (every or len(listed) < limit))
+        return full, (await service.store(full)).place, counts, listed
 
     with busy("reading the outputs", quiet=as_json):
-        full, place, counts, kept = with_service(where, job_id, work)
-    kept = kept if every else kept[:limit]
-    matching = sum(n for state, n in counts.items() if not wanted or state in wanted)
+        full, place, counts, listed = with_service(where, job_id, work)
+    listed = listed if every else listed[:limit]
+    matching = sum(n for state, n in counts.items() if not states or state in states)
     if as_json:
         data: dict[str, Any] = {"id": full, "place": place, "counts": counts, "matching": matching}
-        print_json({**data, "outputs": msgspec.to_builtins(kept)})
+        print_json({**data, "outputs": msgspec.to_builtins(listed)})
     else:
-        lists.show_outputs(kept, counts, matching, place, screen())
+        lists.show_outputs(listed, counts, matching, place, screen())
 
 
 def _leave(code: int) -> None:

@@ -24,30 +24,30 @@ _OWN = re.compile(r"[0-9a-f]{12}…|\d[\d,]*")
 
 
 def show_outputs(
-    kept: Sequence[OutputStatus], counts: Mapping[str, int], matching: int, place: str, console: Console
+    listed: Sequence[OutputStatus], counts: Mapping[str, int], matching: int, place: str, console: Console
 ) -> None:
     """Print outputs with their states and paths."""
     totals = [f"{counts[state]:,} {state}" for state in _STATES if counts.get(state)]
     console.print(Text(f"{', '.join(totals) or 'no outputs'}, in {printable(place)}"), soft_wrap=True)
-    for one in kept:
+    for one in listed:
         line = Text(f"{one.state:<10} ", style=_COLOURS.get(one.state, "")).append(printable(one.path), style="default")
         console.print(line.append(f"  {printable(one.detail)}" if one.detail else "", style="dim"), soft_wrap=True)
-    if matching > len(kept):
-        console.print(Text(f"{matching - len(kept):,} more; --all shows them", style="dim"))
+    if matching > len(listed):
+        console.print(Text(f"{matching - len(listed):,} more; --all shows them", style="dim"))
 
 
-def show_lacking(found: Validation, console: Console) -> None:
+def show_lacking(validation: Validation, console: Console) -> None:
     """Print the first outputs that a validation found missing or corrupt, and whether other code made some units."""
-    if found.mixed:
-        console.print(Text(found.mixed, style="yellow"))
-    if not found.first:
+    if validation.mixed:
+        console.print(Text(validation.mixed, style="yellow"))
+    if not validation.first:
         return
     table = list_table(("state", "unit", "output", "what is wrong"))
-    for one in found.first:
+    for one in validation.first:
         state = Text(one.state, style=_COLOURS.get(one.state, ""))
         table.add_row(state, *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
     console.print(table)
-    rest = found.missing + found.corrupt + found.unreadable - len(found.first)
+    rest = validation.missing + validation.corrupt + validation.unreadable - len(validation.first)
     if rest > 0:
         console.print(Text(f"{rest:,} more; mainstay jobs outputs lists them", style="dim"))
 
@@ -87,7 +87,7 @@ def to_run_data(job_id: str, units: Sequence[UnitToRun], names: Sequence[str]) -
 
 def _grouped(units: Sequence[UnitToRun]) -> dict[tuple[int, str], list[UnitToRun]]:
     """Units by group of the manifest and reason, apart from sizes and digests."""
-    made: dict[tuple[int, str], list[UnitToRun]] = {}
+    groups: dict[tuple[int, str], list[UnitToRun]] = {}
     for one in units:
-        made.setdefault((one.group, _OWN.sub("#", one.why)), []).append(one)
-    return made
+        groups.setdefault((one.group, _OWN.sub("#", one.why)), []).append(one)
+    return groups

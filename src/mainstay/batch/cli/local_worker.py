@@ -56,18 +56,18 @@ class LocalWorker:
 
 
 @contextlib.asynccontextmanager
-async def local_worker(found: StudyTarget, processes: int, *, queue: str | None = None) -> AsyncIterator[LocalWorker]:
+async def local_worker(target: StudyTarget, processes: int, *, queue: str | None = None) -> AsyncIterator[LocalWorker]:
     """Run a worker for an app while the context is open. Ctrl-C goes to the command, which drains it.
 
     `queue` is served besides the queues of the app.
     """
-    queues = ",".join(dict.fromkeys([*found.app.queues, *([queue] if queue else [])]))
-    paths = [path for path in (found.folder, os.environ.get("PYTHONPATH", "")) if path]
+    queues = ",".join(dict.fromkeys([*target.app.queues, *([queue] if queue else [])]))
+    paths = [path for path in (target.folder, os.environ.get("PYTHONPATH", "")) if path]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else None
     # a file without a name: nothing is left if this process is killed
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", found.target),
+            *(sys.executable, "-c", _PROGRAM, str(os.getpid()), "worker", target.target),
             *("--processes", str(processes), "--queues", queues, "--grace", _GRACE),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,

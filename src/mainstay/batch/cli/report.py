@@ -42,13 +42,13 @@ def report(
       mainstay jobs report 4de452e6b59d --json | jq .troubles
     """
     with busy("reading the stores", quiet=as_json):
-        found = with_service(where, job_id, batch_report)
+        batch = with_service(where, job_id, batch_report)
     if html is not None:
-        write_page(found, html, option="html")
+        write_page(batch, html, option="html")
         if not as_json:
             typer.echo(f"written to {html}")
             return
-    print_report(found, where, as_json=as_json)
+    print_report(batch, where, as_json=as_json)
 
 
 def print_report(report: BatchReport, where: Where, *, as_json: bool) -> None:

@@ -128,30 +128,30 @@ def run(
       mainstay batch run lab.sir:app simulate --param beta=0.1:0.5:0.1 --seeds 0-99 --report sir.html
       mainstay batch run sir.py --params-file sets.csv --seeds 1,5,7 --outputs s3://lab/out --no-wait
     """
-    found = study_target(target, study)
-    if found.app.store_url.startswith("memory:"):
+    chosen = study_target(target, study)
+    if chosen.app.store_url.startswith("memory:"):
         raise InvalidInput("store", "memory: ends with this command, and the batch with it; use a store that lasts")
     if no_wait and (workers or report or for_):
         raise InvalidInput("no-wait", "the command does not wait; leave out --workers, --report and --for")
-    arguments = study_options.arguments(found.study)
+    arguments = study_options.arguments(chosen.study)
 
     async def work(to: Connected) -> BatchReport | None:
-        batch = await found.app.submit_batch(found.study, **arguments)
+        batch = await chosen.app.submit_batch(chosen.study, **arguments)
         if no_wait:
             _print_submitted(batch, as_json=as_json)
             return None
         async with service_of(to) as service:
-            worker = local_worker(found, workers, queue=study_options.queue) if workers else None
+            worker = local_worker(chosen, workers, queue=study_options.queue) if workers else None
             with cancelled_by_signals():
-                await _wait(service, batch, found, pace_of(for_), worker, progress_console(quiet=as_json))
+                await _wait(service, batch, chosen, pace_of(for_), worker, progress_console(quiet=as_json))
             return await batch_report(service, batch.id)
 
-    finished = connecting(found.where, work, creates=True)
+    finished = connecting(chosen.where, work, creates=True)
     if finished is None:
         return
     if report is not None:
         write_page(finished, report, option="report")
-    print_report(finished, found.where, as_json=as_json)
+    print_report(finished, chosen.where, as_json=as_json)
     if code := exit_code_of(finished.status):
         raise typer.Exit(code)
 
@@ -168,22 +168,22 @@ def _print_submitted(batch: BatchRun, *, as_json: bool) -> None:
 async def _wait(
     service: BatchService,
     batch: BatchRun,
-    found: StudyTarget,
+    chosen: StudyTarget,
     pace: Pace,
     worker: contextlib.AbstractAsyncContextManager[LocalWorker] | None,
     console: Console,
 ) -> Job:
     verb = "submitted" if batch.created else "was submitted before, and continues"
-    console.print(f"{found.study.name} {verb}: {batch.id}", markup=False)
+    console.print(f"{chosen.study.name} {verb}: {batch.id}", markup=False)
     try:
         if worker is None:
-            await _warn_without_workers(service, found, console)
+            await _warn_without_workers(service, chosen, console)
             return await follow(service, batch.id, pace, console)
         async with worker as started:
             return await _until_settled(service, batch.id, pace, console, started)
     except (asyncio.CancelledError, WaitTimeout):
         console.print("the batch continues while workers of its app run; to come back:", style="yellow")
-        for line in (found.where.again(f"mainstay jobs status {batch.id} --watch"), found.worker_command):
+        for line in (chosen.where.again(f"mainstay jobs status {batch.id} --watch"), chosen.worker_command):
             console.print(f"  {line}", style="cyan", markup=False)
         raise
 
@@ -201,7 +201,7 @@ async def _until_settled(service: BatchService, job_id: str, pace: Pace, console
         await asyncio.gather(following, ended, return_exceptions=True)
 
 
-async def _warn_without_workers(service: BatchService, found: StudyTarget, console: Console) -> None:
+async def _warn_without_workers(service: BatchService, chosen: StudyTarget, console: Console) -> None:
     if not await service.has_workers():
         console.print("no worker is alive; the batch waits for one:", style="yellow")
-        console.print(f"  {found.worker_command}", style="cyan", markup=False)
+        console.print(f"  {chosen.worker_command}", style="cyan", markup=False)

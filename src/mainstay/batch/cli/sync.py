@@ -112,7 +112,7 @@ def _show_outside(outside: list[SyncResult], console: Console) -> None:
     console.print(table)
     for one in outside:
         if not one.fine or not one.name:
-            console.print(Text(f"{one.job}: {printable(one.told)}", style="yellow"), soft_wrap=True)
+            console.print(Text(f"{one.job}: {printable(one.text)}", style="yellow"), soft_wrap=True)
 
 
 def _state(one: SyncResult) -> str:

@@ -74,12 +74,14 @@ def _only_app(module: str) -> str:
     """The name of the only app in a module."""
     # imports the module, with our messages if that fails
     find(f"{module}:__dict__", lambda _: True)
-    found = {
-        id(each): name for name, each in reversed(vars(sys.modules[module]).items()) if isinstance(each, BatchMethods)
+    apps = {
+        id(value): name
+        for name, value in reversed(vars(sys.modules[module]).items())
+        if isinstance(value, BatchMethods)
     }
-    if len(found) == 1:
-        return next(iter(found.values()))
-    problem = f"has several apps; name one: {module}:{min(found.values())}" if found else "has no App in it"
+    if len(apps) == 1:
+        return next(iter(apps.values()))
+    problem = f"has several apps; name one: {module}:{min(apps.values())}" if apps else "has no App in it"
     raise InvalidInput("study", f"module {module} {problem}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -15,8 +14,9 @@ from ...cli.target import Where
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
-from .. import BatchStatus, UnitCounts
-from ..report.model import advice_for
+from .. import BatchStatus
+from ..advice import batch_advice
+from ..json_view import status_data
 from ..report.text import made_text
 from ..spec import OutsideRecord
 from .progress import BatchProgress
@@ -38,8 +38,8 @@ def frame(progress: BatchProgress, width: int) -> RenderableType:
         bars.add_column(no_wrap=True)
     bar = _BAR if width >= _NARROW else 10
     bars.add_row("units", _bar(units.done, spec.units, bar), _count(units.done, spec.units), _speed(progress))
-    there = status.outputs_there
-    bars.add_row("outputs", _bar(there, spec.expected, bar), _count(there, spec.expected), "")
+    present = status.outputs_there
+    bars.add_row("outputs", _bar(present, spec.expected, bar), _count(present, spec.expected), "")
     parts: list[RenderableType] = [head, bars, counts(status)]
     if (outside := status.outside) is not None:
         how = outside.state if outside.exit_code is None else f"{outside.state} with {outside.exit_code}"
@@ -59,7 +59,7 @@ def counts(status: BatchStatus) -> Text:
     if not status.planned and not units.done:
         return Text("not begun yet" if not status.job.token else "planning its units", style="dim")
     failed = Text(f"✗ {units.failed:,} failed", style="red") if units.failed else Text("0 failed", style="dim")
-    line = Text(f"{units.succeeded:,} run, {units.there + units.skipped:,} there before, ").append_text(failed)
+    line = Text(f"{units.succeeded:,} run, {units.there + units.skipped:,} already present, ").append_text(failed)
     for n, what in ((units.running, "at work"), (units.waiting, "waiting"), (units.cancelled, "ended early")):
         if n:
             line.append(f", {n:,} {what}")
@@ -114,45 +114,26 @@ def progress_line(progress: BatchProgress) -> str:
     return f"{progress.status.job.status}: {done}, {units.failed:,} failed{speed}{trouble}"
 
 
-def status_data(progress: BatchProgress, where: Where) -> dict[str, Any]:
+def progress_data(progress: BatchProgress, where: Where) -> dict[str, Any]:
     """The progress of a batch, for programs."""
     status = progress.status
-    job, validation = status.job, status.validation
     return {
         "type": "batch",
-        "id": job.id,
-        "name": job.name,
-        "status": job.status,
-        "settled": progress.settled,
-        "reason": job.reason,
-        "version": job.version,
-        "at_ms": progress.now_ms,
-        "group": status.group,
+        **status_data(status, now_ms=progress.now_ms),
         "outside": _outside_data(status.outside),
-        "planned": status.planned,
-        "units": {"total": status.spec.units, **tally_data(status.units)},
-        "aggregations": {name: tally_data(one) for name, one in status.aggregations.items()},
-        "outputs": {"expected": status.spec.expected, "there": status.outputs_there},
         "at_work": list(progress.at_work),
         "units_per_s": progress.rate,
         "left_s": progress.left_s,
         "ends_ms": _ends_ms(progress),
-        "waits": status.waits,
         "trouble": status.trouble,
-        "validation": None if validation is None else msgspec.to_builtins(validation),
         "advice": [{"why": one.why, "command": where.again(one.command)} for one in advice(progress)],
     }
 
 
-def _outside_data(begun: OutsideRecord | None) -> dict[str, Any] | None:
-    if begun is None:
+def _outside_data(record: OutsideRecord | None) -> dict[str, Any] | None:
+    if record is None:
         return None
-    return {"name": begun.name, "handle": begun.handle, "state": begun.state, "exit_code": begun.exit_code}
-
-
-def tally_data(units: UnitCounts) -> dict[str, Any]:
-    """Counts of units, for programs."""
-    return {**msgspec.structs.asdict(units), "done": units.done}
+    return {name: getattr(record, name) for name in ("name", "handle", "state", "exit_code")}
 
 
 def unchanged(before: dict[str, Any] | None, now: dict[str, Any]) -> bool:
@@ -165,4 +146,4 @@ def advice(progress: BatchProgress) -> list[Advice]:
     """What the operator can do now."""
     status = progress.status
     lacking = 0 if status.validation is None else status.spec.expected - status.validation.present
-    return advice_for(status.job.id, status.job.status, lacking=lacking)
+    return batch_advice(status.job.id, status.job.status, lacking=lacking)

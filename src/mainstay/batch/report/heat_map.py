@@ -1,7 +1,7 @@
 """A heat map of parameter sets by outcome: two of their parameters as axes, a share of intact units in each cell.
 
-The axes are the two parameters with the most values. What else varies makes facets, if they are few; or else is
-averaged over. Axes with more values than there is room for are binned.
+The axes are the two parameters with the most values. Other varying parameters make facets if they are few; otherwise
+cells are averages over them. Axes with too many values are binned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST = 40
 
 
 class Cell(msgspec.Struct):
-    """The sets that fall on one place."""
+    """The sets at one place of the map."""
 
     intact: int = 0
     units: int = 0
@@ -34,7 +34,7 @@ class Cell(msgspec.Struct):
 
 
 class MapAxis(msgspec.Struct, frozen=True):
-    """A parameter, and the values it takes, in order; or ranges of them."""
+    """A parameter and its values in order, or ranges of them."""
 
     name: str
     labels: list[str]
@@ -42,11 +42,11 @@ class MapAxis(msgspec.Struct, frozen=True):
 
 
 class Facet(msgspec.Struct, frozen=True):
-    """One map: rows of cells, as the axes name them."""
+    """One map: a row of cells for each label of the y axis."""
 
     title: str
     rows: list[list[Cell | None]]
-    """None: no set falls there"""
+    """None: no set is at this place"""
 
 
 class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +54,12 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
 
     x: MapAxis
     y: MapAxis
-    """without a name if only one parameter varies"""
+    """its name is empty if only one parameter varies"""
     facets: list[Facet]
     fixed: dict[str, str]
-    """parameters that are the same in all sets"""
+    """parameters with the same value in all sets"""
     averaged: tuple[str, ...] = ()
-    """parameters that vary, and are neither an axis nor a facet: a cell is over all their values"""
+    """varying parameters that are neither an axis nor a facet: a cell is over all their values"""
 
     @property
     def notes(self) -> list[str]:
@@ -75,7 +75,7 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets: int) -> HeatMap:
-    """At most so many columns, rows and facets.
+    """The map of the sets, with limits for columns, rows and facets.
 
     >>> from mainstay.batch import grid
     >>> sets = grid(a=[1], b=[1, 2, 3], c=["x", "y"])
@@ -94,12 +94,12 @@ def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets:
     x_axis, x_places = _axis(x, values.get(x, []), columns)
     y_axis, y_places = _axis(y, values.get(y, []), rows)
     split = rest if math.prod(len(values[name]) for name in rest) <= facets else []
-    made: dict[str, list[list[Cell | None]]] = {}
+    grids: dict[str, list[list[Cell | None]]] = {}
     for one in outcomes:
         title = ", ".join(f"{name}={shown(one.params.get(name))}" for name in split)
-        grid = made.get(title)
+        grid = grids.get(title)
         if grid is None:
-            grid = made[title] = [[None] * len(x_axis.labels) for _ in y_axis.labels]
+            grid = grids[title] = [[None] * len(x_axis.labels) for _ in y_axis.labels]
         row = grid[y_places[_key(one.params.get(y))] if y else 0]
         place = x_places[_key(one.params.get(x))] if x else 0
         cell = row[place]
@@ -111,14 +111,14 @@ def heat_map(outcomes: Sequence[SetOutcome], *, columns: int, rows: int, facets:
     return HeatMap(
         x=x_axis,
         y=y_axis,
-        facets=[Facet(title, grid) for title, grid in made.items()],
+        facets=[Facet(title, grid) for title, grid in grids.items()],
         fixed={name: shown(found[0]) for name, found in values.items() if len(found) == 1},
         averaged=() if split else tuple(rest),
     )
 
 
 def shown(value: Any) -> str:
-    """A value of a parameter, shortly.
+    """A short text for the value of a parameter.
 
     >>> shown(0.30000000000000004), shown("cold"), shown([1, 2]), shown(None)
     ('0.3', 'cold', '[1,2]', 'none')
@@ -132,7 +132,7 @@ def shown(value: Any) -> str:
 
 
 def params_text(params: dict[str, Any]) -> str:
-    """A set of parameters in one line."""
+    """A parameter set in one line."""
     return ", ".join(f"{name}={shown(value)}" for name, value in params.items()) or "no parameters"
 
 
@@ -141,11 +141,11 @@ def _key(value: Any) -> bytes:
 
 
 def _values(outcomes: Sequence[SetOutcome]) -> dict[str, list[Any]]:
-    """The values of each parameter: numbers in order, others as they come."""
-    found: dict[str, dict[bytes, Any]] = {}
+    """The values of each parameter: numbers sorted, others in the order of the sets."""
+    values_of: dict[str, dict[bytes, Any]] = {}
     for name in dict.fromkeys(name for one in outcomes for name in one.params):
-        found[name] = {_key(one.params.get(name)): one.params.get(name) for one in outcomes}
-    return {name: _sorted(list(values.values())) for name, values in found.items()}
+        values_of[name] = {_key(one.params.get(name)): one.params.get(name) for one in outcomes}
+    return {name: _sorted(list(values.values())) for name, values in values_of.items()}
 
 
 def _sorted(values: list[Any]) -> list[Any]:
@@ -154,7 +154,7 @@ def _sorted(values: list[Any]) -> list[Any]:
 
 
 def _axis(name: str, values: Sequence[Any], most: int) -> tuple[MapAxis, dict[bytes, int]]:
-    """The axis, and where each value is on it. Neighbours share a place if there are too many."""
+    """The axis, and the place of each value on it. Neighbours share a place if there are too many."""
     if not name:
         return MapAxis("", [""]), {}
     n = min(len(values), max(1, most))
@@ -167,5 +167,5 @@ def _axis(name: str, values: Sequence[Any], most: int) -> tuple[MapAxis, dict[by
 
 
 def _shortly(value: Any) -> str:
-    """An end of a range: more digits than this nobody compares."""
+    """An end of a range, with few digits."""
     return f"{value:.3g}" if isinstance(value, float) else shown(value)

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from ...clock import duration_text
 from ...lifecycle import table_of, time_text
 from ...report.templates import asset, render_page, template_environment
+from ..advice import batch_advice
 from .heat_map import HeatMap, heat_map, params_text
-from .model import BatchReport, Level, advice_for
+from .model import BatchReport, Level
 
 #: limits of a map, and of all maps together: they keep the page small
 _COLUMNS, _ROWS, _FACETS, _CELLS = 40, 40, 12, 1600
@@ -49,7 +50,7 @@ def batch_html(report: BatchReport) -> str:
         pill=pill,
         symbol=_PILL_SYMBOLS[pill],
         facts=_facts(report),
-        advice=advice_for(report.id, report.status, lacking=report.outputs.lacking),
+        advice=batch_advice(report.id, report.status, lacking=report.outputs.lacking),
         map=map_html(report),
         broken=report.broken_sets[:_SETS],
     )
@@ -57,9 +58,9 @@ def batch_html(report: BatchReport) -> str:
 
 def map_html(report: BatchReport) -> Markup:
     """The parameter sets by outcome, as a part of a page."""
-    found = _fitting(report) if report.outcomes else None
+    parameter_map = _fitting(report) if report.outcomes else None
     part: Any = _templates().get_template("map.html").module
-    markup: Markup = part.parameter_map(found, report.outputs.why)
+    markup: Markup = part.parameter_map(parameter_map, report.outputs.why)
     return markup
 
 
@@ -75,10 +76,10 @@ def _facts(report: BatchReport) -> list[tuple[str, str, str]]:
     whole = sum(one.intact == one.units for one in report.outcomes)
     took = duration_text(max(0.001, round(report.took_s, 1))) if report.rounds else "–"
     rounds = {0: "not begun", 1: "in one go"}.get(report.rounds, f"started {report.rounds} times")
-    gaps = "could not be looked at" if outputs.source == "unknown" else ", ".join(outputs.gaps) or "all intact"
+    gaps = "could not be checked" if outputs.source == "unknown" else ", ".join(outputs.gaps) or "all intact"
     return [
         ("Parameter sets", f"{report.sets:,}", f"{whole:,} whole" if report.outcomes else ""),
-        ("Units", f"{report.total:,}", f"{units.succeeded:,} run, {units.there + units.skipped:,} there before"),
+        ("Units", f"{report.total:,}", f"{units.succeeded:,} run, {units.there + units.skipped:,} already present"),
         ("Failed", f"{units.failed:,}", "units, since it was last started" if report.rounds > 1 else "units"),
         ("Outputs", f"{outputs.present:,} of {outputs.expected:,}", gaps),
         ("Time", took, rounds),
@@ -89,7 +90,7 @@ def _fitting(report: BatchReport) -> HeatMap:
     """The finest map that has room."""
     columns, rows = _COLUMNS, _ROWS
     while True:
-        found = heat_map(report.outcomes, columns=columns, rows=rows, facets=_FACETS)
-        if len(found.x.labels) * len(found.y.labels) * len(found.facets) <= _CELLS:
-            return found
+        parameter_map = heat_map(report.outcomes, columns=columns, rows=rows, facets=_FACETS)
+        if len(parameter_map.x.labels) * len(parameter_map.y.labels) * len(parameter_map.facets) <= _CELLS:
+            return parameter_map
         columns, rows = columns * 3 // 4, rows * 3 // 4

@@ -1,6 +1,6 @@
-"""The report of a batch, as data: what ran, what failed, what is there, and how each set of parameters came out.
+"""The report of a batch as data: units, errors, outputs, and the outcome of each parameter set.
 
-Everything is read from the stores, when it is asked for. Start from `batch_report`; `batch_html` makes a page of it.
+Everything is read from the stores. Start from `batch_report`; `batch_html` makes a page of it, `show_report` prints it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any, Literal
 import msgspec
 
 from ...control import Control
-from ...control.explain import Advice
 from ...errors import StoreError
 from ...lifecycle import JOB, Event, table_of
 from ...model import Job
 from ...outputs import Manifest
 from ...stores import Query, shown_url
 from ...words import counted
-from .. import BatchService, BatchStatus, OutputDefect, UnitCounts
-from ..advice import batch_advice
-from ..validation_result import seen_in
+from .. import BatchService, BatchStatus, OutputStatus, UnitCounts
+from ..queries import jobs_of
+from ..validation_result import findings_in
 
-#: failed units that are read for their errors
+#: failed units whose errors are read
 _READ = 10_000
-#: kinds of error that are told
+#: kinds of errors in the report
 _KINDS = 50
-#: of what is lacking, so many are in the report itself
+#: defects in the report itself
 _LISTED = 100
 _PAGE = 1000
+_STATES = ("present", "missing", "corrupt", "unreadable")
 _NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)?")
 _PATH = re.compile(r"\S+/\S+")
 
@@ -39,20 +39,20 @@ Level = Literal["all", "most", "half", "few", "none"]
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """Units that failed alike."""
+    """Units that failed with the same error."""
 
     type: str
     message: str
-    """of one of them; the others differ in numbers at most"""
+    """the message of one of them; others may differ in numbers"""
     units: int
     example: str
-    """the name of a unit that failed so"""
+    """the name of one of these units"""
     id: str
     """its id"""
 
 
 class OtherTroubles(msgspec.Struct, frozen=True, kw_only=True):
-    """Errors of units beyond those that are listed."""
+    """Errors of units that are not listed."""
 
     kinds: int
     units: int
@@ -62,7 +62,7 @@ class OtherTroubles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidationCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at the outputs."""
+    """The counts of one validation."""
 
     at_ms: int
     attempt: int
@@ -74,11 +74,11 @@ class ValidationCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one set of parameters came out."""
+    """The outcome of one parameter set."""
 
     params: dict[str, Any]
     intact: int
-    """units all of whose outputs are there"""
+    """units whose outputs are all present"""
     units: int
 
     @property
@@ -101,10 +101,10 @@ def level_of(intact: int, units: int) -> Level:
 
 
 class OutputSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Expected outputs by what is there of them."""
+    """Expected outputs by state."""
 
     source: Source
-    """the last validation; or a look at names and sizes, where there was none; unknown: nobody could look"""
+    """validation: the last one; storage: names and sizes, if there was none; unknown: the storage does not answer"""
     expected: int
     present: int = 0
     missing: int = 0
@@ -125,7 +125,7 @@ class OutputSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a batch."""
+    """The report of a batch."""
 
     id: str
     study: str
@@ -134,16 +134,16 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     settled: bool
     place: str
-    """where the outputs are"""
+    """URL of the output store"""
     at_ms: int
-    """when this was written"""
+    """time of the report"""
     submitted_ms: int
     began_ms: int | None
     ended_ms: int | None
     took_s: float
-    """at work, from each start to the end that followed; the waits in between do not count"""
+    """run time, without the time between an end and a resume"""
     rounds: int
-    """how often it was started: once, and once for each resume"""
+    """number of starts: one, and one for each resume"""
     sets: int
     total: int
     """units of the study"""
@@ -151,18 +151,18 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     """since it was last started or resumed"""
     aggregations: dict[str, UnitCounts]
     outputs: OutputSummary
-    lacking: list[OutputDefect]
-    """the first of them"""
+    lacking: list[OutputStatus]
+    """the first defects"""
     troubles: list[Trouble]
     """the most frequent errors of units"""
     outcomes: list[SetOutcome]
-    """of each set of parameters; empty where nobody could look"""
+    """of each parameter set; empty if the storage does not answer"""
     validations: list[ValidationCounts]
     other_troubles: OtherTroubles | None = None
-    """what `troubles` leaves out"""
+    """a summary of the errors that are not in `troubles`"""
     resumed_from: str | None = None
     mixed: str = ""
-    """that units were made by other code than it was submitted with, in words; by its last validation"""
+    """a sentence if other code made some units, by the last validation"""
     runner: str = "local"
 
     @property
@@ -172,16 +172,8 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(broken, key=lambda one: one.intact / one.units)
 
 
-def advice_for(job_id: str, status: str, *, lacking: int) -> list[Advice]:
-    """What a person can do about a batch now, settled or not."""
-    state = table_of(None).get(status)
-    if state is not None and not state.settled:
-        return [Advice(why="look on while it goes on", command=f"mainstay jobs status {job_id} --watch")]
-    return batch_advice(job_id, status, lacking=lacking)
-
-
-async def batch_report(service: BatchService, job_id: str, *, told: Callable[[Job], Job] | None = None) -> BatchReport:
-    """The report of a batch, settled or not; `told` makes of a unit that failed what may be told of it."""
+async def batch_report(service: BatchService, job_id: str, *, shown: Callable[[Job], Job] | None = None) -> BatchReport:
+    """The report of a batch, settled or not. `shown` masks a failed unit before it is used."""
     status = await service.status(job_id)
     job, spec = status.job, status.spec
     events = await _events(service.control, job_id)
@@ -189,9 +181,9 @@ async def batch_report(service: BatchService, job_id: str, *, told: Callable[[Jo
     now_ms = service.control.store.clock.now_ms()
     state = table_of(None).get(job.status)
     settled = state is not None and state.settled
-    found, lacking, outcomes = await _outcomes(service, status, settled=settled)
+    outputs, lacking, outcomes = await _outcomes(service, status, settled=settled)
     failed = await _failed(service.control, job_id, since_ms=starts[-1] if starts else None)
-    troubles = troubles_of(failed if told is None else [told(unit) for unit in failed])
+    troubles = troubles_of(failed if shown is None else [shown(unit) for unit in failed])
     return BatchReport(
         id=job.id,
         study=spec.study,
@@ -210,7 +202,7 @@ async def batch_report(service: BatchService, job_id: str, *, told: Callable[[Jo
         total=spec.units,
         units=status.units,
         aggregations={one.name: status.aggregations.get(one.name, UnitCounts()) for one in spec.aggregations},
-        outputs=found,
+        outputs=outputs,
         lacking=lacking[:_LISTED],
         troubles=troubles[:_KINDS],
         other_troubles=left_out(troubles[_KINDS:]),
@@ -223,13 +215,13 @@ async def batch_report(service: BatchService, job_id: str, *, told: Callable[[Jo
 
 
 def troubles_of(units: Sequence[Job]) -> list[Trouble]:
-    """The errors of failed units, the most frequent first. Those that differ only in numbers, paths, digests or the
+    """The errors of failed units, the most frequent first. Errors that differ only in numbers, paths, digests or the
     name of the unit count as the same."""
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], Job] = {}
     for unit in units:
         kind = unit.error.type if unit.error else unit.status
-        key = kind, _alike(unit)
+        key = kind, _normalized(unit)
         counts[key] += 1
         examples.setdefault(key, unit)
     return [
@@ -249,8 +241,8 @@ def left_out(left: Sequence[Trouble]) -> OtherTroubles | None:
     return OtherTroubles(kinds=len(left), units=sum(one.units for one in left)) if left else None
 
 
-def _alike(unit: Job) -> str:
-    """The message without what is of this unit alone."""
+def _normalized(unit: Job) -> str:
+    """The message without the parts that differ between units."""
     message = _message(unit)
     if unit.unit:
         message = message.replace(unit.unit, "#")
@@ -262,7 +254,7 @@ def _message(unit: Job) -> str:
 
 
 def took(events: Sequence[Event], now_ms: int) -> float:
-    """Seconds at work: from each start to the end that followed, or until now."""
+    """Run time in seconds: from each start to the end that followed, or until now."""
     total, began = 0, None
     settled = set(JOB.named("settled"))
     for event in events:
@@ -283,87 +275,74 @@ async def _events(control: Control, job_id: str) -> list[Event]:
 
 
 async def _validations(service: BatchService, job_id: str, events: Sequence[Event]) -> list[ValidationCounts]:
-    """From the audit trail and from the records beside the outputs: of a batch that is final, only those go on."""
-    found = [look for event in events if (look := _looked(event)) is not None]
-    found += [msgspec.convert(one, ValidationCounts, from_attributes=True) for one in await service.validations(job_id)]
-    return sorted({one.at_ms: one for one in found}.values(), key=lambda one: one.at_ms)
+    """From the audit trail and the records beside the outputs: a final batch only adds records."""
+    validations = [look for event in events if (look := _looked(event)) is not None]
+    validations += [
+        msgspec.convert(one, ValidationCounts, from_attributes=True) for one in await service.validations(job_id)
+    ]
+    return sorted({one.at_ms: one for one in validations}.values(), key=lambda one: one.at_ms)
 
 
 def _looked(event: Event) -> ValidationCounts | None:
-    told = event.data.get("validation")
+    counts = event.data.get("validation")
     try:
-        return None if told is None else msgspec.convert(told, ValidationCounts)
+        return None if counts is None else msgspec.convert(counts, ValidationCounts)
     except msgspec.ValidationError:  # written by another version
         return None
 
 
 async def _failed(control: Control, job_id: str, *, since_ms: int | None) -> list[Job]:
-    """Units that failed since it was last started: what failed before has been resumed."""
+    """Units that failed since the last start: earlier ones were resumed."""
     query = Query(parent=job_id, status=("failed", "timed_out"), created_from_ms=since_ms)
-    found: list[Job] = []
-    cursor: str | None = None
-    while len(found) < _READ:
-        page = await control.store.find(query, cursor=cursor, limit=_PAGE)
-        found += page.jobs
-        cursor = page.cursor
-        if cursor is None:
+    failed: list[Job] = []
+    async for unit in jobs_of(control.store, query):
+        failed.append(unit)
+        if len(failed) == _READ:
             break
-    return found
+    return failed
 
 
 async def _outcomes(
     service: BatchService, status: BatchStatus, *, settled: bool
-) -> tuple[OutputSummary, list[OutputDefect], list[SetOutcome]]:
-    """What is there of the outputs, what is not, and how each set of parameters came out."""
+) -> tuple[OutputSummary, list[OutputStatus], list[SetOutcome]]:
+    """The outputs by state, their defects, and the outcome of each parameter set."""
     expected, validation = status.spec.expected, status.validation
     try:
         manifest = await service.manifest(status.job.id)
         if not settled or validation is None:
-            return await _by_looking(service, status, manifest)
+            return await _by_storage(service, status, manifest)
         lacking = await _listed(service, status.job.id)
     except StoreError as error:
         return OutputSummary(source="unknown", expected=expected, why=str(error)[:500]), [], []
-    found = OutputSummary(
-        source="validation",
-        expected=expected,
-        present=validation.present,
-        missing=validation.missing,
-        corrupt=validation.corrupt,
-        unreadable=validation.unreadable,
-    )
+    counts = {state: getattr(validation, state) for state in _STATES}
+    summary = OutputSummary(source="validation", expected=expected, **counts)
     broken = {one.index for one in lacking if one.group == 0}
-    return found, lacking, _by_set(manifest, broken)
+    return summary, lacking, _by_set(manifest, broken)
 
 
-async def _listed(service: BatchService, job_id: str) -> list[OutputDefect]:
-    found: list[OutputDefect] = []
+async def _listed(service: BatchService, job_id: str) -> list[OutputStatus]:
+    defects: list[OutputStatus] = []
     page = 0
-    while some := await service.lacking(job_id, page=page):
-        found += some
+    while page_of_defects := await service.lacking(job_id, page=page):
+        defects += page_of_defects
         page += 1
-    return found
+    return defects
 
 
-async def _by_looking(
+async def _by_storage(
     service: BatchService, status: BatchStatus, manifest: Manifest
-) -> tuple[OutputSummary, list[OutputDefect], list[SetOutcome]]:
+) -> tuple[OutputSummary, list[OutputStatus], list[SetOutcome]]:
     store = await service.store(status.job.id)
-    states: Counter[str] = Counter()
+    states = dict.fromkeys(_STATES, 0)
     broken: set[int] = set()
     for number, group in enumerate(manifest.groups):
-        async for index, seen in seen_in(store, group, verify="size"):
-            states.update(finding.state for finding in seen.outputs.values())
-            if number == 0 and not seen.whole:
+        async for index, findings in findings_in(store, group, verify="size"):
+            for finding in findings.outputs.values():
+                states[finding.state] += 1
+            if number == 0 and not findings.whole:
                 broken.add(index)
-    found = OutputSummary(
-        source="storage",
-        expected=status.spec.expected,
-        present=states["present"],
-        missing=states["missing"],
-        corrupt=states["corrupt"],
-        unreadable=states["unreadable"],
-    )
-    return found, [], [] if states["unreadable"] else _by_set(manifest, broken)
+    summary = OutputSummary(source="storage", expected=status.spec.expected, why="", **states)
+    return summary, [], [] if states["unreadable"] else _by_set(manifest, broken)
 
 
 def _by_set(manifest: Manifest, broken: set[int]) -> list[SetOutcome]:

@@ -14,9 +14,10 @@ from ...cli.common import coloured, print_command, printable
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
+from ..advice import batch_advice
 from ..spec import UnitCounts
 from .heat_map import Cell, Facet, HeatMap, MapAxis, heat_map, params_text
-from .model import BatchReport, Level, OutputSummary, advice_for, left_out
+from .model import BatchReport, Level, OutputSummary, left_out
 
 #: limits of a map
 _ROWS, _FACETS = 24, 6
@@ -42,7 +43,7 @@ def show_report(report: BatchReport, console: Console, *, again: Callable[[str],
     _show_troubles(report, console)
     _show_lacking(report, console)
     _show_validations(report, console)
-    show_advice(advice_for(report.id, report.status, lacking=report.outputs.lacking), console, again=again)
+    show_advice(batch_advice(report.id, report.status, lacking=report.outputs.lacking), console, again=again)
 
 
 def show_advice(advice: Sequence[Advice], console: Console, *, again: Callable[[str], str]) -> None:
@@ -58,20 +59,20 @@ def show_advice(advice: Sequence[Advice], console: Console, *, again: Callable[[
 def made_text(one: UnitCounts) -> str:
     """How many of an aggregation were made, apart from those whose outputs existed."""
     before = one.there + one.skipped
-    return f"{one.succeeded:,} made" + (f", {before:,} there before" if before else "")
+    return f"{one.succeeded:,} made" + (f", {before:,} already present" if before else "")
 
 
-def _outputs_text(found: OutputSummary) -> str:
+def _outputs_text(outputs: OutputSummary) -> str:
     """The outputs by state, in one line."""
-    if found.source == "unknown":
-        return f"{found.expected:,} expected; they could not be looked at: {found.why}"
-    parts = ", ".join([f"{found.present:,} of {found.expected:,} there", *found.gaps])
-    return parts + (" (by name and size)" if found.source == "storage" else "")
+    if outputs.source == "unknown":
+        return f"{outputs.expected:,} expected; they could not be checked: {outputs.why}"
+    parts = ", ".join([f"{outputs.present:,} of {outputs.expected:,} present", *outputs.gaps])
+    return parts + (" (by name and size)" if outputs.source == "storage" else "")
 
 
 def _show_facts(report: BatchReport, console: Console) -> None:
     units = report.units
-    ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} there before, {units.failed:,} failed"
+    ran = f"{units.succeeded:,} run, {units.there + units.skipped:,} already present, {units.failed:,} failed"
     open_ = units.waiting + units.running
     more = f", {open_:,} not done" if open_ else f", {units.cancelled:,} ended early" if units.cancelled else ""
     again = "" if report.rounds <= 1 else f", started {report.rounds} times; counts are those of the last"
@@ -106,18 +107,18 @@ def _show_map(report: BatchReport, console: Console) -> None:
     if not report.outcomes:
         return
     width = min(console.width, _WIDEST)
-    found = _fitting(report, width)
+    parameter_map = _fitting(report, width)
     _heading("parameter sets by outcome", console)
-    for facet in found.facets:
+    for facet in parameter_map.facets:
         if facet.title:
             console.print(Text(printable(facet.title), style="dim"))
-        for line in _map_lines(found, facet, width):
+        for line in _map_lines(parameter_map, facet, width):
             console.print(line, soft_wrap=True)
     key = Text("units intact: ", style="dim")
     for level, symbol in _SYMBOLS.items():
         key.append(symbol, style=_COLOURS[level]).append(f" {_KEY[level]}  ", style="dim")
     console.print(key)
-    for note in found.notes:
+    for note in parameter_map.notes:
         console.print(Text(printable(note), style="dim"))
 
 
@@ -125,25 +126,25 @@ def _fitting(report: BatchReport, width: int) -> HeatMap:
     """The map with as many columns as fit beside the labels of its rows."""
     columns = max(1, width // 3)
     while True:
-        found = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
-        if columns <= 1 or _margin(found) + len(found.x.labels) * 3 <= width:
-            return found
-        columns = min(columns - 1, len(found.x.labels) * 7 // 8)
+        parameter_map = heat_map(report.outcomes, columns=columns, rows=_ROWS, facets=_FACETS)
+        if columns <= 1 or _margin(parameter_map) + len(parameter_map.x.labels) * 3 <= width:
+            return parameter_map
+        columns = min(columns - 1, len(parameter_map.x.labels) * 7 // 8)
 
 
-def _margin(found: HeatMap) -> int:
-    return max(len(label) for label in (found.y.name, *found.y.labels)) + 1
+def _margin(parameter_map: HeatMap) -> int:
+    return max(len(label) for label in (parameter_map.y.name, *parameter_map.y.labels)) + 1
 
 
-def _map_lines(found: HeatMap, facet: Facet, width: int) -> list[Text]:
+def _map_lines(parameter_map: HeatMap, facet: Facet, width: int) -> list[Text]:
     """One map as lines, with the values of its columns above and of its rows beside it."""
-    margin = _margin(found)
-    step = max(2, *(len(label) for label in found.x.labels)) + 1
-    whole = margin + step * len(found.x.labels) <= width
+    margin = _margin(parameter_map)
+    step = max(2, *(len(label) for label in parameter_map.x.labels)) + 1
+    whole = margin + step * len(parameter_map.x.labels) <= width
     step = step if whole else 3
-    heads = [printable(line) for line in _heads(found.x, found.y, margin, step, whole=whole)]
+    heads = [printable(line) for line in _heads(parameter_map.x, parameter_map.y, margin, step, whole=whole)]
     lines = [Text(line if len(line) <= width else f"{line[: width - 1]}…", style="dim") for line in heads]
-    for label, row in zip(found.y.labels, facet.rows, strict=True):
+    for label, row in zip(parameter_map.y.labels, facet.rows, strict=True):
         line = Text(printable(label).rjust(margin - 1) + " ", style="dim")
         for cell in row:
             line.append_text(_cell(cell, step))
@@ -173,9 +174,6 @@ def _cell(cell: Cell | None, step: int) -> Text:
 
 def _show_sets(report: BatchReport, console: Console) -> None:
     broken = report.broken_sets
-    if not broken:
-        return
-    _heading("sets that are not whole", console)
     rows = [
         (
             Text(_SYMBOLS[one.level], style=_COLOURS[one.level]),
@@ -184,13 +182,10 @@ def _show_sets(report: BatchReport, console: Console) -> None:
         )
         for one in broken[:_LINES]
     ]
-    _show_rows(("", "intact", "parameters"), rows, len(broken), console)
+    _show_list("sets that are not whole", ("", "intact", "parameters"), rows, console, total=len(broken))
 
 
 def _show_troubles(report: BatchReport, console: Console) -> None:
-    if not report.troubles:
-        return
-    _heading("errors of units", console)
     rows = [
         (
             Text(f"{one.units:,}"),
@@ -199,7 +194,7 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
         )
         for one in report.troubles[:_LINES]
     ]
-    _show_rows(("units", "error", "for instance"), rows, len(rows), console)
+    _show_list("errors of units", ("units", "error", "for instance"), rows, console)
     listed, others = left_out(report.troubles[_LINES:]), report.other_troubles
     for left in (listed, others):
         if left is not None:
@@ -207,35 +202,26 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
 
 
 def _show_lacking(report: BatchReport, console: Console) -> None:
-    if not report.lacking:
-        return
-    _heading("outputs that lack", console)
     rows = [
         (Text(one.state, style="red"), *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
         for one in report.lacking[:_LINES]
     ]
-    found = report.outputs
-    _show_rows(
-        ("state", "unit", "output", "what is wrong"), rows, found.missing + found.corrupt + found.unreadable, console
-    )
+    total = report.outputs.missing + report.outputs.corrupt + report.outputs.unreadable
+    heads = ("state", "unit", "output", "what is wrong")
+    _show_list("missing or corrupt outputs", heads, rows, console, total=total)
 
 
 def _show_validations(report: BatchReport, console: Console) -> None:
-    if not report.validations:
-        return
-    _heading("looks at the outputs", console)
     rows = [
         (
             Text(time_text(one.at_ms), style="dim"),
             coloured(one.verdict),
-            Text(f"{one.present:,}"),
-            Text(f"{one.missing:,}"),
-            Text(f"{one.corrupt:,}"),
+            *(Text(f"{n:,}") for n in (one.present, one.missing, one.corrupt)),
         )
         for one in report.validations[-_LINES:]
     ]
     heads = ("when", "verdict", "present", "missing", "corrupt")
-    _show_rows(heads, rows, len(report.validations), console, numbers=("present", "missing", "corrupt"))
+    _show_list("validations", heads, rows, console, total=len(report.validations))
 
 
 def list_table(heads: Sequence[str], numbers: Sequence[str] = ()) -> Table:
@@ -246,15 +232,14 @@ def list_table(heads: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     return table
 
 
-def _show_rows(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[Text]],
-    total: int,
-    console: Console,
-    *,
-    numbers: Sequence[str] = ("units",),
+def _show_list(
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[Text]], console: Console, *, total: int = 0
 ) -> None:
-    table = list_table(heads, numbers)
+    """Print a heading and a table; nothing without rows. `total` counts rows that are not listed, too."""
+    if not rows:
+        return
+    _heading(title, console)
+    table = list_table(heads, ("units", "present", "missing", "corrupt"))
     for row in rows:
         table.add_row(*row)
     console.print(Padding(table, (0, 0, 0, 2)))

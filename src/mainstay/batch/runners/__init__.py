@@ -1,12 +1,12 @@
-"""Outside runners: where the units of a batch run, if not on the workers that are there.
+"""Outside runners: run the units of a batch outside the workers.
 
-Layer: part of `batch`. Start from `Runner`, the port. `ProcessRunner` is what `exec:COMMAND` stands for, `ExecRunner` a
-batch scheduler by its own commands. A third is an object with the same three methods.
+Layer: part of `batch`. Start from `Runner`, the port. `ProcessRunner` implements `exec:COMMAND`, `ExecRunner` uses the
+commands of a batch scheduler. Other runners are objects with the same methods.
 """
 
-from .port import Outside, Runner
+from .port import OutsideStatus, Runner
 from .process import ProcessRunner
 from .registry import LOCAL, Runners, shown_runner
 from .scheduler import ExecRunner
 
-__all__ = ["LOCAL", "ExecRunner", "Outside", "ProcessRunner", "Runner", "Runners", "shown_runner"]
+__all__ = ["LOCAL", "ExecRunner", "OutsideStatus", "ProcessRunner", "Runner", "Runners", "shown_runner"]

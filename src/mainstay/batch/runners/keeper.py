@@ -1,11 +1,11 @@
-"""Keeps one outside process: run as a file of its own, so that it starts at once and nothing can be missing.
+"""Keeps one outside process. It runs as a file of its own, without imports of Mainstay, so that it starts at once.
 
     keeper.py FOLDER NAME GRACE_S READY_FD COMMAND...
 
-It holds the lock NAME.lock for as long as it lives, so that a free lock means dead, whatever its number is used for by
-now. NAME.json says who it is, and is written before the command begins: there is at most one for a name, ever.
-NAME.exit has the exit code once the command has ended. SIGTERM is passed on, once; what does not end within the grace
-is killed.
+It holds the lock NAME.lock while it lives: a free lock means that it is dead, even if its pid is in use again.
+NAME.json contains its host and pid, and is written before the command starts: at most one keeper runs for a name.
+NAME.exit contains the exit code of the ended command. SIGTERM is passed on once; a command that does not end within the
+grace period is killed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _dying_with(keeper: int) -> Callable[[], None]:
-    """What a process does before it becomes the command: it is killed when its keeper is, for then nobody could look
-    at it or stop it. As `mainstay.parent`, which cannot be imported here."""
+    """Run in the child before the command: it dies with its keeper, since no one could check or stop it afterwards. The
+    same as `mainstay.parent`, which cannot be imported here."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
@@ -48,17 +48,17 @@ class Keeper:
         self._name = name
         self._grace_s = grace_s
         self._child: subprocess.Popen[bytes] | None = None
-        self._asked = False
+        self._stopping = False
 
     def begin(self) -> bool:
-        """Whether it is ours to run: nobody has, and nobody is at it."""
+        """Take the name. Returns False if another keeper runs or ran the command."""
         lock = os.open(self._folder / f"{self._name}.lock", os.O_CREAT | os.O_RDWR, 0o600)
         record = self._folder / f"{self._name}.json"
         while not record.exists():
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(0.01)  # whoever holds it is about to write it
+                time.sleep(0.01)  # its holder is about to write the record
             else:
                 break
         if record.exists():
@@ -67,7 +67,7 @@ class Keeper:
         return True
 
     def run(self, command: list[str]) -> None:
-        """Run it to its end, and tell how it ended."""
+        """Run the command to its end, and write its exit code."""
         for number in _STOPS:
             signal.signal(number, self._stop)
         signal.signal(signal.SIGALRM, self._kill)
@@ -83,14 +83,14 @@ class Keeper:
             sys.stderr.write(f"{command[0]} cannot be started: {error}\n")
             code = _NOT_STARTED
         else:
-            if self._asked:
+            if self._stopping:
                 self._pass_on()
             code = self._child.wait()
         self._write(self._folder / f"{self._name}.exit", str(code))
 
     def _stop(self, *_: object) -> None:
-        if not self._asked:
-            self._asked = True
+        if not self._stopping:
+            self._stopping = True
             if self._child is not None:
                 self._pass_on()
 
@@ -107,7 +107,7 @@ class Keeper:
                 os.killpg(self._child.pid, number)
 
     def _write(self, path: Path, text: str) -> None:
-        """There whole, or not at all."""
+        """Write a file atomically."""
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_text(text)
         temporary.replace(path)
@@ -115,7 +115,7 @@ class Keeper:
 
 def main(folder: str, name: str, grace_s: str, ready: str, *command: str) -> None:
     if os.fork():
-        os._exit(0)  # so that nobody has to wait for it
+        os._exit(0)  # its starter does not have to wait for it
     os.setsid()
     keeper = Keeper(Path(folder), name, float(grace_s))
     ours = keeper.begin()

@@ -1,4 +1,4 @@
-"""The port: what a batch asks of whatever runs its units elsewhere."""
+"""The port of outside runners."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import msgspec
 OutsideState = Literal["waiting", "running", "exited", "gone"]
 
 
-class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner knows of an outside job."""
+class OutsideStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of an outside job, as its runner knows it."""
 
     state: OutsideState
-    """gone: the runner does not know it any more, and nobody knows how it ended"""
+    """gone: the runner does not know it any more, and its end is unknown"""
     exit_code: int | None = None
-    """of one that has exited, if the runner knows it"""
+    """of an exited job, if the runner knows it"""
     detail: str = ""
-    """in the runner's own words"""
+    """in the words of the runner"""
 
     @property
     def over(self) -> bool:
         return self.state in ("exited", "gone")
 
     @property
-    def told(self) -> str:
-        """In a few words.
+    def text(self) -> str:
+        """The state in words.
 
-        >>> Outside(state="exited", exit_code=3).told, Outside(state="waiting", detail="PENDING").told
+        >>> OutsideStatus(state="exited", exit_code=3).text, OutsideStatus(state="waiting", detail="PENDING").text
         ('exited with 3', 'is waiting (PENDING)')
         """
         text = {"exited": "exited", "gone": "is gone"}.get(self.state, f"is {self.state}")
@@ -38,26 +38,26 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner(Protocol):
-    """Runs a command elsewhere. A job there is known by the name it was started with, and by what the runner calls it:
-    its handle, which may be unknown (an empty text) after a crash.
+    """Runs commands outside workers. A job is identified by the name it was started with, and by its handle, the
+    runner's own id, which may be unknown (an empty text) after a crash.
 
-    Every method raises `RunnerFailed` when the runner cannot be asked or refuses: that is no answer about the job.
+    Every method raises `RunnerFailed` if the runner does not answer or refuses. This says nothing about the job.
     """
 
     @property
     def every_s(self) -> float:
-        """How often it may be asked."""
+        """Minimum time between two requests for a job."""
         ...
 
     async def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> str:
-        """Start a command under a name, with this added to its environment; its handle. If there is a job of this name
-        already, running or over, that one's."""
+        """Start a command under a name, with `env` added to its environment. Returns the handle; if a job of this name
+        exists, running or not, the handle of that job."""
         ...
 
-    async def look(self, handle: str, name: str) -> Outside:
-        """How it stands."""
+    async def look(self, handle: str, name: str) -> OutsideStatus:
+        """The status of a job."""
         ...
 
     async def stop(self, handle: str, name: str) -> None:
-        """End it, if it is not over. It may take a while to end after this."""
+        """Stop a job that is not over. It may take a while to end."""
         ...

@@ -1,4 +1,4 @@
-"""`exec:COMMAND`: a process of its own on this machine, which outlives the worker that started it."""
+"""`exec:COMMAND`: a process on this machine that outlives the worker that started it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ...errors import InvalidInput, RunnerFailed
 from ...worker.exits import in_words
 from ...worker.state_folder import state_folder
 from . import keeper
-from .port import Outside
+from .port import OutsideStatus
 from .template import Template
 
-#: what has ended this long ago is forgotten
+#: how long the files of ended processes are kept
 _KEPT_S = 30 * 86_400
 
 
@@ -37,18 +37,20 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class ProcessRunner:
-    """Runs the command line `command` detached, in a session of its own: what `runner="exec:..."` stands for.
+    """Runs the command line `command` detached, in its own session: the runner of `runner="exec:..."`.
 
-    What it knows is in files of a folder (`MAINSTAY_STATE`, or the user's own state folder): so every worker of this
-    machine and this user knows the same. What the command prints is beside them, in NAME.log.
+    Its state is in files of a folder (`MAINSTAY_STATE`, or the user's state folder), which all workers of this machine
+    and user share. The output of the command is in NAME.log.
     """
 
     every_s = 2.0
 
     def __init__(self, command: str = "{command}", *, folder: str | Path | None = None, grace_s: float = 30.0) -> None:
-        self._template = Template(command, holes=("command", "line", "name"), field="exec")
+        self._template = Template(command, placeholders=("command", "line", "name"), field="exec")
         if not self._template.uses("command", "line"):
-            raise InvalidInput("exec", f"{command!r} does not say what is to be run; write exec:{command} {{command}}")
+            raise InvalidInput(
+                "exec", f"{command!r} does not contain the command to run; write exec:{command} {{command}}"
+            )
         self._folder = None if folder is None else Path(folder)
         self._grace_s = grace_s
 
@@ -56,12 +58,12 @@ class ProcessRunner:
         """Start it, unless it was started before."""
         return await asyncio.to_thread(self._start, name, command, env)
 
-    async def look(self, handle: str, name: str) -> Outside:
-        """How it stands, by its files and its lock."""
+    async def look(self, handle: str, name: str) -> OutsideStatus:
+        """Its status, from its files and its lock."""
         return await asyncio.to_thread(self._look, handle, name)
 
     async def stop(self, handle: str, name: str) -> None:
-        """SIGTERM; and, after the grace, SIGKILL."""
+        """Send SIGTERM and, after the grace period, SIGKILL."""
         if (await self.look(handle, name)).over:
             return
         record = self._record(name)
@@ -79,9 +81,9 @@ class ProcessRunner:
         self._forget_old()
         words = self._template.words(command=command, line=command, name=name)
         if shutil.which(words[0]) is None:
-            raise RunnerFailed(f"there is no command {words[0]!r} on this machine ({socket.gethostname()})")
+            raise RunnerFailed(f"command {words[0]!r} does not exist on this machine ({socket.gethostname()})")
         output = self._path(name, "log")
-        told, ready = os.pipe()
+        started, ready = os.pipe()
         try:
             with open(os.open(output, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600), "ab") as log:
                 process = subprocess.Popen(  # noqa: S603 - our own file, and what the user wrote
@@ -100,34 +102,34 @@ class ProcessRunner:
             os.close(ready)
             ready = -1
             process.wait()
-            os.read(told, 1)  # nothing comes: it ends when the record is there
+            os.read(started, 1)  # returns at the end of the pipe, when the record is written
         except OSError as error:
             raise RunnerFailed(f"a process cannot be started on {socket.gethostname()}: {error}") from error
         finally:
-            os.close(told)
+            os.close(started)
             if ready >= 0:
                 os.close(ready)
         record = self._record(name)
         if record is None:
-            raise RunnerFailed(f"the process was not started; {output} may tell why")
+            raise RunnerFailed(f"the process was not started; see {output}")
         return record.handle
 
-    def _look(self, handle: str, name: str) -> Outside:
-        record, here = self._record(name), socket.gethostname()
-        there = handle.rpartition(":")[0] if record is None else record.host
-        if there not in ("", here):
-            raise RunnerFailed(f"it was started on {there}, and this is {here}; look there")
+    def _look(self, handle: str, name: str) -> OutsideStatus:
+        record, this_host = self._record(name), socket.gethostname()
+        its_host = handle.rpartition(":")[0] if record is None else record.host
+        if its_host not in ("", this_host):
+            raise RunnerFailed(f"it was started on {its_host}, and this is {this_host}; check it there")
         if record is None:
-            return Outside(state="gone", detail=f"nothing is known of it on {here}")
-        # held first: whoever lets go of the lock has told before how it ended
+            return OutsideStatus(state="gone", detail=f"it is unknown on {this_host}")
+        # the lock first: the exit code is written before the lock is released
         held = self._is_held(name)
         try:
             code = int(self._path(name, "exit").read_text())
         except FileNotFoundError:
             if held:
-                return Outside(state="running")
-            return Outside(state="gone", detail="it ended without telling how: killed, or the machine went down")
-        return Outside(state="exited", exit_code=code, detail="" if code >= 0 else in_words(code))
+                return OutsideStatus(state="running")
+            return OutsideStatus(state="gone", detail="it left no exit code: it was killed, or the machine went down")
+        return OutsideStatus(state="exited", exit_code=code, detail="" if code >= 0 else in_words(code))
 
     def _is_held(self, name: str) -> bool:
         try:

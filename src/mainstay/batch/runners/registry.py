@@ -1,4 +1,4 @@
-"""The runners that a program knows, by name."""
+"""The runners of a program, by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 def shown_runner(name: str) -> str:
-    """A runner as it is told of: of a command line only what is run, for there may be secrets behind it.
+    """A runner as it is shown: only the program of a command line, which may contain secrets.
 
     >>> shown_runner("exec:curl --header 'token: 1234' {line}"), shown_runner("slurm")
     ('exec:curl', 'slurm')
@@ -26,31 +26,31 @@ def shown_runner(name: str) -> str:
 
 
 class Runners:
-    """What `runner=...` of a batch names: "local", one that the app was given, or `exec:COMMAND`."""
+    """The values of `runner=...` of a batch: "local", a runner of the app, or `exec:COMMAND`."""
 
     def __init__(self, given: Mapping[str, Runner] | None = None) -> None:
         self._known = dict(given or {})
         for name, runner in self._known.items():
             if not _NAME.fullmatch(name) or name == LOCAL:
-                raise InvalidInput("runners", f"{name!r} cannot be the name of a runner; take letters, digits, - _ .")
+                raise InvalidInput("runners", f"{name!r} is not a valid name for a runner; use letters, digits, - _ .")
             if not all(hasattr(runner, method) for method in ("start", "look", "stop", "every_s")):
                 raise InvalidInput(f"runners.{name}", f"{runner!r} is not a runner; see mainstay.batch.runners.Runner")
 
     def get(self, name: str) -> Runner:
-        """The one that is meant; raises `InvalidInput`."""
+        """The runner of a name; raises `InvalidInput`."""
         if name.startswith(EXEC):
             return ProcessRunner(name.removeprefix(EXEC).strip() or "{command}")
         if name not in self._known:
             close = difflib.get_close_matches(name, [LOCAL, *self._known], n=1)
             known = ", ".join([LOCAL, *self._known, f"{EXEC}COMMAND"])
-            hint = f"did you mean {close[0]!r}?" if close else f"there is {known}"
+            hint = f"did you mean {close[0]!r}?" if close else f"it has {known}"
             raise InvalidInput("runner", f"the app has no runner {name!r}; {hint}")
         return self._known[name]
 
     def check(self, name: str) -> str:
-        """Refuse what nobody could run later."""
+        """Refuse unknown runners."""
         if not isinstance(name, str) or not name:
-            raise InvalidInput("runner", f"{name!r} is not a runner; leave it out, or write its name")
+            raise InvalidInput("runner", f"{name!r} is not the name of a runner")
         if name != LOCAL:
             self.get(name)
         return name

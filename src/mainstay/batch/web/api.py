@@ -1,4 +1,4 @@
-"""Batch jobs: how one stands, what is there of its outputs, validating and resuming it."""
+"""The API of batch jobs: status, report, map, outputs, validate and resume."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...lifecycle import table_of
 from ...web.api.fields import PageSize, Reason
 from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from ...web.api.text_mask import shown_job
 from ...web.api.versions import wanted_version
+from ..advice import batch_advice
+from ..json_view import status_data
 from ..report.heat_map import HeatMap, heat_map
-from ..report.model import BatchReport, advice_for
-from ..spec import UnitCounts
+from ..report.model import BatchReport
 from ..validation_result import Validation
 from .masks import masked_output, masked_unit, masked_validation, shown_report
 from .responses import BatchStatusView, OutputPage, ResumeResult
 from .services import service_of
 
-#: units that a dry run of a resume names
+#: units in the response of a dry run
 _NAMED = 100
 
 
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which outputs."""
+    """Which outputs to list."""
 
     start: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
-    """the place of the first unit"""
+    """index of the first unit"""
     limit: PageSize = 100
     """units"""
     state: list[Literal["present", "missing", "corrupt", "unreadable"]] | None = None
 
 
 class MapQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a map may be."""
+    """Limits of a map."""
 
     columns: Annotated[int, Meta(ge=1, le=200)] = 60
     rows: Annotated[int, Meta(ge=1, le=200)] = 40
@@ -44,49 +44,34 @@ class MapQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValidateRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to look."""
+    """How to validate."""
 
     force: bool = False
-    """believe nothing that was seen before"""
+    """ignore the results of earlier checks"""
 
 
 class ResumeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Run again what lacks outputs."""
+    """Run the units with missing or corrupt outputs again."""
 
     dry_run: bool = False
-    """only tell which units that would be"""
+    """only list these units"""
     reason: Reason | None = None
 
 
 async def get_batch(ask: ApiRequest[NoParameters, None]) -> Response:
     status = await service_of(ask).status(ask.path("id"))
-    job, spec, validation = (
-        await shown_job(ask.served.store, status.job, ask.site.masker),
-        status.spec,
-        status.validation,
-    )
-    state = table_of(None).get(job.status)
+    job = await shown_job(ask.served.store, status.job, ask.site.masker)
+    data = status_data(msgspec.structs.replace(status, job=job), now_ms=ask.served.store.clock.now_ms())
+    validation, spec = status.validation, status.spec
     lacking = 0 if validation is None else validation.expected - validation.present
     return json_response(
         {
-            "id": job.id,
-            "name": job.name,
-            "status": job.status,
-            "settled": state is not None and state.settled,
-            "reason": job.reason,
-            "version": job.version,
-            "at_ms": ask.served.store.clock.now_ms(),
-            "group": status.group,
-            "planned": status.planned,
+            **data,
             "sets": spec.sets,
-            "units": {"total": spec.units, **_tally(status.units)},
-            "aggregations": {name: _tally(one) for name, one in status.aggregations.items()},
-            "outputs": {"expected": spec.expected, "there": status.outputs_there},
-            "waits": status.waits,
-            "validation": masked_validation(msgspec.to_builtins(validation), ask.site.masker),
+            "validation": masked_validation(data["validation"], ask.site.masker),
             "runner": spec.runner.partition(":")[0],
             "resumed_from": spec.resumed_from,
-            "advice": msgspec.to_builtins(advice_for(job.id, job.status, lacking=lacking)),
+            "advice": msgspec.to_builtins(batch_advice(job.id, job.status, lacking=lacking)),
         }
     )
 
@@ -97,48 +82,44 @@ async def get_report(ask: ApiRequest[NoParameters, None]) -> Response:
 
 async def get_map(ask: ApiRequest[MapQuery, None]) -> Response:
     report, size = await _report(ask), ask.query
-    found = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
-    return json_response(msgspec.to_builtins(found))
+    parameter_map = heat_map(report.outcomes, columns=size.columns, rows=size.rows, facets=size.facets)
+    return json_response(msgspec.to_builtins(parameter_map))
 
 
 async def list_outputs(ask: ApiRequest[OutputQuery, None]) -> Response:
-    service, job_id, wanted = service_of(ask), ask.path("id"), ask.query
-    limit = min(wanted.limit, ask.site.options.page_limit)
-    found, following = await service.outputs(job_id, start=wanted.start, limit=limit)
+    service, job_id, query = service_of(ask), ask.path("id"), ask.query
+    limit = min(query.limit, ask.site.options.page_limit)
+    outputs, next_start = await service.outputs(job_id, start=query.start, limit=limit)
     masker = ask.site.masker
-    kept = [masked_output(each, masker) for each in found if wanted.state is None or each.state in wanted.state]
+    shown = [masked_output(each, masker) for each in outputs if query.state is None or each.state in query.state]
     place = (await service.store(job_id)).place
-    return json_response({"place": place, "outputs": msgspec.to_builtins(kept), "next": following})
+    return json_response({"place": place, "outputs": msgspec.to_builtins(shown), "next": next_start})
 
 
 async def validate_job(ask: ApiRequest[NoParameters, ValidateRequest]) -> Response:
     version = await wanted_version(ask)
-    found = await service_of(ask).validate(
+    validation = await service_of(ask).validate(
         ask.path("id"), force=ask.body.force, actor=ask.caller.actor, version=version
     )
-    return json_response(masked_validation(msgspec.to_builtins(found), ask.site.masker))
+    return json_response(masked_validation(msgspec.to_builtins(validation), ask.site.masker))
 
 
 async def resume_job(ask: ApiRequest[NoParameters, ResumeRequest]) -> Response:
     service, job_id, version = service_of(ask), ask.path("id"), await wanted_version(ask)
     if ask.body.dry_run:
-        wanted = [one async for one in service.to_run(job_id, version=version)]
-        units = sum(one.run for one in wanted)
+        units_to_run = [one async for one in service.to_run(job_id, version=version)]
+        units = sum(one.run for one in units_to_run)
         ask.audit_entry.result["units"] = units
-        sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in wanted[:_NAMED]])
+        sample = msgspec.to_builtins([masked_unit(one, ask.site.masker) for one in units_to_run[:_NAMED]])
         return json_response({"id": job_id, "how": "nothing", "units": units, "dry_run": True, "sample": sample})
     why = ask.body.reason or "resumed on request"
-    done = await service.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
-    ask.audit_entry.result |= {"dry_run": False, "units": done.units}
-    return json_response({**msgspec.to_builtins(done), "dry_run": False, "sample": []})
+    outcome = await service.resume(job_id, actor=ask.caller.actor, reason=why, version=version)
+    ask.audit_entry.result |= {"dry_run": False, "units": outcome.units}
+    return json_response({**msgspec.to_builtins(outcome), "dry_run": False, "sample": []})
 
 
 async def _report(ask: ApiRequest[Any, Any]) -> BatchReport:
     return await shown_report(service_of(ask), ask.path("id"), ask.site.masker)
-
-
-def _tally(units: UnitCounts) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(units), "done": units.done}
 
 
 def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOperation:
@@ -156,14 +137,14 @@ def _of(path: str, handler: Any, summary: str, type_: Any, **more: Any) -> ApiOp
 
 
 OPERATIONS = (
-    _of("batch", get_batch, "See how a batch stands", BatchStatusView),
-    _of("report", get_report, "Report what became of a batch", BatchReport),
-    _of("map", get_map, "Draw the parameter sets of a batch by outcome", HeatMap, query=MapQuery),
-    _of("outputs", list_outputs, "List what is there of a batch's outputs", OutputPage, query=OutputQuery),
+    _of("batch", get_batch, "Get the status of a batch", BatchStatusView),
+    _of("report", get_report, "Get the report of a batch", BatchReport),
+    _of("map", get_map, "Get the map of the parameter sets of a batch by outcome", HeatMap, query=MapQuery),
+    _of("outputs", list_outputs, "List the outputs of a batch with their states", OutputPage, query=OutputQuery),
     _of(
         "validate",
         validate_job,
-        "Look at all outputs of a batch now",
+        "Validate all outputs of a batch now",
         Validation,
         method="POST",
         scope="operate",

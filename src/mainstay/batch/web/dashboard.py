@@ -1,4 +1,4 @@
-"""Batch runs: all of them, and one with its map of parameter sets, what lacks, and what to do about it."""
+"""The dashboard pages of batches: the list, and a batch with its map, its defects and advice."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ...web.dashboard.job import can_of, others
 from ...web.dashboard.jobs import cursor_of, filter_of
 from ...web.dashboard.kinds import of_kind
 from ...web.dashboard.page import PageView
+from ..advice import batch_advice
 from ..report.html import map_html
-from ..report.model import advice_for
 from ..spec import KIND
 from .masks import shown_report
 from .services import service_at
 
-#: how often the map of a batch at work is drawn again, at most; and which part of the time that may take
+#: shortest time between two updates of a running batch, and its multiple of the time that an update takes
 _POLL_S, _SHARE = 3, 20
 
 
 async def batches(view: PageView) -> Response:
-    given = view.given()
-    cursor = cursor_of(given)
-    name = filter_of(given).name
-    some = await of_kind(view.served.store, KIND, cursor=cursor, name=name)
-    counts = {job.id: await view.served.control.jobs.unit_counts(job.id) for job in some.jobs}
-    return view.page("batch/batches.html", title="Batches", some=some, counts=counts, name=name, first=cursor is None)
+    query = view.given()
+    cursor = cursor_of(query)
+    name = filter_of(query).name
+    page = await of_kind(view.served.store, KIND, cursor=cursor, name=name)
+    counts = {job.id: await view.served.control.jobs.unit_counts(job.id) for job in page.jobs}
+    return view.page("batch/batches.html", title="Batches", some=page, counts=counts, name=name, first=cursor is None)
 
 
 async def batch(view: PageView) -> Response:
@@ -47,10 +47,10 @@ async def batch(view: PageView) -> Response:
         batch=status,
         report=report,
         can=can_of(job, table_of(None).get(job.status)),
-        advice=advice_for(job_id, job.status, lacking=report.outputs.lacking),
+        advice=batch_advice(job_id, job.status, lacking=report.outputs.lacking),
         map=map_html(report),
         force_to=others(job),
-        # while it goes on, the more there is to look at, the seldomer that is done
+        # the longer an update takes, the rarer it is
         poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
         counts=await view.served.control.jobs.unit_counts(job_id),
     )

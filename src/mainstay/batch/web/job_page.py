@@ -1,4 +1,4 @@
-"""What batches add to the page of a job: their outputs, and the actions resume and validate."""
+"""The parts of batches on the page of a job: their outputs, and the actions resume and validate."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from ...lifecycle import State
 from ...model import Job
 from ...web.dashboard.job import AllowedActions, OwnAction, Panel
 from ...web.dashboard.page import PageView
-from ..service import RESUMABLE, OutputStatus
+from ..advice import RESUMABLE
+from ..validation_result import OutputStatus
 from .masks import masked_output
 from .services import service_at
 
-#: outputs that are shown: of the first units
+#: units whose outputs are shown
 _OUTPUTS = 60
 _RESUME = OwnAction(dialog="resume", label="Resume…")
 _VALIDATE = OwnAction(dialog="validate", label="Validate…")
 
 
 def actions(job: Job, state: State | None, can: AllowedActions) -> AllowedActions:
-    """A batch is resumed instead of retried: only what lacks outputs runs again."""
+    """A batch is resumed instead of retried: only units with missing or corrupt outputs run again."""
     if state is None or state.final:
         whole = (_RESUME, _VALIDATE) if job.status == "succeeded" else ()
         return msgspec.structs.replace(can, retry=False, own=whole)
@@ -31,7 +32,7 @@ def actions(job: Job, state: State | None, can: AllowedActions) -> AllowedAction
 
 
 async def outputs(view: PageView, job: Job) -> Panel:
-    """What is there of a batch's outputs, the first of them."""
+    """The first outputs of a batch."""
     service = service_at(view.served)
     data: dict[str, Any]
     try:

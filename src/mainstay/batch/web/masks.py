@@ -1,4 +1,4 @@
-"""What may be shown of a batch: names of units and paths of outputs hold parameters, which may be masked."""
+"""Masks for batches: names of units and paths of outputs contain parameters, which may be secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ...web.api.secret_search import secrets_of
 from ...web.api.text_mask import with_masked_texts
 from ...web.threads import SMALL
 from ..report.model import BatchReport, batch_report
-from ..service import BatchService, OutputStatus, UnitToRun
+from ..service import BatchService, UnitToRun
+from ..validation_result import OutputStatus
 
 
 def masked_value(name: str, value: Any, masker: Masker) -> Any:
@@ -22,9 +23,9 @@ def masked_value(name: str, value: Any, masker: Masker) -> Any:
 
 
 async def shown_report(service: BatchService, job_id: str, masker: Masker) -> BatchReport:
-    """The report of a batch, by parameters that may be shown."""
+    """The report of a batch with masked parameters."""
     report = await batch_report(
-        service, job_id, told=lambda unit: with_masked_texts(unit, masker, _secrets_of_unit(masker, unit))
+        service, job_id, shown=lambda unit: with_masked_texts(unit, masker, _secrets_of_unit(masker, unit))
     )
     return msgspec.structs.replace(
         report,
@@ -37,7 +38,7 @@ async def shown_report(service: BatchService, job_id: str, masker: Masker) -> Ba
 
 
 def masked_validation(validation: Any, masker: Masker) -> Any:
-    """What a look at all outputs came to, as data; it names the first that lack. Anything else as it is."""
+    """A validation as data, with masked names of its first defects. Other values are returned as they are."""
     if not isinstance(validation, dict) or not isinstance(validation.get("first"), list | tuple):
         return validation
     return {**validation, "first": [_masked_name(one, masker) for one in validation["first"]]}
@@ -49,7 +50,7 @@ def masked_output(output: OutputStatus, masker: Masker) -> OutputStatus:
 
 
 def masked_unit(unit: UnitToRun, masker: Masker) -> UnitToRun:
-    """One unit that would be run."""
+    """A unit that a resume would run."""
     return msgspec.structs.replace(unit, unit=masker.unit(unit.unit))
 
 
@@ -59,7 +60,7 @@ def _masked_name(lacking: Any, masker: Masker) -> Any:
 
 
 def _secrets_of_unit(masker: Masker, unit: Job) -> Secrets:
-    """Of the many units of a batch, on the event loop: so large payloads, which units do not have, are not searched."""
+    """The secrets of a unit. Runs on the event loop for many units, so large payloads are not searched."""
     return secrets_of(masker, unit) if len(unit.payload) <= SMALL else None
 
 

@@ -1,23 +1,23 @@
-"""What answers about batches look like. Needs no server: the client reads them by the same types."""
+"""The JSON of batches in the HTTP API. Needs no server: the client decodes with the same types."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ...web.api.job_responses import AdviceView
-from ..service import OutputStatus, ResumeOutcome, UnitToRun
+from ..service import ResumeOutcome, UnitToRun
 from ..spec import UnitCounts
-from ..validation_result import Validation
+from ..validation_result import OutputStatus, Validation
 
 
 class TallyView(UnitCounts, frozen=True, kw_only=True):
-    """How units stand."""
+    """Units by state."""
 
     done: int
 
 
 class UnitTallyView(TallyView, frozen=True, kw_only=True):
-    """How the units of the study stand."""
+    """Units of the study by state."""
 
     total: int
 
@@ -28,7 +28,7 @@ class OutputCounts(msgspec.Struct, kw_only=True):
 
 
 class BatchStatusView(msgspec.Struct, kw_only=True):
-    """How a batch stands, by the store of jobs alone."""
+    """The status of a batch, from the job store alone."""
 
     id: str
     name: str
@@ -38,14 +38,14 @@ class BatchStatusView(msgspec.Struct, kw_only=True):
     version: int
     at_ms: int
     group: str
-    """what is at work: the units, or an aggregation by its name"""
+    """the current group: "units", or the name of an aggregation"""
     planned: bool
     sets: int
     units: UnitTallyView
     aggregations: dict[str, TallyView]
     outputs: OutputCounts
     waits: str
-    """what its driver waits for, in words"""
+    """what it waits for, in words"""
     validation: Validation | None
     runner: str
     resumed_from: str | None
@@ -58,12 +58,12 @@ class OutputPage(msgspec.Struct, kw_only=True):
     place: str
     outputs: list[OutputStatus]
     next: int | None
-    """the `start` of the next page; null: these were the last"""
+    """the `start` of the next page; null: this is the last page"""
 
 
 class ResumeResult(ResumeOutcome, frozen=True, kw_only=True):
-    """What became of it, or would."""
+    """The outcome of a resume, or of its dry run."""
 
     dry_run: bool = False
     sample: tuple[UnitToRun, ...] = ()
-    """of a dry run: the first of the units, and why"""
+    """the first units of a dry run, with reasons"""

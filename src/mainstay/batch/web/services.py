@@ -1,4 +1,4 @@
-"""The operator's side of batches on the stores of a server."""
+"""The batch services of a server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..service import BatchService
 
 
 def service_at(place: ServedStore) -> BatchService:
-    """The one of a store, which keeps the stores of outputs open."""
+    """The batch service of a store, which keeps its output stores open."""
     return place.kept(BatchService)
 
 
 def service_of(ask: ApiRequest[Any, Any]) -> BatchService:
-    """One whose changes are made in the caller's name."""
+    """A batch service whose changes are made in the caller's name."""
     return BatchService(ask.control, output_stores=service_at(ask.served).output_stores)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from types import TracebackType
 from typing import Self
 
 
@@ -102,9 +101,7 @@ class MemoryWake:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

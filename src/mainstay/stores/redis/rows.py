@@ -91,7 +91,6 @@ _decode_event = msgspec.msgpack.Decoder(
     tuple[int, int, str | None, str, str, str | None, int, str, str | None, bytes]
 ).decode
 _decode_any = msgspec.msgpack.Decoder().decode
-_encode_options = msgspec.msgpack.Encoder().encode
 _decode_options = msgspec.msgpack.Decoder(Options).decode
 _json = msgspec.json.Encoder()
 _decode_error = msgspec.json.Decoder(ErrorInfo).decode
@@ -126,7 +125,7 @@ def _run_limits(options: Options) -> tuple[Any, ...]:
     )
 
 
-_codec = OptionsCodec(_encode_options, _decode_options)
+_codec = OptionsCodec(_encode, _decode_options)
 _limits = OfOptions(_run_limits)
 
 

@@ -20,7 +20,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from threading import Lock
-from types import TracebackType
 from typing import Any, Self
 
 from ..store_loop import StoreLoop
@@ -287,9 +286,7 @@ class RedisSubscription:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # -- for the listener -----------------------------------------------------------------------

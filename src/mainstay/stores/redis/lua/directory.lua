@@ -5,7 +5,7 @@
 --                              claimed); linked: the run of the server on which its process has subscribed to the channel
 --                              alive:<session>; lost_ms: since when that has had no subscriber; offer and tasks
 --   leads             set      names of leaderships
---   queues            hash     queue -> JSON of what an operator set
+--   queues            hash     queue -> JSON of an operator's settings
 --   schedules         set      names of schedules
 --   schedule:<name>   hash     spec, paused (0 or 1), last (the last tick, '' for none)
 --   ticked:<name>     zset     times of ticks that have submitted their jobs (score: the time)

@@ -43,7 +43,7 @@
 --                              claim nonce and claimed (ids and tokens); offer (JSON) and tasks (msgpack) if it
 --                              announces an offer
 --   sessions          set      ids of sessions
---   queues            hash     queue -> JSON of what an operator set
+--   queues            hash     queue -> JSON of an operator's settings
 --   paused            set      queues that are paused
 --   limits            hash     concurrency key -> maximum held at once
 --   lead:<name>       hash     holder, epoch, until_ms

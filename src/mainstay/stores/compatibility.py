@@ -1,4 +1,4 @@
-"""The rule of rolling upgrades: which programs can work with which stored schema.
+"""The rule of rolling upgrades: which programs can use which stored schema.
 
 A schema has two numbers: its `version`, which each migration raises by one, and `compatible_from`, the oldest version
 of programs that can read and write it. A program opens a newer schema if `compatible_from` is not above its own

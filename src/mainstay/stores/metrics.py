@@ -67,7 +67,7 @@ PICKUP_SECONDS = StoreMetric(
     _STATE_S,
 )
 CONFLICTS = StoreMetric(
-    "mainstay_conflicts_total", "counter", (), "changes that came second: another process had changed the row first"
+    "mainstay_conflicts_total", "counter", (), "changes that lost a race: another process had changed the row first"
 )
 GHOSTS = StoreMetric(
     "mainstay_ghosts_refused_total",

@@ -65,10 +65,10 @@ def _last_of(migrations: Sequence[str]) -> dict[str, SchemaIndex]:
     """The indexes that the last migration leaves."""
     indexes: dict[str, SchemaIndex] = {}
     for script in migrations:
-        made = {index.name: index for index in _indexes(script)}
+        created = {index.name: index for index in _indexes(script)}
         for name in _GONE.findall(script):
             indexes.pop(name, None)
-        indexes |= made
+        indexes |= created
     return indexes
 
 
@@ -143,11 +143,11 @@ async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
         return MissingObjects(indexes=[], unsound=frozenset(), functions=[])
     rows = await db.fetch(_INDEXES, address.schema)
     found = {name: valid and (unique or not _must_be_unique(name)) for name, unique, valid in rows}
-    made = {row[0] for row in await db.fetch(_FUNCTIONS, address.schema)}
+    present = {row[0] for row in await db.fetch(_FUNCTIONS, address.schema)}
     return MissingObjects(
         indexes=[index for index in ours.indexes.values() if not found.get(index.name)],
         unsound=frozenset(name for name, sound in found.items() if not sound),
-        functions=sorted(ours.functions - made),
+        functions=sorted(ours.functions - present),
     )
 
 

@@ -208,7 +208,7 @@ def _judged(
     awaited: dict[str, list[str]] = {}
     for job_id, _, on in plan.edges:
         awaited.setdefault(job_id, []).append(on)
-    made: list[NewJob] = []
+    judged: list[NewJob] = []
     done: list[tuple[str, str]] = []
     for new in plan.fresh:
         edges = awaited.get(new.job.id, [])
@@ -222,11 +222,11 @@ def _judged(
         done += [(job.id, on) for on in ended]
         if change_check.is_settled(job):
             over[job.id] = job.status
-        made.append(msgspec.structs.replace(new, job=job, events=events))
-    return made, done
+        judged.append(msgspec.structs.replace(new, job=job, events=events))
+    return judged, done
 
 
-# -- arguments of drivers---------------------------------------------------------------------
+# -- arguments of drivers --------------------------------------------------------------------
 
 
 @cache

@@ -44,8 +44,8 @@ class ListenerTable:
         wanted: Callable[[], Mapping[str, bool]],
         look: Callable[[Iterable[str]], None],
     ) -> None:
-        """`wanted` returns the topics and whether a subscriber waits for them; `look` wakes all subscribers of "
-        "topics."""
+        """`wanted` returns the topics and whether a subscriber waits for them; `look` wakes all subscribers of
+        topics."""
         self._name = name
         self._engine = engine
         self._home = home
@@ -57,8 +57,8 @@ class ListenerTable:
         self._missing: set[str] = set()
         """topics that are not registered yet, and that calls wait for"""
         self._late: set[str] = set()
-        """topics that are not registered yet, and that calls no longer wait for: their subscribers look once when "
-        "they are"""
+        """topics that are not registered yet, and that calls no longer wait for: their subscribers look once when
+        they are"""
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._settling = False

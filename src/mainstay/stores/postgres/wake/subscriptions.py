@@ -122,8 +122,8 @@ class Board:
         self.wake(found)
 
     def ringer(self, topic: str) -> str | None:
-        """Our name, if the commit should wake a listener of this topic; None if we cannot listen, or have a "
-        "subscriber."""
+        """Our name, if the commit should wake a listener of this topic; None if we cannot listen, or have a
+        subscriber."""
         return self.name if self._registration is not None and topic not in self._subscribers else None
 
     def wake(self, woken: Counter[str]) -> None:

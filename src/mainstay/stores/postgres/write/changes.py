@@ -250,14 +250,14 @@ async def _write_with_spawn(tx: PostgresTx, changes: Sequence[Change], chain: Ch
     spawn = [new for change in changes for new in change.spawn]
     if not spawn:
         return not changes or await write_changes(tx, changes)
-    seen = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
+    before = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
     try:
         async with savepoint(tx.db):
             if not await write_changes(tx, changes):
                 return False
             await insert_within(tx, spawn, chain)
     except (asyncpg.UniqueViolationError, Conflict, InvalidInput):
-        written, tx.tallies, tx.entered, tx.woken = seen
+        written, tx.tallies, tx.entered, tx.woken = before
         del tx.written[written:]
         return False
     return True

@@ -226,7 +226,7 @@ async def _route(tx: PostgresTx, jobs: Sequence[Job], session: str) -> set[str]:
     return {row[0] for row in rows}
 
 
-# -- rows that cannot be claimed------------------------------------------------------------------
+# -- rows that cannot be claimed -----------------------------------------------------------------
 
 
 async def _clear_away(tx: PostgresTx, broken: Sequence[tuple[str, object]], odd: Sequence[Job], session: str) -> None:

@@ -204,4 +204,4 @@ async def test_a_value_of_too_many_parts_is_not_decoded() -> None:
     async with serving() as server:
         made = await server.control.jobs.submit("x", [{}] * 300_000)
         shown = (await server.client.get(f"/api/v1/jobs/{made.id}")).json()
-    assert shown["payload"] == {"left_out": f"{len(tables)} bytes, in too many lists and tables to show"}
+    assert shown["payload"] == {"left_out": f"{len(tables)} bytes, in too many lists and maps to show"}

@@ -17,7 +17,7 @@ from .live.listening import listening
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes a store look at one job at a time, for no longer than that takes."""
-    monkeypatch.setattr(page_search, "_LOOK_MS", 0)
+    monkeypatch.setattr(page_search, "_SEARCH_MS", 0)
 
     def slow(server: Server) -> None:
         store = server.stores.first.store
@@ -57,7 +57,7 @@ async def test_a_page_of_such_a_search_offers_to_look_on(unhurried: Any) -> None
         assert "The search is not finished: more jobs may match." in text
         assert "Continue »" in text
         text = unescape((await server.client.get("/jobs?text=othe")).text)
-        assert "None among those looked at so far, and not all were looked at." in text
+        assert "No match so far, and the search is not finished." in text
         assert "Continue »" in text
 
 

@@ -50,9 +50,9 @@ def test_each_operation_has_a_name_of_its_own_and_says_what_it_needs() -> None:
 
 def test_what_stands_below_a_field_describes_it() -> None:
     found = described(operations(), stores=["main", "other"])
-    assert found["components"]["schemas"]["JobSubmission"]["properties"]["name"]["description"] == "the task it is for"
+    assert found["components"]["schemas"]["JobSubmission"]["properties"]["name"]["description"] == "name of its task"
     (text,) = [each for each in found["paths"]["/jobs"]["get"]["parameters"] if each["name"] == "text"]
-    assert text["description"] == "with this in its id, name, reason or last error"
+    assert text["description"] == "text in its id, name, reason or last error"
     (store,) = [each for each in found["paths"]["/stats"]["get"]["parameters"] if each["name"] == "store"]
     assert store["schema"]["enum"] == ["main", "other"]
 

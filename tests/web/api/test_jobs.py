@@ -156,7 +156,7 @@ async def test_units_are_listed_with_their_counts(stored: Server) -> None:
         ("older_than=2h&newer_than=1h", "older_than", "no job can be older"),
         ("oldest_first=maybe", "oldest_first", "expected bool"),
         ("text=a%00b", "text", "without control characters"),
-        ("store=other", "store", "there is main"),
+        ("store=other", "store", "this server has main"),
         ("session=", "session", "length >= 1"),
     ],
 )

@@ -73,7 +73,7 @@ async def test_a_queue_nobody_has_heard_of_is_not_found(server: Server, change: 
     await server.control.jobs.submit("a", queue="mail")
     answer = await server.client.post(f"/api/v1/queues/mial/{change}")
     assert (answer.status_code, answer.json()["type"]) == (404, "queue_not_found")
-    assert "there are mail" in answer.json()["detail"]
+    assert "known: mail" in answer.json()["detail"]
     assert (await server.client.get("/api/v1/queues/mial")).status_code == 404
 
 

@@ -184,7 +184,7 @@ async def test_the_key_of_many_is_for_the_list_as_a_whole(stored: Server, other:
     again = await stored.client.post("/api/v1/jobs/bulk", json={"jobs": first}, headers=headers)
 
     assert (refused.status_code, refused.json()["type"]) == (409, "key_conflict")
-    assert "the Idempotency-Key 'order-17' was used before for another list" in refused.json()["detail"]
+    assert "the Idempotency-Key 'order-17' was used for another list" in refused.json()["detail"]
     assert (again.status_code, again.json()["created"]) == (200, 0)
     assert len((await stored.client.get("/api/v1/jobs")).json()["jobs"]) == 2
 

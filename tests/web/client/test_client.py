@@ -374,7 +374,7 @@ async def test_many_jobs_are_acted_on_after_a_look_at_which_they_are(either: Asy
     assert (await either.jobs.act("cancel", tag="x", reason="stop")).done == 3
     refused = await either.jobs.act("retry", ids=[handle.id for handle in made[:1]])
     assert (refused.done, refused.refused, refused.refusals[0].id) == (0, 1, made[0].id)
-    with pytest.raises(InvalidInput, match="which"):
+    with pytest.raises(InvalidInput, match="give ids or a filter"):
         await either.jobs.act("retry", ids=[made[0].id], tag="x")
 
 

@@ -80,7 +80,7 @@ def test_it_is_given_up_in_the_end() -> None:
     error, pauses = asked(safe=True, answers=[UNSENT] * 6)
 
     assert isinstance(error, ServerUnreachable)
-    assert "at 6 tries: refused" in str(error)
+    assert "in 6 attempts: refused" in str(error)
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2]
 
 

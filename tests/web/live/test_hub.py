@@ -243,11 +243,11 @@ async def test_a_look_that_fails_as_nobody_foresaw_ends_no_other(caplog: pytest.
             raise RuntimeError("a bug")
 
         store.sessions = broken  # type: ignore[method-assign]
-        found = await seen(hub, lambda snapshot: "the log of the server tells more" in snapshot.error)
+        found = await seen(hub, lambda snapshot: "see the log of the server" in snapshot.error)
         assert found.up
         await control.jobs.submit("send")
         await seen(hub, lambda snapshot: snapshot.counts == {"pending": 1})
-    assert "a look at a store failed store=main look=sessions" in caplog.text
+    assert "a read of a store failed store=main query=sessions" in caplog.text
 
 
 async def test_nothing_of_the_hub_is_left_when_it_closes() -> None:

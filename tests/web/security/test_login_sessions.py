@@ -144,4 +144,4 @@ def test_a_folder_that_cannot_be_written_ends_the_session_here_and_says_so(
     assert session is not None
     sessions.end(session)
     assert sessions.read(cookie) is None
-    assert "a session was ended here only" in caplog.text
+    assert "a session was ended on this server only" in caplog.text

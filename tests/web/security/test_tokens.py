@@ -209,7 +209,7 @@ def test_scopes_that_there_are_not_are_refused(tokens: Tokens) -> None:
 def test_to_revoke_what_is_not_there_names_what_is(tokens: Tokens) -> None:
     tokens.add("ann", ["read"])
 
-    with pytest.raises(InvalidInput, match="no token 'bob'.*there is ann"):
+    with pytest.raises(InvalidInput, match="no token 'bob'.*known: ann"):
         tokens.revoke("bob")
 
 

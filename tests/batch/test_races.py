@@ -54,7 +54,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path, root: Path) -> Progr
 
 
 async def both(run: BatchRun) -> list[ResumeOutcome | BaseException]:
-    return await asyncio.gather(run.resume(), run.resume(), return_exceptions=True)
+    return [*await asyncio.gather(run.resume(), run.resume(), return_exceptions=True)]
 
 
 async def test_of_two_resumes_at_once_one_wins_and_a_linked_repair_is_made_once(program: Program, root: Path) -> None:

@@ -97,14 +97,15 @@ async def test_numbers_of_other_kinds_are_the_numbers_they_stand_for(app: App, b
         return len(runs)
 
     study = declared(app, aggregate=count)
-    theirs = await app.submit_batch(study, params=grid(beta=[Real(0.5)], n=[Whole(3)]), seeds=[Whole(0), Whole(1)])
+    seeds: Any = [Whole(0), Whole(1)]
+    theirs = await app.submit_batch(study, params=grid(beta=[Real(0.5)], n=[Whole(3)]), seeds=seeds)
     ours = await app.submit_batch(study, params=grid(beta=[0.5], n=[3]), seeds=2)
 
     assert ours.id == theirs.id
     with pytest.raises(InvalidInput, match=r"params\[0\]: cannot be stored as data: a object is neither a number"):
         await app.submit_batch(study, params=[{"beta": object()}], seeds=1)
     with pytest.raises(InvalidInput, match="contains a value that is not a whole number"):
-        await app.submit_batch(study, seeds=[0.5])
+        await app.submit_batch(study, seeds=[0.5])  # type: ignore[list-item]
 
 
 class Rates(msgspec.Struct):

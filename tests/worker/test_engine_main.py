@@ -88,7 +88,7 @@ class Away:
         self._store: Any = control.store
         self._real = control.store.open_session
         self.tries: asyncio.Queue[None] = asyncio.Queue()
-        self._store.open_session = self._fails
+        self._store.open_session = self._fails  # type: ignore[method-assign]
 
     async def _fails(self, *_: object, **__: object) -> None:
         self.tries.put_nowait(None)

@@ -38,7 +38,9 @@ def header(*steps: str, duration_s: float | None = 60.0, name: str = "shop", pro
 def sketch(rng: random.Random, n: int, median_s: float) -> Sketch:
     values = Histogram()
     values.add(np.array([rng.lognormvariate(0, 0.6) * median_s for _ in range(n)]))
-    return values.sketch()
+    made = values.sketch()
+    assert made is not None
+    return made
 
 
 def moments(

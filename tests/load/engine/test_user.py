@@ -487,12 +487,12 @@ async def test_headers_are_made_once() -> None:
 async def test_a_forgotten_return_is_an_error_and_no_silent_pass() -> None:
     class Shop(Workflow):
         @step()
-        async def browse(self) -> Result:
-            _result(0.1)  # type: ignore[return] # that it is forgotten is the point
+        async def browse(self) -> Result:  # type: ignore[return]
+            _result(0.1)  # that the return is forgotten is the point
 
         @step()
-        async def title(self) -> Check:
-            Check(False, "no title")  # type: ignore[return]
+        async def title(self) -> Check:  # type: ignore[return]
+            Check(False, "no title")
 
         @step()
         async def wrong(self) -> Exception | None:

@@ -9,6 +9,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_a_log_names_its_intervals_and_their_steps() -> None:
     assert re.match(r"Tag=a__b,1\.000,1\.000,30\.000,\S+\Z", lines[4])
 
 
-def otlp_counts(point: dict[str, object]) -> list[tuple[float, int]]:
+def otlp_counts(point: dict[str, Any]) -> list[tuple[float, int]]:
     """The middle of each bucket (least, largest] of OTLP, rising, and how many are in it."""
     base = 2 ** (2 ** -point["scale"])
     sides: dict[str, list[tuple[float, int]]] = {}

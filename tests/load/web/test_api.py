@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -128,9 +129,12 @@ async def test_a_comparison_opens_no_file_but_the_recordings_of_its_jobs(
 ) -> None:
     monkeypatch.setenv("MAINSTAY_STATE", str(tmp_path / "state"))
     opened: list[Path] = []
-    monkeypatch.setattr(
-        "mainstay.load.report.recorded.read_result", lambda path: opened.append(path) or as_run(a_summary())
-    )  # type: ignore[func-returns-value]
+
+    def read(path: Any) -> Any:
+        opened.append(path)
+        return as_run(a_summary())
+
+    monkeypatch.setattr("mainstay.load.report.recorded.read_result", read)
     control = server.control
     session = await control.claims.open_session(worker="w")
     folder = state_folder("load")

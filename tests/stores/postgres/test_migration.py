@@ -113,7 +113,7 @@ async def test_a_database_of_version_1_gets_its_new_index_beside_running_work(
     [made] = ask(
         url, "SELECT indexdef FROM pg_indexes WHERE schemaname = %s AND indexname = 'jobs_unit_status'", schema
     )
-    assert "(parent, status, id)" in made[0]
+    assert "(parent, status, id)" in str(made[0])
     await world.assert_sound()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import psycopg
 import pytest
@@ -19,7 +19,7 @@ QUIET_S = 0.2
 
 
 @pytest.fixture
-async def others(postgres_url: str, stores: Stores) -> AsyncIterator[list[World]]:
+async def others(postgres_url: str, stores: Stores) -> list[World]:
     return [await stores.open(postgres_url) for _ in range(3)]
 
 

@@ -117,7 +117,7 @@ async def test_who_has_nothing_to_do_with_the_jobs_of_a_turn_does_not_wait_for_i
     plain("SADD", "turn:ids", taken.id)
     plain("SET", "turn", "somebody", "PX", 60_000)
     assert (await world.move(free, "succeeded", holder="s1")).outcome == "applied"
-    assert await world.submit(after=[free])
+    assert await world.submit(after=[free])  # type: ignore[truthy-bool]
 
 
 async def test_a_turn_is_over_when_its_decision_is_written(world: World, other: World, plain: Plain) -> None:

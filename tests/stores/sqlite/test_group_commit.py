@@ -57,7 +57,7 @@ async def all_at_once(store: SqliteStore, *calls: Awaitable[Any]) -> list[Any]:
 
 def count_commits(store: SqliteStore) -> list[None]:
     commits: list[None] = []
-    store._engine._db.set_commit_hook(lambda: bool(commits.append(None)))
+    store._engine._db.set_commit_hook(lambda: bool(commits.append(None)))  # type: ignore[func-returns-value]
     return commits
 
 

@@ -44,7 +44,7 @@ class Overheard:
         for sql, values in list(self._heard):
             if re.search(r"\b(jobs|events|keys|waits)\b", sql) and re.match(r"\s*(SELECT|UPDATE|DELETE)", sql):
                 rows = db.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
-                plans[sql] = [row[3] for row in rows]
+                plans[sql] = [str(row[3]) for row in rows]
         db.close()
         assert plans, "nothing was overheard"
         return plans

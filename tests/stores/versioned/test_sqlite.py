@@ -28,7 +28,7 @@ async def test_keys_are_listed_from_an_index_without_reading_values(tmp_path: Pa
     store = SqliteVersioned(tmp_path / "x.db")
     plan = store._db.execute("EXPLAIN QUERY PLAN SELECT key FROM named WHERE key > '' ORDER BY key LIMIT 5").fetchall()
 
-    assert "USING COVERING INDEX" in plan[0][3]
+    assert "USING COVERING INDEX" in str(plan[0][3])
     await store.close()
 
 

@@ -48,7 +48,7 @@ _GIVING_UP = "giving up: iterations in flight are abandoned; press Ctrl-C again 
 _LEAVING = "leaving at once, without teardowns"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of the command."""
 
     file: Path
@@ -115,21 +115,21 @@ class Interrupts:
                 each.note(text)
 
 
-def run_test(asked: Asked) -> int:
+def run_test(request: RunRequest) -> int:
     """Run the test to its end, and return the exit code."""
-    if asked.queue is not None:
+    if request.queue is not None:
         raise InvalidInput("queue", "is for --detach; without it, this command runs the test itself")
-    printed = to_stdout(asked.files)
+    printed = to_stdout(request.files)
     if printed in OF_STEPS:
         raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
     quiet_stdout = printed is not None
     console = Display(stderr=quiet_stdout, highlight=False)
-    ui = _ui(asked, console, quiet=quiet_stdout)
-    files = _outputs(asked.files, strict=asked.strict)
-    planned = _planned(asked)
+    ui = _ui(request, console, quiet=quiet_stdout)
+    files = _outputs(request.files, strict=request.strict)
+    planned = _planned(request)
     left: list[Summary] = []
     try:
-        summary, pressed = asyncio.run(_run(planned, asked, ui, files, console, left.append))
+        summary, pressed = asyncio.run(_run(planned, request, ui, files, console, left.append))
     except asyncio.CancelledError:
         if not left:
             return INTERRUPTED
@@ -138,10 +138,10 @@ def run_test(asked: Asked) -> int:
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
     with _to_open_terminal():
         if printed is not None and printed != "ndjson":
-            print_content(report_content(printed, summary, strict=asked.strict))
+            print_content(report_content(printed, summary, strict=request.strict))
         elif printed is None and ui != "none":
             show_summary(summary, screen())
-    return INTERRUPTED if pressed else code_of(summary, strict=asked.strict)
+    return INTERRUPTED if pressed else code_of(summary, strict=request.strict)
 
 
 @contextlib.contextmanager
@@ -159,7 +159,7 @@ def _to_open_terminal() -> Iterator[None]:
 
 async def _run(
     planned: PlannedRun,
-    asked: Asked,
+    request: RunRequest,
     ui: str,
     files: Sequence[Output],
     console: Console,
@@ -177,7 +177,7 @@ async def _run(
         with interrupts.caught(shown):
             done = await run_here(
                 planned,
-                store=asked.store,
+                store=request.store,
                 outputs=[*shown, *files],
                 stop=interrupts.stop,
                 give_up=interrupts.give_up,
@@ -187,29 +187,29 @@ async def _run(
         return done.summary, interrupts.pressed
 
 
-def submit_test(asked: Asked) -> int:
+def submit_test(request: RunRequest) -> int:
     """Only submit the test, and return the exit code."""
-    if asked.files or asked.ui or asked.strict:
+    if request.files or request.ui or request.strict:
         raise InvalidInput("detach", "a detached run has no display; leave out --ui, --strict and the reports")
-    store = asked.store or os.environ.get("MAINSTAY_STORE") or None
+    store = request.store or os.environ.get("MAINSTAY_STORE") or None
     if store is None:
         raise InvalidInput("store", "is required with --detach; name the store of your workers")
     if store.startswith("memory:"):
         raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
-    planned = _planned(asked)
+    planned = _planned(request)
 
     async def submit() -> str:
-        chosen: SubmitOptions = {} if asked.queue is None else {"queue": asked.queue}
+        chosen: SubmitOptions = {} if request.queue is None else {"queue": request.queue}
         async with app_of(planned.test, store) as app:
             return (await app.loads.submit(planned, chosen)).id
 
     job_id = asyncio.run(submit())
     typer.echo(job_id)
-    queue = asked.queue or DEFAULT_QUEUE
-    where = "" if asked.queue is None else f", queue={asked.queue!r}"
+    queue = request.queue or DEFAULT_QUEUE
+    where = "" if request.queue is None else f", queue={request.queue!r}"
     aside(
         f"a worker on {shown_url(store)} that listens on the queue {queue} runs it if its app has this load test: "
-        f'app.load(load_file("{asked.file}"){where})'
+        f'app.load(load_file("{request.file}"){where})'
     )
     return DONE
 
@@ -240,24 +240,24 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     return values
 
 
-def _planned(asked: Asked) -> PlannedRun:
-    test = load_file(asked.file)
-    if asked.name is not None:
-        test = LoadTest(asked.name, test.workflows.values(), source=test.source)
-    planned = PlannedRun(test, asked.options)
+def _planned(request: RunRequest) -> PlannedRun:
+    test = load_file(request.file)
+    if request.name is not None:
+        test = LoadTest(request.name, test.workflows.values(), source=test.source)
+    planned = PlannedRun(test, request.options)
     for note in planned.notes:
         aside(f"warning: {note}")
     return planned
 
 
-def _ui(asked: Asked, console: Console, *, quiet: bool) -> str:
+def _ui(request: RunRequest, console: Console, *, quiet: bool) -> str:
     drawable = console.is_terminal and not console.is_dumb_terminal
-    if asked.ui is not None:
-        if asked.ui not in UIS:
-            raise InvalidInput("ui", f"unknown display {asked.ui!r}; use {', '.join(UIS)}")
-        if asked.ui == "full" and not drawable:
+    if request.ui is not None:
+        if request.ui not in UIS:
+            raise InvalidInput("ui", f"unknown display {request.ui!r}; use {', '.join(UIS)}")
+        if request.ui == "full" and not drawable:
             raise InvalidInput("ui", "full needs a terminal; use ci for plain lines")
-        return asked.ui
+        return request.ui
     return "full" if drawable else "none" if quiet else "ci"
 
 

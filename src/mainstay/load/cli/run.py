@@ -118,7 +118,7 @@ def run(
             proxy=connection.proxy,
             **msgspec.structs.asdict(amount),
         )
-        asked = execution.Asked(
+        request = execution.RunRequest(
             file=file,
             options=options,
             name=name,
@@ -128,5 +128,5 @@ def run(
             strict=strict,
             queue=queue,
         )
-        code = execution.submit_test(asked) if detach else execution.run_test(asked)
+        code = execution.submit_test(request) if detach else execution.run_test(request)
     raise typer.Exit(code)

@@ -9,6 +9,3 @@ SHARED_CLASS_NAMES: dict[str, str] = {}
 GERUND_MODULES: dict[str, str] = {
     "mainstay.testing": "the field's name for the helpers that a library ships for the tests of its users",
 }
-
-#: modules below a package's face that other packages may import, because they are a face of their own
-FACES: dict[str, str] = {}

@@ -20,7 +20,7 @@ from mainstay.errors import StoreLocked
 from mainstay.model import Job
 from mainstay.stores import Query, open_store
 from mainstay.task.cli import submission
-from mainstay.task.cli.arguments import Given
+from mainstay.task.cli.arguments import TypedArguments
 from tests.cli.conftest import Shell
 
 APP = """
@@ -570,7 +570,7 @@ async def test_a_chunk_under_way_when_somebody_stops_it_is_counted(
     monkeypatch.setattr(control.jobs, "submit_many", announced)
     maker = submission.Unchecked(control, "x", {})
     lines = submission.lines_of([b"{}\n", b"{}\n"], start=1, on_read=lambda n: None)
-    running = asyncio.ensure_future(submission.submit_lines(control, maker, lines, Given(), stored, key=None))
+    running = asyncio.ensure_future(submission.submit_lines(control, maker, lines, TypedArguments(), stored, key=None))
     await under_way.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -618,5 +618,5 @@ async def test_a_store_that_fails_in_between_says_how_far_it_got(
     lines = submission.lines_of([b"{}\n"] * 7, start=1, on_read=lambda n: None)
 
     with pytest.raises(StoreLocked, match="(?s)another process keeps it locked.+continue with --from-line 4"):
-        await submission.submit_lines(control, maker, lines, Given(), stored, key=None)
+        await submission.submit_lines(control, maker, lines, TypedArguments(), stored, key=None)
     await store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.cli.target import Where, load
+from mainstay.cli.target import Where, load_app
 from mainstay.errors import InvalidInput
 from mainstay.model import Settings
 from tests.cli.conftest import Shell
@@ -44,8 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_an_app_is_found_in_the_folder_the_command_is_run_in(folder: Path) -> None:
-    assert load("target_shop.tasks:app").store_url == "sqlite:///from-app.db"
-    assert load("target_shop.tasks:Holder.app").store_url == "sqlite:///held.db"
+    assert load_app("target_shop.tasks:app").store_url == "sqlite:///from-app.db"
+    assert load_app("target_shop.tasks:Holder.app").store_url == "sqlite:///held.db"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_leads_to_no_app_is_refused_with_what_may_have_been_meant(
     folder: Path, given: str, complaint: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
-        load(given)
+        load_app(given)
 
     assert complaint in str(refused.value)
 
@@ -88,7 +88,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_its_line(folder: Path, te
     (folder / "broken.py").write_text(text)
 
     with pytest.raises(InvalidInput) as refused:
-        load("broken:app")
+        load_app("broken:app")
 
     assert complaint in str(refused.value)
     assert f"{folder / 'broken.py'}, line {1 + text.count(chr(10))})" in str(refused.value)

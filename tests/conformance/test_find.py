@@ -14,7 +14,7 @@ from mainstay.lifecycle import Move
 from mainstay.model import ErrorInfo, Options
 from mainstay.stores import ClaimReport, Query
 from mainstay.stores.omitted_values import size_left_out
-from mainstay.stores.query_filter import matches
+from mainstay.stores.query_filter import query_matches
 from tests.conformance.world import World
 
 
@@ -222,7 +222,7 @@ async def test_pages_of_a_kind_with_any_other_filter_are_together_exactly_what_m
 
     for kind, more, oldest_first in itertools.product(["task", "batch", "load"], filters, [False, True]):
         query = Query(kind=kind, oldest_first=oldest_first, **more)
-        expected = sorted((job.id for job in jobs if matches(job, query)), reverse=not oldest_first)
+        expected = sorted((job.id for job in jobs if query_matches(job, query)), reverse=not oldest_first)
         assert await _paged(world, query, limit=rng.choice([2, 7])) == expected, query
 
 
@@ -251,7 +251,7 @@ async def test_pages_by_queue_status_and_name_are_together_exactly_what_matches(
     ):
         bounds = rng.choice([{}, {"created_from_ms": jobs[10].created_ms, "created_before_ms": jobs[50].created_ms}])
         query = Query(queue=queue, name=name, status=status, oldest_first=oldest_first, **bounds)
-        expected = sorted((job.id for job in jobs if matches(job, query)), reverse=not oldest_first)
+        expected = sorted((job.id for job in jobs if query_matches(job, query)), reverse=not oldest_first)
         assert await _paged(world, query, limit=rng.choice([1, 4, 100])) == expected, query
 
 

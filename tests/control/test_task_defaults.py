@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstay.control.task_defaults import TaskDefaults, filled
+from mainstay.control.task_defaults import TaskDefaults, with_task_defaults
 from mainstay.model import Offer, Session
 from mainstay.testing import MemoryStore, VirtualClock
 
@@ -23,7 +23,7 @@ from mainstay.testing import MemoryStore, VirtualClock
 def test_what_a_submit_says_goes_before_its_task(
     given: dict[str, object], defaults: dict[str, object], made: dict[str, object]
 ) -> None:
-    assert filled(given, defaults) == made
+    assert with_task_defaults(given, defaults) == made
 
 
 async def offer(store: MemoryStore, session: str, started_ms: int, **options: object) -> None:

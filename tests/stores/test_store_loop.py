@@ -27,7 +27,7 @@ async def home() -> AsyncIterator[StoreLoop]:
 async def any_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreLoop]:
     monkeypatch.setattr(store_loop, "_adopted", {})
     if request.param == "the caller's loop":
-        store_loop.adopt(asyncio.get_running_loop())
+        store_loop.adopt_loop(asyncio.get_running_loop())
     home = StoreLoop("somewhere")
     yield home
     await home.close()
@@ -240,7 +240,7 @@ def test_a_forked_process_is_told_instead_of_left_hanging() -> None:
 
 async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_loop, "_adopted", {})
-    store_loop.adopt(asyncio.get_running_loop())
+    store_loop.adopt_loop(asyncio.get_running_loop())
     home = StoreLoop("somewhere")
 
     def use() -> object:
@@ -254,7 +254,7 @@ async def test_a_store_on_the_callers_loop_serves_other_threads(monkeypatch: pyt
 async def test_a_loop_that_is_closed_is_nobodys_home_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_loop, "_adopted", {})
     gone = asyncio.new_event_loop()
-    store_loop.adopt(gone)
+    store_loop.adopt_loop(gone)
     gone.close()
     home = StoreLoop("somewhere")
     assert await home.run(lambda: at(home, "on a loop of its own")) == "on a loop of its own"

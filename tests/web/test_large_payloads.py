@@ -21,7 +21,7 @@ from mainstay.web.api.job_pages import shown_page
 from mainstay.web.api.masker import Masker
 from mainstay.web.api.secret_search import PAGE_BYTES, parts_at_most
 from mainstay.web.api.text_mask import UNSEARCHED
-from mainstay.web.threads import SMALL
+from mainstay.web.threads import SMALL_BYTES
 from tests.web.conftest import Server, serving
 
 #: as large as a payload may be, and as slow to walk
@@ -77,7 +77,7 @@ def on_the_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     search_one, value_view = secret_search._search_one, views.value_view
 
     def noted(name: str, size: int) -> None:
-        if size > SMALL and threading.current_thread() is loop_thread:
+        if size > SMALL_BYTES and threading.current_thread() is loop_thread:
             found.append(name)
 
     def searching(masker: Masker, job: Job) -> Any:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mainstay.worker.exits import in_words, on_exit
+from mainstay.worker.exits import describe_exit, on_exit
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from mainstay.worker.exits import in_words, on_exit
     ],
 )
 def test_an_exit_status_is_told_in_words(status: int, words: str) -> None:
-    assert in_words(status) == words
+    assert describe_exit(status) == words
 
 
 @pytest.mark.parametrize("pidfds", [True, False], ids=["pidfd", "thread"])

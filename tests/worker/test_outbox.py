@@ -13,7 +13,7 @@ from mainstay.model import Job
 from mainstay.stores import Change
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import VirtualClock
-from mainstay.worker.outbox import keep, kept, write_kept
+from mainstay.worker.outbox import keep, kept_files, write_kept
 from tests.conformance.world import World
 
 URL = "memory:"
@@ -43,7 +43,7 @@ def keep_some(world: World, *changes: Change, url: str = URL) -> Path:
 
 
 async def written(world: World) -> dict[str, str]:
-    return {one.job_id: one.outcome async for one in write_kept(world.store, kept(URL))}
+    return {one.job_id: one.outcome async for one in write_kept(world.store, kept_files(URL))}
 
 
 async def test_what_was_kept_is_written_as_its_worker_would_have(world: World, folder: Path) -> None:
@@ -82,7 +82,7 @@ async def test_what_is_in_conflict_stays_for_another_time(world: World, folder: 
     keep_some(world, done(world, job), done(world, other))
     await world.move(job, Move(to="running", reason="a remark", flag="note"))
     assert await written(world) == {job.id: "conflict", other.id: "applied"}
-    [left] = kept(URL)
+    [left] = kept_files(URL)
     assert [change.before.id for change in left.changes] == [job.id]
 
 
@@ -90,7 +90,7 @@ async def test_what_belongs_to_another_store_is_left_alone(world: World) -> None
     job = await world.running()
     keep_some(world, done(world, job), url="postgresql://ann:secret@db/jobs")
     assert await written(world) == {}
-    [file] = kept("postgresql://ben:other@db/jobs".replace("ben:other", "ann:new"))
+    [file] = kept_files("postgresql://ben:other@db/jobs".replace("ben:other", "ann:new"))
     assert "secret" not in file.path.read_text()
 
 
@@ -109,5 +109,5 @@ async def test_a_file_that_cannot_be_used_is_named_and_left(world: World, text: 
     header = msgspec.json.decode(path.read_bytes().splitlines()[0])
     path.write_bytes(msgspec.json.encode({**header, "schema": 2}) if "schema" in text else text.encode())
     with pytest.raises(InvalidInput, match=why):
-        kept(URL)
+        kept_files(URL)
     assert path.exists()

@@ -24,7 +24,7 @@ from ..task.drafts import check_hook
 from ..task.returns import Returns
 from ..task.storable import canonical
 from ..worker import Context, Hook, Host, Work
-from ..worker.app_import import loaded
+from ..worker.app_import import target_of
 from . import bulk, hooks
 from .group import Group, submit_group, submit_group_within
 from .kind_parts import KindParts
@@ -95,7 +95,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
             Host(
                 client=self.client,
                 options={"outputs": outputs, "runners": runners},
-                target=lambda: loaded(self),
+                target=lambda: target_of(self),
             )
         )
         self._schedules = Schedules(self.client, self._parts)

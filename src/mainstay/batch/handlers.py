@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..control import Decide
 from ..errors import SchemaTooNew, StaleClaim, StoreError
-from ..task.current_client import begin
+from ..task.current_client import enter_job
 from ..worker import Mode, Work, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
@@ -64,7 +64,7 @@ class _StartWork(_LoopWork):
 
     async def call(self, _: bytes) -> None:
         client = self._study.client
-        begin(client)
+        enter_job(client)
         job = context().job
         try:
             spec = spec_of(job, client.sealer)
@@ -88,7 +88,7 @@ class _DriverWork(_LoopWork):
 
     async def call(self, _: bytes) -> None:
         client, attempt = self._study.client, context()
-        begin(client)
+        enter_job(client)
         state = state_of(attempt.job, client.sealer) or DriverState()
         control = await _repeated(client.open)
         await _repeated(DriverRun(control, self._output_stores, self._outsides, client.sealer, attempt, state).run)

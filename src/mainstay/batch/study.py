@@ -15,7 +15,7 @@ from ..errors import InvalidInput, UnknownOption
 from ..outputs.layout import files_of
 from ..outputs.lookup import Verify
 from ..task.client import Client
-from ..task.options import CommonOptions, merged
+from ..task.options import CommonOptions, merge_options
 from ..task.task_name import name_of
 from ..worker import Mode
 from .codes import code_of
@@ -107,7 +107,7 @@ class Batch:
                 "overall", f"has the same name as `aggregate`: {self.aggregations[0].name}; rename one of them"
             )
         own = set(BatchOptions.__annotations__) - set(CommonOptions.__annotations__)
-        self.options = merged({}, {name: value for name, value in given.items() if name not in own})
+        self.options = merge_options({}, {name: value for name, value in given.items() if name not in own})
         """of each unit"""
         self.client = client
         self.plan = client.reader.read(self.options)

@@ -9,7 +9,7 @@ from typing import Any
 from ..control import InsertResult
 from ..errors import InvalidInput
 from ..task.drafts import Draft, drafted
-from ..task.options import merged
+from ..task.options import merge_options
 from .locations import outputs_url
 from .manifests import digest_of, groups_of
 from .parameter_grid import seeds_of, sets_of
@@ -62,7 +62,7 @@ async def submit_batch(
     # takes a while for 100,000 units, and other tasks share this loop
     groups = await asyncio.to_thread(groups_of, study, sets, seeds)
     digest = await asyncio.to_thread(digest_of, groups)
-    batch_options = merged({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
+    batch_options = merge_options({name: study.options[name] for name in _OF_BOTH if name in study.options}, options)
     if client.before_submit:
         draft = Draft(name=study.name, arguments={"params": groups[0].params, "seeds": seeds}, options=batch_options)
         batch_options = drafted(client.before_submit, draft).options

@@ -19,9 +19,9 @@ import msgspec
 from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreError
 from ..outputs import ManifestGroup, Origin, Outputs, OutputStore, Unit, output_path
-from ..outputs.entry import SOURCE
+from ..outputs.entry import SOURCE_DIGEST
 from ..outputs.scratch import Scratch
-from ..task.current_client import begin
+from ..task.current_client import enter_job
 from ..worker import Mode, context
 from .functions import Function
 from .locations import OutputStores
@@ -65,7 +65,7 @@ class UnitWork:
         return call
 
     def call(self, call: UnitCall) -> Any:
-        begin(self.study.client)
+        enter_job(self.study.client)
         unit_run = _UnitRun(self, call)
         return self._run_async(unit_run) if self.is_async else self._run_sync(unit_run)
 
@@ -186,7 +186,7 @@ class _UnitRun:
             raise OutputMissing(str(self._unit), ", ".join(lacking), path=path, why="the unit ended without writing it")
         job = self._context.job
         source = self._work.study.source if self._work.aggregation is None else self._work.aggregation.source
-        more = {name: digest for name, digest in ((MADE_OF, self._made_of), (SOURCE, source)) if digest}
+        more = {name: digest for name, digest in ((MADE_OF, self._made_of), (SOURCE_DIGEST, source)) if digest}
         about = Origin(job=job.parent, attempt=self._context.attempt, by=job.session, more=more)
         loop = asyncio.get_running_loop()
         until, wait_s = loop.time() + _PATIENCE_S, _FIRST_WAIT_S

@@ -16,7 +16,7 @@ from ..errors import InvalidInput, InvalidTransition, StoreError
 from ..lifecycle import Move
 from ..model import Job
 from ..outputs import Manifest, OutputStore
-from ..outputs.layout import CURRENT
+from ..outputs.layout import LAYOUT_VERSION
 from ..task.codec import Sealer
 from .outside_job import with_outside_job
 from .spec import Spec
@@ -24,7 +24,7 @@ from .validation_result import OutputStatus, OutputTally, Validation, findings_i
 
 #: entries per page of a stored list
 PAGE = 1000
-VALIDATIONS = f"{CURRENT}/_validations"
+VALIDATIONS = f"{LAYOUT_VERSION}/_validations"
 _RECORD = ".record"
 #: validations of a batch that are read
 _REMEMBERED = 100

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from ..outputs import ManifestGroup, OutputStore, Unit, output_path
-from ..outputs.lookup import State, UnitFindings, Verify
+from ..outputs.lookup import OutputState, UnitFindings, Verify
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
 
@@ -27,7 +27,7 @@ class OutputStatus(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     output: str
     path: str
-    state: State
+    state: OutputState
     detail: str = ""
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..clock import duration_text
-from ..control.json_view import PRIVATE, stored_value
+from ..control.json_view import PRIVATE_FIELDS, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import RefusedWrite
@@ -181,7 +181,7 @@ def _progress(job: Job) -> str | None:
 
 
 def _show_private(job: Job, console: Console) -> None:
-    for name in PRIVATE:
+    for name in PRIVATE_FIELDS:
         stored = getattr(job, name)
         if stored is None:
             continue

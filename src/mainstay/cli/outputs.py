@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..outputs import OutputAudit, OutputMigration, OutputStore, audit, migrate, open_outputs
-from ..outputs.entry import PREFIX
+from ..outputs.entry import ENTRY_PREFIX
 from ..words import counted
 from .command import Output, command, command_group
 from .common import JsonOption, print_command, printable, screen
@@ -123,7 +123,7 @@ async def _lines(store: OutputStore, study: str) -> list[dict[str, Any]]:
         name = unit if study else its_study
         line = lines.setdefault(name, {"name": name, "units": 0, "unfinished": 0, "files": 0, "bytes": 0})
         data = [blob.size for file, blob in files.items() if not file.startswith("_")]
-        line["units" if any(file.startswith(PREFIX) for file in files) else "unfinished"] += 1
+        line["units" if any(file.startswith(ENTRY_PREFIX) for file in files) else "unfinished"] += 1
         line["files"] += len(data)
         line["bytes"] += sum(data)
     return list(lines.values())

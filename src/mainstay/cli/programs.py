@@ -16,7 +16,7 @@ from ..worker import AppBase
 from .command import OPENERS
 from .common import opened
 from .options import local_actor
-from .target import Where, load
+from .target import Where, load_app
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def connected(where: Where, *, creates: bool = False) -> contextlib.AbstractAsyn
     """The same as a context. The app is imported at once."""
     target = where.target()
     # beside a store, the app is needed as well: it knows the tasks
-    app = target.app or (load(where.app) if where.app else None)
+    app = target.app or (load_app(where.app) if where.app else None)
     if app is not None and not isinstance(app, AppBase):
         raise InvalidInput("app", f"{where.app} is of type {type(app).__name__}, not an App; it has no tasks")
     if app is None:

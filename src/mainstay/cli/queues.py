@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..control import Control, bulk, overview
-from ..control.actions import WAITING, deleting, withdrawing
+from ..control.actions import WAITING_STATES, deleting, withdrawing
 from ..control.bulk import JobSelection
 from ..control.overview import QueueOverview, QueuesOverview, check_known, known_queues
 from ..model import QueueSettings
@@ -125,7 +125,9 @@ def purge(
     async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
         with job_actions_view.counting(quiet=as_json) as seen:
-            return await bulk.matching(store, Query(queue=queue, status=WAITING), limit=options.limit, on_count=seen)
+            return await bulk.matching(
+                store, Query(queue=queue, status=WAITING_STATES), limit=options.limit, on_count=seen
+            )
 
     reason = options.reason or f"queue {queue} was purged"
     action = (deleting if delete else withdrawing)(actor=options.audit_name, reason=reason)

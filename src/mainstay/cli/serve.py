@@ -15,7 +15,7 @@ from ..errors import InvalidInput
 from .command import command
 from .common import JsonOption, print_line
 from .options import LogOptions, OptionGroup, panel
-from .target import Where, load
+from .target import Where, load_app
 from .tokens import ENVIRON
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def serve(
     output.configure()
     with extra_needed("mainstay serve"):
         from ..web.options import WebOptions  # noqa: PLC0415
-        from ..web.server import run  # noqa: PLC0415
+        from ..web.server import run_server  # noqa: PLC0415
     options = WebOptions(
         host=network.host,
         port=network.port,
@@ -169,7 +169,7 @@ def serve(
         if network.browser:
             webbrowser.open(url)
 
-    run(urls, options, ready=ready)
+    run_server(urls, options, ready=ready)
 
 
 def stores(given: Sequence[str], app: str) -> dict[str, str]:
@@ -182,7 +182,7 @@ def stores(given: Sequence[str], app: str) -> dict[str, str]:
     """
     if not given:
         if app:
-            return {_DEFAULT: load(app).store_url}
+            return {_DEFAULT: load_app(app).store_url}
         environment = Where(store=os.environ.get("MAINSTAY_STORE", ""), app=os.environ.get("MAINSTAY_APP", ""))
         return {_DEFAULT: environment.target().url}
     urls: dict[str, str] = {}

@@ -16,7 +16,7 @@ import typer
 from ..errors import InvalidInput
 from ..model import Settings
 from ..stores import shown_url
-from ..worker.app_import import find
+from ..worker.app_import import find_target
 from .options import OptionGroup, panel
 
 _panel = panel("Store")
@@ -53,7 +53,7 @@ class Where(OptionGroup, frozen=True, kw_only=True):
     def target(self) -> StoreTarget:
         """The store that the options name. The app is imported only if its store is the one."""
         if self.app and "store" not in self.typed and ("app" in self.typed or not self.store):
-            found = load(self.app)
+            found = load_app(self.app)
             return StoreTarget(url=found.store_url, app=found)
         if not self.store:
             raise InvalidInput(
@@ -95,14 +95,14 @@ def shell_word(typed: str) -> str:
     return "URL" if hidden else shlex.quote(typed)
 
 
-def load(target: str) -> AppLike:
+def load_app(target: str) -> AppLike:
     """Import the app that `module:app` names, from the current folder first, as `python -m` does.
 
     >>> load("shop/tasks.py:app")
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: app: 'shop/tasks.py:app' is a file; write its module: shop.tasks:app
     """
-    return cast("AppLike", find(target, lambda found: isinstance(found, AppLike)))
+    return cast("AppLike", find_target(target, lambda found: isinstance(found, AppLike)))
 
 
 def _is_typed(ctx: typer.Context, name: str) -> bool:

@@ -16,7 +16,7 @@ from ..control.explain import Explanation
 from ..control.json_view import JobView
 from ..errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
 from ..model import ErrorInfo, check_id
-from ..task.handle import failure
+from ..task.handle import job_failure
 from ..web.api.job_responses import (
     AwaitedJobs,
     BulkResult,
@@ -209,7 +209,7 @@ class Core:
         ended = yield from self.settled(job_id, timeout)
         if ended.status != "succeeded":
             job = yield from self.job(job_id, payload=False)
-            raise failure(job_id, job.name, ended.status, ended.reason, ended.error)
+            raise job_failure(job_id, job.name, ended.status, ended.reason, ended.error)
         if ended.shown != "whole":
             # a masked value is not the result: better no result than a wrong one
             raise RequestRefused(

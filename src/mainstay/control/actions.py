@@ -14,7 +14,7 @@ from .control import Control
 UNSETTLED = tuple(state.name for state in JOB.states.values() if not state.settled)
 RETRIABLE = tuple(state.name for state in JOB.states.values() if state.settled and not state.final)
 SETTLED = JOB.named("settled")
-WAITING = tuple(state.name for state in JOB.states.values() if not state.settled and not state.holds)
+WAITING_STATES = tuple(state.name for state in JOB.states.values() if not state.settled and not state.holds)
 
 _NOT_DELETED = {
     "held": "it is being worked on; cancel it first, then delete it",
@@ -48,7 +48,7 @@ def withdrawing(*, actor: str, reason: str) -> Action:
     async def do(control: Control, ids: Sequence[str]) -> list[BulkAnswer]:
         return bulk.answers(ids, await control.operations.withdraw_many(ids, actor=actor, reason=reason))
 
-    return Action(verb="cancel", done="cancelled", states=WAITING, do=do)
+    return Action(verb="cancel", done="cancelled", states=WAITING_STATES, do=do)
 
 
 def retrying(*, actor: str, reason: str | None = None) -> Action:

@@ -69,10 +69,10 @@ def bounded(error: ErrorInfo) -> ErrorInfo:
         return error
     return msgspec.structs.replace(
         error,
-        type=clean(error.type)[:_NAME_LIMIT],
-        code=clean(error.code)[:_NAME_LIMIT],
-        message=_trimmed(clean(error.message), MESSAGE_LIMIT),
-        traceback=None if error.traceback is None else _trimmed(clean(error.traceback), TRACEBACK_LIMIT),
+        type=storable_text(error.type)[:_NAME_LIMIT],
+        code=storable_text(error.code)[:_NAME_LIMIT],
+        message=_trimmed(storable_text(error.message), MESSAGE_LIMIT),
+        traceback=None if error.traceback is None else _trimmed(storable_text(error.traceback), TRACEBACK_LIMIT),
     )
 
 
@@ -115,7 +115,7 @@ def storable(text: str) -> bool:
     return True
 
 
-def clean(text: str) -> str:
+def storable_text(text: str) -> str:
     """The text with lone surrogates escaped, so that it can be stored."""
     return text.encode(errors="backslashreplace").decode()
 
@@ -123,6 +123,6 @@ def clean(text: str) -> str:
 def shown(value: object, limit: int = 100) -> str:
     """Any value in a message: storable, and of bounded length. Its `repr` may run user code and fail."""
     try:
-        return clean(repr(value)[:limit])
+        return storable_text(repr(value)[:limit])
     except Exception:  # noqa: BLE001 - a broken __repr__, or a number too long to print
         return f"(a {type(value).__name__} that cannot be shown)"

@@ -188,7 +188,7 @@ class ExtensionValue:
 _decode = msgspec.msgpack.Decoder(ext_hook=ExtensionValue).decode
 
 #: the user's data, which may be secret; shown only on request
-PRIVATE = ("payload", "result", "checkpoint")
+PRIVATE_FIELDS = ("payload", "result", "checkpoint")
 
 
 def _values(view: type[msgspec.Struct], **converters: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
@@ -224,7 +224,7 @@ def job_view(job: Job, value: Callable[[Job, str], Any] | None = None) -> JobVie
     header = _header_values(job)
     if value is None:
         return cast("JobView", _JobHeader(*header))
-    return JobView(*header, *[value(job, name) for name in PRIVATE])
+    return JobView(*header, *[value(job, name) for name in PRIVATE_FIELDS])
 
 
 def event_view(event: Event) -> EventView:

@@ -11,7 +11,7 @@ from ..model import AWAITS_MS, Job, QueueSettings, Session, Settings, check_id, 
 from ..stores import Deletion, JobStore
 from ..stores.change_check import is_left_to_its_units
 from .drivers import Drivers, driver_id
-from .options import MOST, check_priority, check_queue, check_text
+from .options import LARGEST_NUMBER, check_priority, check_queue, check_text
 from .rules import cancellation
 from .worker_drain import drain
 from .writer import Decision, MoveRequest, Moves, Outcome, Writer, at_version
@@ -157,8 +157,12 @@ class Operations:
     async def set_limit(self, concurrency_key: str, most: int | None) -> None:
         """Run at most this many jobs of a concurrency key at a time; None lifts the limit."""
         check_text(concurrency_key, field="concurrency_key")
-        if most is not None and (not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST):
-            raise InvalidInput("limit", f"{most!r} is not a whole number from 1 to {MOST}; pause the queue to stop it")
+        if most is not None and (
+            not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= LARGEST_NUMBER
+        ):
+            raise InvalidInput(
+                "limit", f"{most!r} is not a whole number from 1 to {LARGEST_NUMBER}; pause the queue to stop it"
+            )
         await self._store.set_limit(concurrency_key, most)
 
     async def _set_queue(self, queue: str, actor: str | None, *, paused: bool, reason: str | None) -> None:

@@ -32,7 +32,7 @@ _MANY = 50
 _CACHED = 1024
 
 #: a limit above every real count, and well within the integers of every engine
-MOST = 1_000_000_000
+LARGEST_NUMBER = 1_000_000_000
 
 #: most jobs that one job can wait for
 MOST_AWAITED = 10_000
@@ -213,7 +213,7 @@ def check_priority(value: Any, *, field: str = "priority") -> int:
     return _whole(field, value, -100, 100)
 
 
-def check_count(value: Any, *, field: str, least: int = 0, most: int = MOST) -> int:
+def check_count(value: Any, *, field: str, least: int = 0, most: int = LARGEST_NUMBER) -> int:
     """Check a count."""
     return _whole(field, value, least, most)
 

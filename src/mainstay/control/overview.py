@@ -10,7 +10,7 @@ import msgspec
 from ..errors import InvalidInput
 from ..model import Job, Session, is_private
 from ..stores import JobStore, Query
-from .actions import WAITING
+from .actions import WAITING_STATES
 from .json_view import SessionView, session_view
 
 #: held jobs that are read per session
@@ -34,7 +34,7 @@ class QueueOverview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> int:
-        return sum(self.counts.get(status, 0) for status in WAITING)
+        return sum(self.counts.get(status, 0) for status in WAITING_STATES)
 
 
 class QueuesOverview(msgspec.Struct, frozen=True, kw_only=True):

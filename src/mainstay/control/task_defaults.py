@@ -18,7 +18,7 @@ _FRESH_S = 1.0
 Options = Mapping[str, Any]
 
 
-def filled(given: Options, defaults: Options) -> dict[str, Any]:
+def with_task_defaults(given: Options, defaults: Options) -> dict[str, Any]:
     """The options of a submit, filled up with those of its task. Tags and metadata are added to those of the task.
 
     >>> filled({"retries": 1, "tags": ["b"]}, {"queue": "mail", "retries": 5, "tags": ["a"]})
@@ -65,4 +65,4 @@ class TaskDefaults:
         return self._known
 
 
-__all__ = ["TaskDefaults", "filled"]
+__all__ = ["TaskDefaults", "with_task_defaults"]

@@ -8,7 +8,7 @@ from ..errors import JobNotFound
 from ..lifecycle import Event, story, time_text
 from ..model import check_id
 from ..stores import JobStore
-from .options import MOST
+from .options import LARGEST_NUMBER
 
 #: a story shows this many of the newest events; `read_events` reads older ones
 _NEWEST = 1000
@@ -17,7 +17,7 @@ _NEWEST = 1000
 async def read_events(store: JobStore, job_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
     """The events in order; raises `JobNotFound`. A deleted job still has its tombstone."""
     # no job has more events, and some engines refuse larger numbers
-    events = await store.events(check_id(job_id), after=min(after, MOST), limit=limit)
+    events = await store.events(check_id(job_id), after=min(after, LARGEST_NUMBER), limit=limit)
     if not events and (await store.get([job_id]))[0] is None:
         raise JobNotFound(job_id)
     return events

@@ -16,7 +16,7 @@ from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, St
 from ..lifecycle import table_of
 from ..model import Job
 from ..task import Client
-from ..task.current_client import begin
+from ..task.current_client import enter_job
 from ..worker import Context, Mode, context
 from ..worker.context import LetGo
 from ..worker.outage import Outage
@@ -100,7 +100,7 @@ class LoadWork:
         """Run the test and return its summary. Raises `LoadFailed` if it could not be started, broke, or failed a
         threshold."""
         here, client = context(), self._client
-        begin(client)
+        enter_job(client)
         control = await client.open()
         # from here on the store counts a crash as a crash: the load cannot be repeated unnoticed
         await control.claims.start([here.job])

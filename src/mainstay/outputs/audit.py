@@ -70,7 +70,7 @@ async def _chunks(store: OutputStore, study: str | None) -> AsyncIterator[list[t
 
 
 async def _check(store: OutputStore, chunk: list[tuple[str, Files]], result: OutputAudit) -> None:
-    entries = [(folder, name) for folder, files in chunk for name in files if name.startswith(entry.PREFIX)]
+    entries = [(folder, name) for folder, files in chunk for name in files if name.startswith(entry.ENTRY_PREFIX)]
     bodies = await store.blobs.read([f"{folder}/{name}" for folder, name in entries])
     # units that were published with the same files are checked together
     groups: dict[tuple[str, ...], dict[str, Unit]] = {}

@@ -26,9 +26,9 @@ from .blobs import OutputFile
 from .layout import DIGITS
 
 SCHEMA = 1
-PREFIX = "_entry-"
+ENTRY_PREFIX = "_entry-"
 #: a field of `Origin.more`: a digest of the source that made the outputs
-SOURCE = "source"
+SOURCE_DIGEST = "source"
 DAMAGED = "its entry is damaged"
 FOREIGN = "its entry is that of another unit"
 _OWN_DIGITS = 16
@@ -121,7 +121,7 @@ def body_of(
 def name_for(folder: str, body: bytes, outputs: Mapping[str, OutputFile]) -> str:
     sizes, contents = _digests(folder, outputs)
     own = hashlib.sha256(body).hexdigest()[:_OWN_DIGITS]
-    return f"{PREFIX}{len(body)}-{sizes}-{contents}-{own}-{os.urandom(4).hex()}.json"
+    return f"{ENTRY_PREFIX}{len(body)}-{sizes}-{contents}-{own}-{os.urandom(4).hex()}.json"
 
 
 def read_name(name: str) -> Name | None:

@@ -20,8 +20,8 @@ from ..errors import InvalidInput
 from ..storage.keys import check_key
 from .address import Unit, slug
 
-CURRENT = "v1"
-MANIFESTS = f"{CURRENT}/_manifests"
+LAYOUT_VERSION = "v1"
+MANIFESTS = f"{LAYOUT_VERSION}/_manifests"
 LEGACY_UNIT = "unit.json"
 #: digits of the address at the end of a unit's folder
 DIGITS = 20
@@ -32,7 +32,7 @@ _LONGEST_NAME = 100
 
 def study_folder(study: str) -> str:
     """Studies whose names differ only in characters that a path cannot hold share a folder; their units differ."""
-    return f"{CURRENT}/{slug(study)}"
+    return f"{LAYOUT_VERSION}/{slug(study)}"
 
 
 def unit_folder(unit: Unit) -> str:
@@ -41,7 +41,7 @@ def unit_folder(unit: Unit) -> str:
     'v1/sir/00/beta=0.3-s7-0031487644ee09543977'
     """
     address = unit.address
-    return f"{CURRENT}/{slug(unit.study)}/{address[:2]}/{unit.readable}-{address[:DIGITS]}"
+    return f"{LAYOUT_VERSION}/{slug(unit.study)}/{address[:2]}/{unit.readable}-{address[:DIGITS]}"
 
 
 def output_path(unit: Unit, file: str) -> str:

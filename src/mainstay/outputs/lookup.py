@@ -17,7 +17,7 @@ from .blobs import Blob, Blobs, Files, OutputFile
 from .entry import Defect, UnitEntry
 from .layout import legacy_folder, unit_folder
 
-State = Literal["present", "missing", "corrupt", "unreadable"]
+OutputState = Literal["present", "missing", "corrupt", "unreadable"]
 Verify = Literal["size", "content"]
 #: path -> SHA-256; None: the file is absent
 _Digests = Mapping[str, str | StoreError | None]
@@ -31,7 +31,7 @@ _REMEMBERED = 200_000
 class OutputFinding(NamedTuple):
     """The state of one output."""
 
-    state: State
+    state: OutputState
     detail: str = ""
     """the defect, in a few words"""
     folder: str = ""
@@ -95,7 +95,7 @@ def defect_of(size: int, sha256: str | None, expected: OutputFile) -> str:
 
 def _parsed_name(name: str, blob: Blob) -> entry.Name | None:
     """The parts of an entry's name, if the entry has the length in its name."""
-    if not name.startswith(entry.PREFIX):
+    if not name.startswith(entry.ENTRY_PREFIX):
         return None
     parsed = entry.read_name(name)
     return parsed if parsed is not None and parsed.length == blob.size else None
@@ -174,7 +174,7 @@ class UnitLookup:
         digests: dict[str, str | StoreError | None] = {}
         todo: list[tuple[str, Blob]] = []
         for folder, files in zip(folders, listings, strict=True):
-            if isinstance(files, StoreError) or not any(name.startswith(entry.PREFIX) for name in files):
+            if isinstance(files, StoreError) or not any(name.startswith(entry.ENTRY_PREFIX) for name in files):
                 continue
             for name, blob in files.items():
                 if name.startswith("_"):
@@ -216,7 +216,9 @@ class UnitLookup:
 
     async def _entries(self, doubtful: Sequence[tuple[str, Files]]) -> list[list[tuple[str, bytes | StoreError]]]:
         """The entries of each folder: name and body."""
-        names = [(folder, [name for name in files if name.startswith(entry.PREFIX)]) for folder, files in doubtful]
+        names = [
+            (folder, [name for name in files if name.startswith(entry.ENTRY_PREFIX)]) for folder, files in doubtful
+        ]
         bodies = iter(await self._blobs.read([f"{folder}/{name}" for folder, some in names for name in some]))
         return [[(name, body) for name in some if (body := next(bodies)) is not None] for _, some in names]
 

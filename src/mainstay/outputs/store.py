@@ -297,7 +297,7 @@ def _sha256(body: bytes) -> str:
 
 
 def _entries(files: Iterable[str]) -> list[str]:
-    return [name for name in files if name.startswith(entry.PREFIX)]
+    return [name for name in files if name.startswith(entry.ENTRY_PREFIX)]
 
 
 def _same_contents(name: str, other: str) -> bool:

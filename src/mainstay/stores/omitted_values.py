@@ -11,7 +11,7 @@ import msgspec
 from ..model import Job
 
 #: the fields that may be large
-VALUES = ("payload", "result", "checkpoint")
+OMITTED_FIELDS = ("payload", "result", "checkpoint")
 MARK = b"\xc1"
 
 
@@ -37,11 +37,11 @@ def shortened(job: Job, most_bytes: int | None) -> Job:
     if most_bytes is None:
         return job
     found: dict[str, bytes] = {}
-    for name in VALUES:
+    for name in OMITTED_FIELDS:
         value: bytes | None = getattr(job, name)
         if value is not None and len(value) > most_bytes:
             found[name] = left_out(len(value))
     return msgspec.structs.replace(job, **found) if found else job
 
 
-__all__ = ["MARK", "VALUES", "left_out", "shortened", "size_left_out"]
+__all__ = ["MARK", "OMITTED_FIELDS", "left_out", "shortened", "size_left_out"]

@@ -6,7 +6,7 @@ from ..model import Job
 from .port import Query
 
 
-def matches(job: Job, query: Query) -> bool:
+def query_matches(job: Job, query: Query) -> bool:
     """Whether a job matches a query.
 
     >>> from mainstay.model import BLANK

@@ -28,7 +28,7 @@ Unheard = Callable[[T], Coroutine[Any, Any, object]]
 _adopted: dict[int, asyncio.AbstractEventLoop] = {}
 
 
-def adopt(loop: asyncio.AbstractEventLoop) -> None:
+def adopt_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Use this loop for the stores that this process opens from now on. It must run until they are closed."""
     _adopted[os.getpid()] = loop
 

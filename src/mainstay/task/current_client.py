@@ -19,7 +19,7 @@ log = logging.getLogger("mainstay.tasks")
 _client: contextvars.ContextVar[Client] = contextvars.ContextVar("mainstay.client")
 
 
-def begin(client: Client) -> None:
+def enter_job(client: Client) -> None:
     """A job of this client begins in this task or thread."""
     try:
         context()

@@ -93,7 +93,7 @@ class Handle(Generic[R_co]):
         """The result of the task, from the row of the settled job; raises `JobFailed`."""
         if job.status == "succeeded":
             return self._returns.unpack(job.result, job_id=job.id)
-        raise failure(job.id, job.name, job.status, job.reason, job.error)
+        raise job_failure(job.id, job.name, job.status, job.reason, job.error)
 
     def __repr__(self) -> str:
         return f"Handle({self.id!r}{', created=True' if self.created else ''})"
@@ -105,7 +105,7 @@ class Handle(Generic[R_co]):
         return hash(self.id)
 
 
-def failure(job_id: str, name: str, status: str, reason: str | None, error: ErrorInfo | None) -> JobFailed:
+def job_failure(job_id: str, name: str, status: str, reason: str | None, error: ErrorInfo | None) -> JobFailed:
     """The error to raise for the result of a job that settled without one."""
     if error is not None:
         cause = f"{error.type}: {error.message}"

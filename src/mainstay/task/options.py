@@ -88,7 +88,7 @@ def check_task_options(given: Mapping[str, Any]) -> None:
             raise UnknownOption(name, TaskOptions.__annotations__)
 
 
-def merged(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a task, overridden by those of a submit; tags and metadata are added."""
     merged_options = dict(task)
     for name, value in given.items():

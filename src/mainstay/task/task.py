@@ -13,9 +13,9 @@ from ..errors import BadArguments, InvalidInput
 from ..worker import Mode
 from .call import Call
 from .client import Client
-from .current_client import begin
+from .current_client import enter_job
 from .handle import Handle
-from .options import SubmitOptions, TaskOptions, check_task_options, merged, plain
+from .options import SubmitOptions, TaskOptions, check_task_options, merge_options, plain
 from .retry_rules import RetryRules
 from .returns import Returns
 from .signature import Arguments, Signature
@@ -46,7 +46,7 @@ class Submits(Generic[P, R]):
     def options(self, **options: Unpack[SubmitOptions]) -> Submits[P, R]:
         """The same task with other options, for one submit or many. Tags and metadata are added to those of the task;
         other options override it, and None leaves an option as it is."""
-        all_options = merged(self._options, options)
+        all_options = merge_options(self._options, options)
         plan = self._client.reader.read(all_options)
         return Submits(self._client, self._signature, self._returns, all_options, plan)
 
@@ -113,7 +113,7 @@ class Task(Submits[P, R]):
             raise InvalidInput("policy", "must be a function, and decides alone; leave out retry_on and give_up_on")
         signature = Signature(function, self.name)
         returns: Returns[R] = Returns(self.name, signature.returns, client.sealer)
-        options = merged({}, _common(given))
+        options = merge_options({}, _common(given))
         super().__init__(client, signature, returns, options, client.reader.read(options))
         functools.update_wrapper(self, function, updated=())
 
@@ -172,7 +172,7 @@ class Task(Submits[P, R]):
 
     def call(self, arguments: Arguments) -> Any:
         """Make the call."""
-        begin(self._client)
+        enter_job(self._client)
         rules = self._retry_rules
         if rules is None:
             return self._signature.call(arguments)

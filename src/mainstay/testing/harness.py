@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from ..app import App
 from ..clock import SystemClock, instant_ms, seconds
 from ..control import Control, Duty
-from ..control.schedules.when import at_of, ms_of, next_tick
+from ..control.schedules.when import next_tick, tick_ms, tick_time
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..lifecycle import table_of
 from ..model import Job
@@ -243,8 +243,8 @@ class Harness:
             when = spec.when.revived()
             if when is None:
                 ticks.append(now_ms + _LOOK_MS)  # a custom object: only the ticker can ask it
-            elif (at := next_tick(when, at_of(now_ms))) is not None:
-                ticks.append(ms_of(at))
+            elif (at := next_tick(when, tick_time(now_ms))) is not None:
+                ticks.append(tick_ms(at))
         return min(ticks, default=None)
 
     def _check_known(self, taken: Sequence[Job]) -> None:

@@ -71,7 +71,7 @@ def problem_of(error: MainstayError) -> Problem:
     return Problem(409, error.code, str(error))
 
 
-def answer(problem: Problem) -> Response:
+def problem_response(problem: Problem) -> Response:
     """The problem as a response."""
     body: dict[str, Any] = {
         "type": problem.code,

@@ -16,7 +16,7 @@ import uvicorn
 
 from ..errors import InvalidInput, MainstayError
 from ..storage.private_files import report_exposed
-from ..worker.ports import opening, raise_open_files
+from ..worker.ports import port_errors, raise_open_files
 from .options import WebOptions
 from .security.client_limits import ConnectionCounts
 from .security.connection import connection_class
@@ -81,7 +81,7 @@ def tls_context(options: WebOptions) -> ssl.SSLContext | None:
 @contextlib.contextmanager
 def bound(options: WebOptions) -> Iterator[socket.socket]:
     """The listening socket; raises `InvalidInput` if the port is in use."""
-    with opening(options.host, options.port):
+    with port_errors(options.host, options.port):
         family, kind, number, _, address = socket.getaddrinfo(
             options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
@@ -92,7 +92,7 @@ def bound(options: WebOptions) -> Iterator[socket.socket]:
             # a client that vanished keeps its stream for this long, instead of the quarter of an hour after which the
             # system gives up; connections inherit it
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_MS)
-        with opening(options.host, options.port):
+        with port_errors(options.host, options.port):
             made.bind(address)
             made.listen(_BACKLOG)
         yield made
@@ -197,7 +197,7 @@ async def serve(
                 raise MainstayError("the server could not start; see its log") from None
 
 
-def run(
+def run_server(
     urls: Mapping[str, str],
     options: WebOptions,
     *,
@@ -215,4 +215,4 @@ def run(
         runner.run(serve(urls, options, ready=ready))
 
 
-__all__ = ["WebServer", "bound", "check", "make_server", "run", "serve", "tls_context", "url_of"]
+__all__ = ["WebServer", "bound", "check", "make_server", "run_server", "serve", "tls_context", "url_of"]

@@ -21,7 +21,7 @@ from .live import routes as live
 from .live import streams
 from .live.request_counts import CountingApp
 from .options import WebOptions
-from .problems import Problem, answer
+from .problems import Problem, problem_response
 from .security import login
 from .security.tokens import Tokens
 from .services import WebServices
@@ -80,10 +80,10 @@ async def _refused(request: Request, error: Exception) -> Response:
         code = _CODES.get(error.status_code, "refused")
         headers = dict(error.headers or {})
         detail = f"{request.method[:20]} {request.scope['path'][:200]}: {error.detail}"
-        return answer(Problem(error.status_code, code, detail, headers=headers))
-    return answer(api.as_problem(error, request))
+        return problem_response(Problem(error.status_code, code, detail, headers=headers))
+    return problem_response(api.as_problem(error, request))
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     detail = f"there is nothing at {scope['path'][:200]}; see {api.PREFIX}/openapi.json"
-    await answer(Problem(404, "not_found", detail))(scope, receive, send)
+    await problem_response(Problem(404, "not_found", detail))(scope, receive, send)

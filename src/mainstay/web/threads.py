@@ -14,15 +14,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: work on fewer bytes takes about a millisecond, and is done at once
-SMALL = 32 * 1024
+SMALL_BYTES = 32 * 1024
 _threads = ThreadPoolExecutor(2, thread_name_prefix="mainstay-web")
 
 
 async def in_thread(work: Callable[[], T], size: int) -> T:
     """Run `work` at once if `size` in bytes is small, else in a thread."""
-    if size <= SMALL:
+    if size <= SMALL_BYTES:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_threads, work)
 
 
-__all__ = ["SMALL", "in_thread"]
+__all__ = ["SMALL_BYTES", "in_thread"]

@@ -27,12 +27,12 @@ _targets: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
 _FORM = "write it as module:app, like shop.tasks:app"
 
 
-def find(target: str, fits: Fits) -> Any:
+def find_target(target: str, fits: Fits) -> Any:
     """The object that `module:app` names. Modules are found as `python -m` finds them: in this folder first.
 
     What an import raises is the cause of the `InvalidInput` raised here.
 
-    >>> find("shop/tasks.py:app", callable)
+    >>> find_target("shop/tasks.py:app", callable)
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: app: 'shop/tasks.py:app' is a file; write its module: shop.tasks:app
     """
@@ -59,7 +59,7 @@ def find(target: str, fits: Fits) -> Any:
     return target_object
 
 
-def loaded(program: object) -> str:
+def target_of(program: object) -> str:
     """The `module:app` that a program was loaded from: another process loads the same program by it. Empty if it was
     created in this process."""
     return _targets.get(program, "")

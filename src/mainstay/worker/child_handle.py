@@ -14,7 +14,6 @@ from ..control import error_info
 from ..model import ErrorInfo, Progress
 from .context import Stopped
 from .endings import Crashed, Ending, Failed, Halted, PutOff
-from .exits import in_words
 from .pipe import (
     ChildAnswer,
     ChildProgress,
@@ -113,7 +112,7 @@ class ChildHandle:
             exit_text = f"could not be started: {error}"
             passing = isinstance(error, OSError) and error.errno in _SHORTAGES
         else:
-            exit_text = self._killed_for or in_words(life.result())
+            exit_text = self._killed_for or describe_exit(life.result())
             passing = life.result() < 0 and self._killed_for is None
         idle = self.state == "idle"
         self.state = "ending"

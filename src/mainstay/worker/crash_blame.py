@@ -21,7 +21,7 @@ from ..lifecycle import is_stopping, table_of
 from ..model import ErrorInfo, Job
 from ..stores import Query
 from ..words import counted
-from .exits import in_words
+from .exits import describe_exit
 from .recorder import Running
 
 _PAGE = 500
@@ -65,7 +65,7 @@ async def reap(control: Control, death: EngineDeath) -> ReapResult:
     error = ErrorInfo(
         type="WorkerCrashed",
         code="worker_crashed",
-        message=f"its engine {in_words(death.status)} while it ran this{beside}",
+        message=f"its engine {describe_exit(death.status)} while it ran this{beside}",
     )
     rows = await _held(control, death)
     fates = [fate for row in rows if (fate := _fate(control.attempts.ends, row, death, error)) is not None]
@@ -113,4 +113,4 @@ def _release_reason(death: EngineDeath) -> str:
         return death.kill_reason
     if death.blamed:
         return "its engine was killed because another job overran"
-    return f"its engine {in_words(death.status)}; this ran in a process of its own and is not blamed"
+    return f"its engine {describe_exit(death.status)}; this ran in a process of its own and is not blamed"

@@ -24,7 +24,7 @@ from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, Store
 from ..model import Session
 from ..parent import die_with_parent
 from ..stores import Change
-from ..stores.store_loop import adopt
+from ..stores.store_loop import adopt_loop
 from . import logs, processors
 from .async_waits import first, within
 from .children import Children
@@ -66,7 +66,7 @@ class EngineHost:
 
     async def run(self) -> int:
         """Work until asked to stop; the exit code."""
-        adopt(asyncio.get_running_loop())
+        adopt_loop(asyncio.get_running_loop())
         link = socket.socket(fileno=self._config.link_fd)
         reader, self._writer = await asyncio.open_connection(sock=link, limit=_LONGEST_LINE)
         listening = asyncio.create_task(self._listen(reader), name="mainstay link")

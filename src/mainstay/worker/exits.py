@@ -26,7 +26,7 @@ _HINTS = {
 }
 
 
-def in_words(status: int) -> str:
+def describe_exit(status: int) -> str:
     """An exit status (a code, or minus the signal) for people.
 
     >>> in_words(3), in_words(-11)

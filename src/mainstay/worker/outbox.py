@@ -81,7 +81,7 @@ def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int)
     return path
 
 
-def kept(store_url: str, *, session: str | None = None) -> list[OutboxFile]:
+def kept_files(store_url: str, *, session: str | None = None) -> list[OutboxFile]:
     """The files kept for a store, of one session or of all."""
     files = (_read(path) for path in sorted(state_folder(_PART).glob("*.ndjson")))
     url = shown_url(store_url)

@@ -25,7 +25,7 @@ import msgspec
 
 from .. import errors
 from ..control import JobRequest, Plan
-from ..control.failure import clean
+from ..control.failure import storable_text
 from ..control.options import OptionReader
 from ..control.payload import encoded
 from ..model import ErrorInfo, Job, Progress, Settings
@@ -219,8 +219,8 @@ def _followup(request: JobRequest, settings: Settings) -> Followup:
 
 
 def refusal(error: BaseException) -> ChildRefusal:
-    details = {name: clean(value) for name, value in vars(error).items() if isinstance(value, str)}
-    return ChildRefusal(type(error).__name__, clean(str(error)), details)
+    details = {name: storable_text(value) for name, value in vars(error).items() if isinstance(value, str)}
+    return ChildRefusal(type(error).__name__, storable_text(str(error)), details)
 
 
 def refused(refusal: ChildRefusal) -> errors.MainstayError | Stopped:

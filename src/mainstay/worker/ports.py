@@ -10,7 +10,7 @@ from ..errors import InvalidInput
 
 
 @contextlib.contextmanager
-def opening(host: str, port: int, *, field: str = "port") -> Iterator[None]:
+def port_errors(host: str, port: int, *, field: str = "port") -> Iterator[None]:
     """Turn an error of the system into one that says what to do.
 
     >>> with opening("127.0.0.1", 80):
@@ -41,4 +41,4 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-__all__ = ["opening", "raise_open_files"]
+__all__ = ["port_errors", "raise_open_files"]

@@ -14,7 +14,7 @@ import msgspec
 
 from ..control import Control, Decide, Duty
 from ..model import Offer, Settings
-from .app_import import find
+from .app_import import find_target
 from .context import Context
 
 #: where the call is made: on the engine's loop, in one of its threads, or in a child process
@@ -125,4 +125,4 @@ def load(target: str) -> Program:
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: app: 'mainstay' does not say which object is the app; did you mean mainstay:app?
     """
-    return cast("Program", find(target, lambda found: isinstance(found, Program)))
+    return cast("Program", find_target(target, lambda found: isinstance(found, Program)))

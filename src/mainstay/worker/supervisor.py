@@ -24,11 +24,11 @@ from ..stores import open_store, shown_url
 from .async_waits import first, within
 from .crash_blame import EngineDeath, reap
 from .engine_record import EngineRecord
-from .exits import in_words
+from .exits import describe_exit
 from .heartbeat import SupervisorLoops
 from .messages import EngineConfig, FromEngine, Hello, Retiring, Unfit
 from .outage import Outage
-from .outbox import kept, write_kept
+from .outbox import kept_files, write_kept
 from .solo_turn import SoloTurn
 from .spawn import ENGINE, spawn
 from .worker_options import WorkerOptions
@@ -257,7 +257,9 @@ class Supervisor:
     def _report_exit(self, engine: EngineRecord, status: int) -> None:
         """Log how it ended, and stop if another engine could not start either."""
         pid = engine.process.pid
-        exit_text = "was killed by its supervisor" if engine.killed and status == -signal.SIGKILL else in_words(status)
+        exit_text = (
+            "was killed by its supervisor" if engine.killed and status == -signal.SIGKILL else describe_exit(status)
+        )
         if self._stopping.is_set() or (status == 0 and engine.leaving.is_set()):
             log.info("engine gone pid=%d: %s", pid, exit_text)
             return
@@ -307,7 +309,7 @@ class Supervisor:
 
     async def _write_outbox(self, control: Control, death: EngineDeath) -> None:
         """Write the ends that the engine kept because the store was away, before its other jobs are settled."""
-        async for written in write_kept(control.store, kept(control.store.url, session=death.session)):
+        async for written in write_kept(control.store, kept_files(control.store.url, session=death.session)):
             log.info("kept end written job_id=%s outcome=%s", written.job_id, written.outcome)
 
     def _let_leave(self, engine: EngineRecord) -> None:

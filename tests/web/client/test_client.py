@@ -32,7 +32,7 @@ from mainstay.errors import (
     WorkerNotFound,
 )
 from mainstay.model import ErrorInfo
-from mainstay.task.handle import failure
+from mainstay.task.handle import job_failure
 from mainstay.testing import Harness
 from mainstay.web.security.tokens import Tokens
 from tests.load.report.runs import a_summary
@@ -311,7 +311,7 @@ async def test_a_job_that_failed_raises_what_the_library_raises(either: AsyncCli
         await handle.result()
 
     row = await stored.control.jobs.get(handle.id)
-    own = failure(row.id, row.name, row.status, row.reason, row.error)
+    own = job_failure(row.id, row.name, row.status, row.reason, row.error)
     assert str(caught.value) == str(own)
     assert (caught.value.error_code, caught.value.name) == ("bad_file", "a")
     assert (await handle.wait()).status == "quarantined"

@@ -11,7 +11,7 @@ from mainstay.errors import InvalidInput, InvalidTransition
 from mainstay.lifecycle import JOB, Move
 from mainstay.model import Job
 from mainstay.testing import MemoryStore
-from mainstay.web.dashboard.job import can_of, others
+from mainstay.web.dashboard.job import allowed_actions, forced_states
 
 
 async def job_in(control: Control, state: str) -> Job:
@@ -42,7 +42,7 @@ async def test_retry_is_offered_where_it_is_accepted(state: str) -> None:
     control = Control(MemoryStore())
     job = await job_in(control, state)
     accepted = await works(lambda: control.operations.retry(job.id, actor="ann"))
-    assert can_of(job, JOB.get(state)).retry is accepted
+    assert allowed_actions(job, JOB.get(state)).retry is accepted
 
 
 @pytest.mark.parametrize("state", list(JOB.states))
@@ -51,7 +51,7 @@ async def test_cancel_is_offered_where_it_is_accepted(state: str) -> None:
     job = await job_in(control, state)
     accepted = await works(lambda: control.operations.cancel(job.id, actor="ann"))
     # twice is once: it is accepted, and there is nothing to offer
-    assert can_of(job, JOB.get(state)).cancel is (accepted and state != "cancelled")
+    assert allowed_actions(job, JOB.get(state)).cancel is (accepted and state != "cancelled")
 
 
 async def _forced(state: str, to: str) -> None:
@@ -64,15 +64,15 @@ async def _forced(state: str, to: str) -> None:
 async def test_force_is_offered_to_states_that_it_reaches(state: str) -> None:
     control = Control(MemoryStore())
     job = await job_in(control, state)
-    accepted = {to: await works(lambda to=to: _forced(state, to)) for to in others(job)}  # type: ignore[misc]
-    assert can_of(job, JOB.get(state)).force is all(accepted.values()), accepted
+    accepted = {to: await works(lambda to=to: _forced(state, to)) for to in forced_states(job)}  # type: ignore[misc]
+    assert allowed_actions(job, JOB.get(state)).force is all(accepted.values()), accepted
 
 
 async def test_a_priority_that_is_offered_can_be_changed() -> None:
     for state in JOB.states:
         control = Control(MemoryStore())
         job = await job_in(control, state)
-        if can_of(job, JOB.get(state)).priority:
+        if allowed_actions(job, JOB.get(state)).priority:
             assert await works(lambda c=control, j=job: c.operations.set_priority(j.id, 5, actor="ann")), state  # type: ignore[misc]
 
 
@@ -81,11 +81,11 @@ async def test_a_job_that_waits_for_others_is_not_offered_to_be_retried() -> Non
     first = await control.jobs.submit("first")
     made = await control.jobs.submit("second", after=[first.id])
     job = await control.jobs.get(made.id)
-    assert can_of(job, JOB.get(job.status)).retry is False
+    assert allowed_actions(job, JOB.get(job.status)).retry is False
 
 
 async def test_nothing_is_offered_for_a_state_that_only_a_newer_version_knows() -> None:
     control = Control(MemoryStore())
     job = await control.jobs.get((await control.jobs.submit("t")).id)
-    can = can_of(job, None)
+    can = allowed_actions(job, None)
     assert not any((can.retry, can.cancel, can.priority, can.force, can.own))

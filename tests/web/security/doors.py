@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from mainstay.testing import VirtualClock
 from mainstay.web.options import WebOptions
-from mainstay.web.problems import Problem, answer
+from mainstay.web.problems import Problem, problem_response
 from mainstay.web.security import login
 from mainstay.web.security.guard import Guard
 from mainstay.web.security.limits import ConnectionLimits
@@ -61,7 +61,7 @@ def small_site(guard: Guard) -> Starlette:
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
-        return answer(error)
+        return problem_response(error)
 
     return Starlette(
         routes=[

@@ -17,7 +17,7 @@ from ...cli.ids import IdsArgument, full_id
 from ...cli.options import local_actor
 from ...cli.programs import Connected, connecting
 from ...cli.target import Where
-from ...worker.outbox import OutboxResult, kept, write_kept
+from ...worker.outbox import OutboxResult, kept_files, write_kept
 from ..outside_sync import SyncResult, sync_outside
 from ..report.text import list_table
 from ..runners import Runners
@@ -81,7 +81,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
 async def _write_kept(to: Connected) -> list[OutboxResult]:
     """Write the results that workers of this machine kept."""
     store = to.control.store
-    return [one async for one in write_kept(store, kept(store.url))]
+    return [one async for one in write_kept(store, kept_files(store.url))]
 
 
 def _show_kept(written: list[OutboxResult], console: Console) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from ...cli.target import Where, load
+from ...cli.target import Where, load_app
 from ...errors import InvalidInput
-from ...worker.app_import import find
+from ...worker.app_import import find_target
 from .. import Batch, BatchMethods
 
 
@@ -41,7 +41,7 @@ def study_target(target: str, wanted: str | None) -> StudyTarget:
     folder = ""
     if _is_file(target):
         target, folder = _from_file(target)
-    app = load(target)
+    app = load_app(target)
     if not isinstance(app, BatchMethods):
         raise InvalidInput("app", f"{target} is of type {type(app).__name__}, not an App; it has no batches")
     return StudyTarget(app, target, _study(app, target, wanted), folder)
@@ -73,7 +73,7 @@ def _from_file(given: str) -> tuple[str, str]:
 def _only_app(module: str) -> str:
     """The name of the only app in a module."""
     # imports the module, with our messages if that fails
-    find(f"{module}:__dict__", lambda _: True)
+    find_target(f"{module}:__dict__", lambda _: True)
     apps = {
         id(value): name
         for name, value in reversed(vars(sys.modules[module]).items())

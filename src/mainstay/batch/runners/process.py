@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InvalidInput, RunnerFailed
-from ...worker.exits import in_words
+from ...worker.exits import describe_exit
 from ...worker.state_folder import state_folder
 from . import keeper
 from .port import OutsideStatus
@@ -129,7 +129,7 @@ class ProcessRunner:
             if held:
                 return OutsideStatus(state="running")
             return OutsideStatus(state="gone", detail="it left no exit code: it was killed, or the machine went down")
-        return OutsideStatus(state="exited", exit_code=code, detail="" if code >= 0 else in_words(code))
+        return OutsideStatus(state="exited", exit_code=code, detail="" if code >= 0 else describe_exit(code))
 
     def _is_held(self, name: str) -> bool:
         try:

@@ -10,9 +10,9 @@ from ...lifecycle import table_of
 from ...model import check_id
 from ...web.api.text_mask import shown_job
 from ...web.api.views import etag_of
-from ...web.dashboard.job import can_of, others
+from ...web.dashboard.job import allowed_actions, forced_states
 from ...web.dashboard.jobs import cursor_of, filter_of
-from ...web.dashboard.kinds import of_kind
+from ...web.dashboard.kinds import jobs_of_kind
 from ...web.dashboard.page import PageView
 from ..advice import batch_advice
 from ..report.html import map_html
@@ -28,7 +28,7 @@ async def batches(view: PageView) -> Response:
     query = view.given()
     cursor = cursor_of(query)
     name = filter_of(query).name
-    page = await of_kind(view.served.store, KIND, cursor=cursor, name=name)
+    page = await jobs_of_kind(view.served.store, KIND, cursor=cursor, name=name)
     counts = {job.id: await view.served.control.jobs.unit_counts(job.id) for job in page.jobs}
     return view.page("batch/batches.html", title="Batches", some=page, counts=counts, name=name, first=cursor is None)
 
@@ -46,10 +46,10 @@ async def batch(view: PageView) -> Response:
         etag=etag_of(job),
         batch=status,
         report=report,
-        can=can_of(job, table_of(None).get(job.status)),
+        can=allowed_actions(job, table_of(None).get(job.status)),
         advice=batch_advice(job_id, job.status, lacking=report.outputs.lacking),
         map=map_html(report),
-        force_to=others(job),
+        force_to=forced_states(job),
         # the longer an update takes, the rarer it is
         poll_s="" if report.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE)),
         counts=await view.served.control.jobs.unit_counts(job_id),

@@ -11,7 +11,7 @@ from ...web.api.masker import Masker
 from ...web.api.secret_cache import Secrets
 from ...web.api.secret_search import secrets_of
 from ...web.api.text_mask import with_masked_texts
-from ...web.threads import SMALL
+from ...web.threads import SMALL_BYTES
 from ..report.model import BatchReport, batch_report
 from ..service import BatchService, UnitToRun
 from ..validation_result import OutputStatus
@@ -61,7 +61,7 @@ def _masked_name(lacking: Any, masker: Masker) -> Any:
 
 def _secrets_of_unit(masker: Masker, unit: Job) -> Secrets:
     """The secrets of a unit. Runs on the event loop for many units, so large payloads are not searched."""
-    return secrets_of(masker, unit) if len(unit.payload) <= SMALL else None
+    return secrets_of(masker, unit) if len(unit.payload) <= SMALL_BYTES else None
 
 
 __all__ = ["masked_output", "masked_unit", "masked_validation", "masked_value", "shown_report"]

@@ -39,7 +39,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.ended_ms is None else max(0, self.ended_ms - self.claimed_ms)
 
 
-def read(events: Iterable[Event], table: Table) -> tuple[list[Attempt], list[Event]]:
+def read_attempts(events: Iterable[Event], table: Table) -> tuple[list[Attempt], list[Event]]:
     """Split events into attempts, in order, and the moves and notes of operators, the check and the store. An attempt
     that began before the first event is left out."""
     attempts: list[Attempt] = []

@@ -11,7 +11,7 @@ from ...kinds import is_kind, kind_named, part
 from ...lifecycle import Event, State, table_of
 from ...model import Job
 from ...words import SessionNames, counted, moment, sentence, span
-from .attempts import Attempt, read
+from .attempts import Attempt, read_attempts
 from .facts import Facts, is_alive
 from .obstacles import Advice, Obstacle, obstacles
 
@@ -89,7 +89,7 @@ class _Story:
         self.obstacles: list[Obstacle] = obstacles(job, facts)
         self._events = events
         self._names = SessionNames(facts.sessions)
-        self._attempts, self._others = read(events, table)
+        self._attempts, self._others = read_attempts(events, table)
         self._holder = next((session for session in facts.sessions if session.id == job.session), None)
         self._anyone = any(is_alive(session, facts.lease_ms) for session in facts.sessions)
 

@@ -27,7 +27,7 @@ def fail(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str =
     attempt = job.failures + 1
     fields = {"failures": attempt, "starts": begun(job), "error": error}
     details = {"attempt": attempt, "error": msgspec.to_builtins(error)}
-    ended = Move(to=to, reason=in_short(error), details=details, fields=fields)
+    ended = Move(to=to, reason=error_line(error), details=details, fields=fields)
     return (ended, *_then(job, to, verdict, now_ms))
 
 
@@ -37,7 +37,7 @@ def crash(job: Job, error: ErrorInfo, verdict: Verdict, *, now_ms: int, to: str)
         return _stopped(job, "its worker died while stopping it", error)
     fields = {"crashes": job.crashes + 1, "starts": begun(job), "error": error}
     details = {"crash": job.crashes + 1, "error": msgspec.to_builtins(error)}
-    ended = Move(to=to, reason=in_short(error), details=details, fields=fields)
+    ended = Move(to=to, reason=error_line(error), details=details, fields=fields)
     return (ended, *_then(job, to, verdict, now_ms))
 
 
@@ -49,7 +49,7 @@ def lose(job: Job, error: ErrorInfo, *, now_ms: int) -> Moves:
     losses = job.losses + 1
     fields = {"releases": job.releases + 1, "losses": losses, "starts": begun(job), "error": error}
     details = {"loss": losses, "error": msgspec.to_builtins(error)}
-    ended = Move(to="timed_out", reason=in_short(error), details=details, fields=fields)
+    ended = Move(to="timed_out", reason=error_line(error), details=details, fields=fields)
     again = Wait(0, f"again at once; lost with its worker {counted(losses, 'time')}")
     return (ended, *_then(job, "timed_out", again, now_ms))
 
@@ -99,7 +99,7 @@ def stopping(job: Job) -> bool:
     return is_stopping(job.parent, job.status)
 
 
-def in_short(error: ErrorInfo) -> str:
+def error_line(error: ErrorInfo) -> str:
     """An error in one line."""
     message = error.message.strip().split("\n", 1)[0]
     return (f"{error.type}: {message}" if message else error.type)[:_REASON_LIMIT]

@@ -17,7 +17,7 @@ import msgspec
 from ...clock import MAX_MS, duration_text
 from ...model import ErrorInfo, Job, RetryPolicy
 from ...words import counted
-from ..failure import clean, shown
+from ..failure import shown, storable_text
 
 #: more doublings exceed every cap, and floats would overflow
 _MOST_DOUBLINGS = 1000
@@ -102,7 +102,7 @@ def _asked(decide: Callable[[int, Job, ErrorInfo], object], attempt: int, job: J
     if not isinstance(verdict, Wait | Stop | Quarantine):
         return Quarantine(f"its retry function returned {shown(verdict)}; expected Wait, Stop or Quarantine")
     given: object = verdict.reason
-    reason = clean(given if isinstance(given, str) else shown(given))[:_REASON_LIMIT] if given else None
+    reason = storable_text(given if isinstance(given, str) else shown(given))[:_REASON_LIMIT] if given else None
     if not isinstance(verdict, Wait):
         return msgspec.structs.replace(verdict, reason=reason)
     wait_s = verdict.seconds

@@ -19,7 +19,7 @@ from ..job_factory import JobRequest
 from ..options import check_text
 from .plan import COUNTED, ticks_between, upcoming
 from .spec import CatchUp, Overlap, ScheduleSpec, read_spec, request_of, spec_bytes
-from .when import When, at_of, next_tick
+from .when import When, next_tick, tick_time
 
 log = logging.getLogger("mainstay.schedules")
 
@@ -99,7 +99,7 @@ async def run_now(
     hooks."""
     check_text(actor, field="actor")
     spec = read_spec((await _row(control, name)).spec)
-    request = request_of(spec, scheduled_for=at_of(control.store.clock.now_ms()))
+    request = request_of(spec, scheduled_for=tick_time(control.store.clock.now_ms()))
     if prepare is not None:
         request = prepare(request)
     (made,) = await control.store.insert(control.jobs.new_jobs([request], actor=actor))
@@ -131,7 +131,7 @@ async def describe(
 
 
 async def _view(control: Control, row: Schedule, custom: When | None) -> ScheduleView:
-    counted_from = None if row.last_tick_ms is None else at_of(row.last_tick_ms)
+    counted_from = None if row.last_tick_ms is None else tick_time(row.last_tick_ms)
     bare = ScheduleView(name=row.name, paused=row.paused, counted_from=counted_from)
     try:
         spec = read_spec(row.spec)
@@ -153,7 +153,7 @@ async def _view(control: Control, row: Schedule, custom: When | None) -> Schedul
         when = spec.when.revived(custom)
         if when is None:
             return msgspec.structs.replace(view, problem="its times are known only to the program that declares it")
-        return _with_times(view, when, job, at_of(control.store.clock.now_ms()))
+        return _with_times(view, when, job, tick_time(control.store.clock.now_ms()))
     except Exception as error:  # noqa: BLE001 - a user's `next` may raise anything; the other schedules are still shown
         return msgspec.structs.replace(view, problem=shown(error, 500))
 

@@ -22,7 +22,7 @@ from ..failure import shown
 from ..job_factory import JobRequest
 from .plan import TickPlan, due_ticks
 from .spec import ScheduleSpec, read_spec, request_of
-from .when import When, at_of, ms_of
+from .when import When, tick_ms, tick_time
 
 log = logging.getLogger("mainstay.schedules")
 
@@ -113,11 +113,11 @@ class Ticker:
             await self._store.tick(spec.name, now_ms, [], lead=lead)
             last_ms = self._ticked(known, now_ms)
         if last_ms > now_ms + _AHEAD_MS:
-            rule = f"{at_of(last_ms).isoformat()} is in the future: was the clock set back?"
+            rule = f"{tick_time(last_ms).isoformat()} is in the future: was the clock set back?"
             raise InvalidInput("last tick", f"{rule} To start again, drop the schedule and register it")
-        plan = due_ticks(spec, when, at_of(last_ms), at_of(now_ms), grace=self._grace)
+        plan = due_ticks(spec, when, tick_time(last_ms), tick_time(now_ms), grace=self._grace)
         await self._make(known, spec, plan, lead)
-        known.next_ms = None if plan.next is None else ms_of(plan.next)
+        known.next_ms = None if plan.next is None else tick_ms(plan.next)
         known.logged = ""
 
     def _read(self, known: _Known) -> tuple[ScheduleSpec, When]:
@@ -134,15 +134,15 @@ class Ticker:
         if plan.skipped:
             log.warning("ticks skipped schedule=%s count=%s catch_up=%s", spec.name, plan.skipped_text, spec.catch_up)
         if plan.passed is not None:
-            await self._store.tick(spec.name, ms_of(plan.passed), [], lead=lead)
-            self._ticked(known, ms_of(plan.passed))
+            await self._store.tick(spec.name, tick_ms(plan.passed), [], lead=lead)
+            self._ticked(known, tick_ms(plan.passed))
         for at in plan.ticks:
             request = request_of(spec, scheduled_for=at)
             if self._prepare is not None:
                 request = self._prepare(request)
             jobs = self._control.jobs.new_jobs([request], actor=spec.tag)
-            results = await self._store.tick(spec.name, ms_of(at), jobs, lead=lead)
-            self._ticked(known, ms_of(at))
+            results = await self._store.tick(spec.name, tick_ms(at), jobs, lead=lead)
+            self._ticked(known, tick_ms(at))
             self._log_tick(spec, at, results)
 
     def _ticked(self, known: _Known, at_ms: int) -> int:

@@ -98,17 +98,17 @@ def next_tick(when: When, after: datetime) -> datetime | None:
         raise InvalidInput("when", f"next({after.isoformat()}) returned {shown(given)}, not an aware datetime")
     if given > LAST:
         return None
-    at = at_of(-((_EPOCH - given) // _MS))
+    at = tick_time(-((_EPOCH - given) // _MS))
     if at <= after:
         raise InvalidInput("when", f"next({after.isoformat()}) returned {given.isoformat()}, which is not later")
     return at
 
 
-def at_of(at_ms: int) -> datetime:
+def tick_time(at_ms: int) -> datetime:
     """A stored time as an aware datetime."""
     return _EPOCH + at_ms * _MS
 
 
-def ms_of(at: datetime) -> int:
+def tick_ms(at: datetime) -> int:
     """A tick as it is stored."""
     return (at - _EPOCH) // _MS

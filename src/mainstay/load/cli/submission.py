@@ -9,7 +9,7 @@ import msgspec
 
 from ...control import InsertResult, JobRequest
 from ...model import Job
-from ...task.cli.arguments import Given
+from ...task.cli.arguments import TypedArguments
 from ..app_methods import LoadMethods
 
 
@@ -23,7 +23,7 @@ class LoadMaker:
         self._name = name
         self._options = options
 
-    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
+    def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest:
         """The request, checked by planning the run."""
         from ..plan import LoadOptions  # noqa: PLC0415 - an extra
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import InvalidInput
-from ...worker.ports import opening, raise_open_files
+from ...worker.ports import port_errors, raise_open_files
 from .certificate import self_signed, server_context
 from .counts import Counts, Delays
 from .echo import TcpEcho, UdpEcho
@@ -107,7 +107,7 @@ class TargetServer:
                 stack, lambda: TcpEcho(site, self._open), options.tcp_port, context, field="tcp_port"
             )
         if options.udp_port is not None:
-            with opening(options.host, options.udp_port, field="udp_port"):
+            with port_errors(options.host, options.udp_port, field="udp_port"):
                 transport, _ = await loop.create_datagram_endpoint(
                     lambda: UdpEcho(site), local_addr=(options.host, options.udp_port)
                 )
@@ -137,7 +137,7 @@ class TargetServer:
         field: str,
     ) -> int:
         loop = asyncio.get_running_loop()
-        with opening(self.options.host, port, field=field):
+        with port_errors(self.options.host, port, field=field):
             server = await loop.create_server(make, self.options.host, port, ssl=context, backlog=BACKLOG)
         stack.callback(server.close)
         actual: int = server.sockets[0].getsockname()[1]

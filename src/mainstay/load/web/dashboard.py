@@ -15,9 +15,9 @@ from ...model import Job, check_id
 from ...stores.omitted_values import size_left_out
 from ...web.api.text_mask import shown_job, text_mask_of
 from ...web.api.views import etag_of, size_of
-from ...web.dashboard.job import can_of, others
+from ...web.dashboard.job import allowed_actions, forced_states
 from ...web.dashboard.jobs import cursor_of, filter_of
-from ...web.dashboard.kinds import of_kind
+from ...web.dashboard.kinds import jobs_of_kind
 from ...web.dashboard.page import PageView
 from ...web.threads import in_thread
 from ...worker.state_folder import state_folder
@@ -38,7 +38,7 @@ async def loads(view: PageView) -> Response:
     given = view.given()
     cursor = cursor_of(given)
     name = filter_of(given).name
-    some = await of_kind(view.served.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
+    some = await jobs_of_kind(view.served.store, "load", cursor=cursor, name=name, value_bytes=_SUMMARY_BYTES)
     runs = await in_thread(
         lambda: [(job, summary, _list_texts(summary)) for job in some.jobs for summary in [_summary(job)]],
         sum(map(size_of, some.jobs)),
@@ -56,9 +56,9 @@ async def load(view: PageView) -> Response:
         title=job.name,
         job=await shown_job(view.served.store, job, view.masker),
         etag=etag_of(job),
-        can=can_of(job, state),
+        can=allowed_actions(job, state),
         settled=state is not None and state.settled,
-        force_to=others(job),
+        force_to=forced_states(job),
         **content,
     )
 

@@ -9,7 +9,7 @@ from ...errors import InvalidInput
 from ...model import Job, check_id
 from ..omitted_values import shortened
 from ..port import Page, Query
-from ..query_filter import matches
+from ..query_filter import query_matches
 
 
 def page(jobs: Mapping[str, Job], ids: Sequence[str], query: Query, cursor: str | None, limit: int) -> Page:
@@ -20,7 +20,7 @@ def page(jobs: Mapping[str, Job], ids: Sequence[str], query: Query, cursor: str 
         check_id(cursor, field="cursor")
     found: list[Job] = []
     for job_id in _walk(ids, query.oldest_first, cursor):
-        if matches(jobs[job_id], query):
+        if query_matches(jobs[job_id], query):
             if len(found) >= limit:
                 return Page(found, found[-1].id)
             found.append(shortened(jobs[job_id], query.value_bytes))

@@ -19,7 +19,7 @@ from ...model import Job, check_id, driver_ids, first_id_at
 from ..bounds import LEADER, LONGEST_LEAD_MS, RATE_MINUTES, SUBMITTED, WINDOW
 from ..omitted_values import shortened
 from ..port import Page, Query, QueueStats, RefusedWrite, Stats
-from ..query_filter import matches
+from ..query_filter import query_matches
 from ..rates import per_minute
 from .base import RedisBase
 
@@ -44,7 +44,7 @@ async def find(base: RedisBase, query: Query, cursor: str | None, limit: int) ->
         ids = await _ids(base, sources, query, cursor, size)
         likely = ids if query.queue is None else await _in_queue(base, ids, query.queue)
         for job in await base.jobs(likely):
-            if job is not None and matches(job, query):
+            if job is not None and query_matches(job, query):
                 if len(found) == limit:
                     return Page(found, found[-1].id)
                 found.append(shortened(job, query.value_bytes))

@@ -14,7 +14,7 @@ import apsw
 
 from ...lifecycle import Event
 from ...model import Job
-from ..omitted_values import MARK, VALUES
+from ..omitted_values import MARK, OMITTED_FIELDS
 from .sql import Row, all_rows
 
 #: number of the row in the result -> column -> what is wrong with it
@@ -58,7 +58,7 @@ def read_rows(
 def _shortened(columns: str, value_bytes: int | None) -> str:
     if value_bytes is None:
         return columns
-    for name in VALUES:
+    for name in OMITTED_FIELDS:
         mark = f"CAST(x'{MARK.hex()}' || CAST(length(\"{name}\") AS TEXT) AS BLOB)"
         columns = columns.replace(f'"{name}"', f'iif(length("{name}") > {value_bytes:d}, {mark}, "{name}")')
     return columns

@@ -29,7 +29,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class TypedArguments(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments by name, as typed."""
 
     data: Mapping[str, bytes] = {}
@@ -40,7 +40,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     def plain(self) -> dict[str, Any]:
         """The values, without declared types.
 
-        >>> Given(texts={"n": "3", "to": "ann"}).plain()
+        >>> TypedArguments(texts={"n": "3", "to": "ann"}).plain()
         {'n': 3, 'to': 'ann'}
         """
         data = {name: msgspec.json.decode(value) for name, value in self.data.items()}
@@ -80,7 +80,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"{of}.{place}" if place else of, rule) from None
 
 
-def read(words: Sequence[str], args: str | None, args_file: str | None) -> Given:
+def read(words: Sequence[str], args: str | None, args_file: str | None) -> TypedArguments:
     """Read the arguments from `key=value` words, `-` for JSON from stdin, `--args` or `--args-file`."""
     texts: dict[str, str] = {}
     sources = [(source, field) for source, field in ((args, "args"), (args_file, "args-file")) if source is not None]
@@ -97,10 +97,10 @@ def read(words: Sequence[str], args: str | None, args_file: str | None) -> Given
     if len(sources) > 1:
         raise InvalidInput("arguments", f"give one of {' and '.join(field for _, field in sources)}, not both")
     if not sources:
-        return Given(texts=texts)
+        return TypedArguments(texts=texts)
     ((source, field),) = sources
     text = source.encode() if field == "args" else _content(source, field)
-    return Given(data=read_object(text, field), texts=texts)
+    return TypedArguments(data=read_object(text, field), texts=texts)
 
 
 def read_object(text: bytes, field: str) -> dict[str, bytes]:

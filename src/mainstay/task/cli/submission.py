@@ -19,7 +19,7 @@ from ...model import Job
 from ...words import counted
 from ...worker import AppBase
 from .. import Task
-from .arguments import Given, read_object
+from .arguments import TypedArguments, read_object
 
 CHUNK = 1000
 _REQUEST = re.compile(r"requests\[(\d+)\]\.?")
@@ -30,7 +30,7 @@ class Maker(Protocol):
 
     validated: bool
 
-    def request(self, given: Given, *, key: str | None = None) -> JobRequest: ...
+    def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest: ...
 
     async def result(self, job: Job) -> Any: ...
 
@@ -45,7 +45,7 @@ class Checked:
         self._options = options
         self._submits = task.options(**options)
 
-    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
+    def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest:
         """The job, after the hooks of the app."""
         submits = self._submits if key is None else self._task.options(**{**self._options, "key": key})
         return submits.job(**given.typed(self._task)).ready()
@@ -65,7 +65,7 @@ class Unchecked:
         self._options = options
         self._plan = control.jobs.plan(**options)
 
-    def request(self, given: Given, *, key: str | None = None) -> JobRequest:
+    def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest:
         plan = self._plan if key is None else self._control.jobs.plan(**{**self._options, "key": key})
         return JobRequest(self._name, given.plain(), plan)
 
@@ -117,7 +117,13 @@ def lines_of(file: Iterable[bytes], *, start: int, on_read: Callable[[int], obje
 
 
 async def submit_lines(
-    control: Control, maker: Maker, lines: Iterator[ArgumentLine], given: Given, stored: Stored, *, key: str | None
+    control: Control,
+    maker: Maker,
+    lines: Iterator[ArgumentLine],
+    given: TypedArguments,
+    stored: Stored,
+    *,
+    key: str | None,
 ) -> None:
     """Submit a job for each line, in chunks that are stored whole or not at all. `stored` is updated with each chunk.
 
@@ -130,7 +136,7 @@ async def submit_lines(
             for line in chunk:
                 data = read_object(line.text, "the arguments")
                 line_key = None if key is None else f"{key}:{line.number}"
-                requests.append(maker.request(Given(data=data, texts=given.texts), key=line_key))
+                requests.append(maker.request(TypedArguments(data=data, texts=given.texts), key=line_key))
         except MainstayError as error:
             error.args = (f"line {line.number}: {error}\n{how_to_continue(stored)}",)
             raise

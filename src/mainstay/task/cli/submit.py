@@ -23,12 +23,12 @@ from ...cli.target import Where
 from ...clock import seconds
 from ...control import Control, InsertResult
 from ...control.explain import is_alive
-from ...control.task_defaults import TaskDefaults, filled
+from ...control.task_defaults import TaskDefaults, with_task_defaults
 from ...errors import InvalidInput, MainstayError
 from ...kinds import kinds, part
 from ...model import Job
 from ...words import counted
-from .arguments import STDIN, Given, read
+from .arguments import STDIN, TypedArguments, read
 from .options import Flags
 from .submission import Checked, Maker, Stored, Unchecked, how_to_continue, lines_of, submit_lines, task_of
 
@@ -110,7 +110,7 @@ def submit(
 
 
 def _one(
-    where: Where, flags: Flags, name: str, given: Given, *, wait: bool, for_s: float | None, as_json: bool
+    where: Where, flags: Flags, name: str, given: TypedArguments, *, wait: bool, for_s: float | None, as_json: bool
 ) -> None:
     async def work(to: Connected) -> Job | None:
         maker = await _maker(to, name, await flags.options(to.control.store))
@@ -146,7 +146,9 @@ def _one(
     raise typer.Exit(NO)
 
 
-def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_line: int, *, as_json: bool) -> None:
+def _many(
+    where: Where, flags: Flags, name: str, given: TypedArguments, path: str, from_line: int, *, as_json: bool
+) -> None:
     stored = Stored(next_line=from_line)
 
     async def work(to: Connected) -> bool:
@@ -187,7 +189,7 @@ def _many(where: Where, flags: Flags, name: str, given: Given, path: str, from_l
 async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     if to.app is None:
         defaults = await TaskDefaults(to.control.store).of([name])
-        return Unchecked(to.control, name, filled(options, defaults.get(name, {})))
+        return Unchecked(to.control, name, with_task_defaults(options, defaults.get(name, {})))
     if not to.app.part("task").declares(name):
         for kind in kinds():
             if kind.submission and to.app.part(kind.name).declares(name):

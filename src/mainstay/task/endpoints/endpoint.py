@@ -29,7 +29,7 @@ from ...errors import (
     WaitTimeout,
 )
 from ...model import Job, check_id
-from ...web.problems import Problem, answer, problem_of
+from ...web.problems import Problem, problem_of, problem_response
 from .. import Handle, Task
 from ..options import SubmitOptions
 from .body import TaskBody
@@ -349,7 +349,7 @@ def _too_late(job_id: str, status: str) -> Problem:
 
 def _problem_response(problem: Problem) -> Response:
     """The response to a problem; caches must not keep it."""
-    response = answer(problem)
+    response = problem_response(problem)
     response.headers.update(_NO_STORE)
     return response
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ...control.options import MOST
+from ...control.options import LARGEST_NUMBER
 
 _HEX = "[0-9a-f]"
 #: printable characters, roughly; control decides, by Unicode
@@ -86,7 +86,7 @@ Status = Annotated[str, Meta(pattern="^[a-z_]{1,40}$", description="A state, lik
 PageSize = Annotated[
     int, Meta(ge=1, description="The most jobs of a page. A page may have fewer, and still a next page.")
 ]
-Seq = Annotated[int, Meta(ge=0, le=MOST)]
+Seq = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 Action = Literal["retry", "cancel", "delete"]
 
 #: pattern -> description

@@ -11,8 +11,8 @@ import msgspec
 
 from ...model import Job
 from ...stores import JobStore, Query
-from ...stores.omitted_values import VALUES, size_left_out
-from ...stores.query_filter import matches
+from ...stores.omitted_values import OMITTED_FIELDS, size_left_out
+from ...stores.query_filter import query_matches
 from ..page_search import FoundPage, full_page
 from .masker import Masker
 from .text_mask import UNSEARCHED, shown_jobs
@@ -40,7 +40,7 @@ async def shown_page(store: JobStore, query: Query, cursor: str | None, limit: i
                 # the budget for the search is spent: the next page begins with this job
                 return FoundPage(jobs=found, cursor=at, finished=False)
             at = job.id
-            if not matches(job, query):
+            if not query_matches(job, query):
                 continue
             if len(found) == limit:
                 # the end of a page must not reveal jobs that match only in a masked value
@@ -61,10 +61,10 @@ async def with_values(store: JobStore, page: FoundPage) -> FoundPage:
         if left < 0 and kept:
             break
         kept.append(job)
-    wanted = [job.id for job in kept if any(size_left_out(getattr(job, name)) is not None for name in VALUES)]
+    wanted = [job.id for job in kept if any(size_left_out(getattr(job, name)) is not None for name in OMITTED_FIELDS)]
     whole = {job.id: job for job in await store.get(wanted) if job is not None} if wanted else {}
     jobs = [
-        msgspec.structs.replace(job, **{name: getattr(whole[job.id], name) for name in VALUES})
+        msgspec.structs.replace(job, **{name: getattr(whole[job.id], name) for name in OMITTED_FIELDS})
         if job.id in whole
         else job
         for job in kept

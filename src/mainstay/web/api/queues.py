@@ -9,7 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from ...control import bulk, overview
-from ...control.actions import WAITING, deleting, withdrawing
+from ...control.actions import WAITING_STATES, deleting, withdrawing
 from ...control.overview import QueueOverview, QueuesOverview
 from ...model import QueueSettings
 from ...stores import Query
@@ -75,7 +75,7 @@ async def purge_queue(ask: ApiRequest[NoParameters, PurgeBody]) -> Response:
     reason = body.reason or f"queue {name} was purged"
     action = (deleting if body.delete else withdrawing)(actor=ask.caller.actor, reason=reason)
     limit = min(body.limit or ask.site.options.bulk_limit, ask.site.options.bulk_limit)
-    selection = await bulk.matching(ask.served.store, Query(queue=name, status=WAITING), limit=limit)
+    selection = await bulk.matching(ask.served.store, Query(queue=name, status=WAITING_STATES), limit=limit)
     return await carried_out(ask, action, selection, dry_run=body.dry_run)
 
 

@@ -18,7 +18,7 @@ from ...errors import MainstayError
 from ...kinds import kinds, part
 from ...model import check_id
 from ..audit import AUDITED, AuditEntry
-from ..problems import Problem, answer, problem_of
+from ..problems import Problem, problem_of, problem_response
 from ..services import WebServices
 from . import bulk, job_actions, job_history, jobs, queues, schedules, stores, submit
 from .openapi import described
@@ -103,7 +103,7 @@ class Endpoint:
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - the caller gets a response to any error, and no traceback
-            response = answer(as_problem(error, request))
+            response = problem_response(as_problem(error, request))
         await response(scope, receive, send)
 
     async def _response(self, request: Request) -> Response:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ...control import JobRequest
 from ...control.options import check_text
 from ...control.payload import encoded, unique_of
-from ...control.task_defaults import filled
+from ...control.task_defaults import with_task_defaults
 from ...control.time_input import read_deadline
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
@@ -81,7 +81,7 @@ class JobSubmission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         usable = {name: value for name, value in defaults.items() if name in _TAKEN}
         own = {name: getattr(self, name) for name in (*usable, "unique", "stall_timeout")}
         payload = {} if self.payload is None else self.payload
-        return msgspec.structs.replace(self, payload=payload, **filled(own, usable))
+        return msgspec.structs.replace(self, payload=payload, **with_task_defaults(own, usable))
 
     def request(self, key: str | None = None) -> JobRequest:
         """The request for control."""

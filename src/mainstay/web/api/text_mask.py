@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...control.explain import Explanation, explain, matter
-from ...control.rules.attempts import in_short
+from ...control.rules.attempts import error_line
 from ...lifecycle import Event, details_text
 from ...model import ErrorInfo, Job
 from ...stores import JobStore
@@ -56,8 +56,8 @@ class TextMask:
         would not be found."""
         if reason is None:
             return None
-        if error is not None and reason == in_short(error):
-            return in_short(self.error(error))
+        if error is not None and reason == error_line(error):
+            return error_line(self.error(error))
         return self.text(reason)
 
     def event(self, event: Event) -> Event:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...kinds import kinds
-from ..problems import Problem, answer
+from ..problems import Problem, problem_response
 
 _SENT = (".css", ".js", ".svg")
 _IMMUTABLE = "public, max-age=31536000, immutable"
@@ -62,7 +62,7 @@ def routes() -> list[BaseRoute]:
 async def _send(request: Request) -> Response:
     asset = assets().get(request.path_params["path"])
     if asset is None:
-        return answer(Problem(404, "not_found", "there is no such file"))
+        return problem_response(Problem(404, "not_found", "there is no such file"))
     headers = {
         "ETag": f'"{asset.mark}"',
         "Vary": "Accept-Encoding",

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from ...control.explain.attempts import read
-from ...control.json_view import PRIVATE
+from ...control.explain.attempts import read_attempts
+from ...control.json_view import PRIVATE_FIELDS
 from ...errors import JobNotFound
 from ...kinds import Kind, kind_named, part
 from ...lifecycle import Event, State, table_of
@@ -86,11 +86,11 @@ async def job(view: PageView) -> Response:
         job=shown,
         etag=etag_of(found),
         state=table.get(found.status),
-        can=can_of(found, table.get(found.status)),
+        can=allowed_actions(found, table.get(found.status)),
         explanation=explanation,
         events=list(reversed(events)),
         trimmed=events[0].seq - 1 if events else 0,
-        attempts=list(reversed(read(events, table)[0])),
+        attempts=list(reversed(read_attempts(events, table)[0])),
         drawing=drawn(table, events, found.status),
         holder=await _holder(view, found),
         awaited=await control.jobs.awaited(job_id) if found.options.after_when else [],
@@ -99,12 +99,12 @@ async def job(view: PageView) -> Response:
         panels=await _panels(view, found, kind),
         data=data,
         metadata=view.masker.mask(found.options.metadata),
-        force_to=others(found),
+        force_to=forced_states(found),
         details=_details,
     )
 
 
-def can_of(job: Job, state: State | None) -> AllowedActions:
+def allowed_actions(job: Job, state: State | None) -> AllowedActions:
     """The actions that the API would not refuse, by the flags of the state."""
     can = AllowedActions()
     if state is not None and not state.final:
@@ -121,7 +121,7 @@ def can_of(job: Job, state: State | None) -> AllowedActions:
     return found
 
 
-def others(job: Job) -> list[str]:
+def forced_states(job: Job) -> list[str]:
     """The states that it can be forced to: not its own, and none that needs a worker."""
     return [name for name, state in table_of(job.parent).states.items() if name != job.status and not state.holds]
 
@@ -145,7 +145,7 @@ def _data(view: PageView, job: Job) -> list[tuple[str, Node]]:
     """Masked payload, result and checkpoint; nothing if payloads are hidden."""
     if not view.masker.shows:
         return []
-    found = [name for name in PRIVATE if getattr(job, name)]
+    found = [name for name in PRIVATE_FIELDS if getattr(job, name)]
     return [(name.capitalize(), tree_of(value_view(job, name, view.masker))) for name in found]
 
 
@@ -153,4 +153,4 @@ def _details(event: Event) -> Node:
     return tree_of(event.data)
 
 
-__all__ = ["AllowedActions", "OwnAction", "Panel", "PanelMaker", "can_of", "job", "others"]
+__all__ = ["AllowedActions", "OwnAction", "Panel", "PanelMaker", "allowed_actions", "forced_states", "job"]

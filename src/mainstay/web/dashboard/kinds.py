@@ -19,7 +19,7 @@ class KindPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
-async def of_kind(
+async def jobs_of_kind(
     store: JobStore,
     kind: str,
     *,
@@ -41,4 +41,4 @@ async def of_kind(
             return KindPage(jobs=found, cursor=cursor)
 
 
-__all__ = ["KindPage", "of_kind"]
+__all__ = ["KindPage", "jobs_of_kind"]

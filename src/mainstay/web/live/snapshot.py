@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...control.actions import WAITING
+from ...control.actions import WAITING_STATES
 from ...lifecycle import JOB
 from ...model import Job
 from ..api.masker import Masker
@@ -215,7 +215,7 @@ def _cause(code: str, kind: str, alike: list[Job]) -> FailureCause:
 
 def waiting(counts: dict[str, int]) -> int:
     """The number of waiting jobs among the counts of a queue."""
-    return sum(counts.get(status, 0) for status in WAITING)
+    return sum(counts.get(status, 0) for status in WAITING_STATES)
 
 
 def in_order(counts: Counter[str]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ..problems import Problem, answer
+from ..problems import Problem, problem_response
 from .client_limits import ConnectionCounts, ConnectionSlot
 from .headers import secured
 from .limits import ConnectionLimits
@@ -143,7 +143,7 @@ class LimitedConnection(HttpToolsProtocol):
         """Respond without the app, and close. In the middle of another response, only close."""
         cycle = self.cycle
         if not self.pipeline and (cycle is None or cycle.response_complete or not cycle.response_started):
-            response = answer(problem)
+            response = problem_response(problem)
             headers = [*self.server_state.default_headers, *secured(response.raw_headers, tls=self.scheme == "https")]
             lines = [name + b": " + value for name, value in [*headers, (b"connection", b"close")]]
             phrase = HTTPStatus(problem.status).phrase

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...clock import Clock
 from ..caller import Caller
 from ..options import WebOptions
-from ..problems import Problem, answer
+from ..problems import Problem, problem_response
 from .guard import BURST_S
 from .headers import secured
 from .limits import ConnectionLimits
@@ -107,7 +107,7 @@ class _Exchange:
         except Problem as problem:
             if self._status:
                 raise
-            await answer(problem)(self._scope, self._receive, self._respond)
+            await problem_response(problem)(self._scope, self._receive, self._respond)
         if self._is_stream and not self._sent_all:
             # the server ended the stream: a complete response makes the client come back
             await self._respond({"type": "http.response.body", "body": b"", "more_body": False})
@@ -164,7 +164,7 @@ class _Exchange:
                 named = isinstance(caller, Caller) and caller.how != "local"
                 self._app.streams.begin(self._stream, caller.name if named else "")
             except Problem as problem:
-                await answer(problem)(self._scope, self._receive, self._respond)
+                await problem_response(problem)(self._scope, self._receive, self._respond)
                 # ignore what the handler still sends, and let it see a disconnected client
                 self._refused = True
                 self._stream.end()

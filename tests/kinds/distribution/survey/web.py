@@ -8,7 +8,7 @@ from starlette.responses import Response
 from mainstay.model import Job
 from mainstay.web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from mainstay.web.dashboard.job import Panel
-from mainstay.web.dashboard.kinds import of_kind
+from mainstay.web.dashboard.kinds import jobs_of_kind
 from mainstay.web.dashboard.page import PageView
 
 
@@ -24,7 +24,7 @@ async def get_answer(request: ApiRequest[NoParameters, None]) -> Response:
 
 
 async def surveys(view: PageView) -> Response:
-    some = await of_kind(view.served.store, "survey", cursor=None)
+    some = await jobs_of_kind(view.served.store, "survey", cursor=None)
     return view.page("survey/surveys.html", title="Surveys", some=some)
 
 

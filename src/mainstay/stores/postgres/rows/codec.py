@@ -16,7 +16,7 @@ import msgspec
 
 from ....lifecycle import Chain, Event
 from ....model import Job, Options
-from ...omitted_values import MARK, VALUES
+from ...omitted_values import MARK, OMITTED_FIELDS
 from ...open_claim import claim_body
 from ...port import Change, NewJob
 from ...row_codec import CHANGED, EVENT_FIELDS, JOB_FIELDS, RowCodec, changed_values, expected_progress_ms
@@ -47,7 +47,7 @@ def job_columns(table: str, *, value_bytes: int | None = None) -> str:
     columns = f'{_read(JOB_FIELDS, table)}, {table}."open"'
     if value_bytes is None:
         return columns
-    for name in VALUES:
+    for name in OMITTED_FIELDS:
         value = f'{table}."{name}"'
         mark = f"'\\x{MARK.hex()}'::bytea || convert_to(octet_length({value})::text, 'UTF8')"
         shown = f'CASE WHEN octet_length({value}) > {value_bytes:d} THEN {mark} ELSE {value} END AS "{name}"'

@@ -12,6 +12,7 @@ import pytest
 
 from mainstay.app import App
 from mainstay.batch import BatchOptions
+from mainstay.cli.options import LogOptions, declared
 from mainstay.cli.worker import run_worker
 from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
@@ -91,7 +92,8 @@ def every_knob() -> set[str]:
     settings = {public_name(field) for field in Settings.__struct_fields__}
     options = {*SubmitOptions.__annotations__, *TaskOptions.__annotations__}
     schedule = set(inspect.signature(App.schedule).parameters) - {"self", "when", "name"}
-    flags = {f"--{name.replace('_', '-')}" for name in inspect.signature(run_worker).parameters if name != "target"}
+    worker = {*inspect.signature(run_worker).parameters, *declared(LogOptions)} - {"target", "log"}
+    flags = {f"--{name.replace('_', '-')}" for name in worker}
     urls = {*_OPTIONS, *_OWN, *_OF_REDIS} - _CONNECTING
     batches = {*BatchOptions.__annotations__, *inspect.signature(App.submit_batch).parameters}
     batches -= {"self", "study", "options", "name", "params", "seeds", "outputs", "aggregate", "overall"}

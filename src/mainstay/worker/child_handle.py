@@ -14,6 +14,7 @@ from ..control import error_info
 from ..model import ErrorInfo, Progress
 from .context import Stopped
 from .endings import Crashed, Ending, Failed, Halted, PutOff
+from .exits import describe_exit
 from .pipe import (
     ChildAnswer,
     ChildProgress,

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
-from ..task.client import Client
+from ..task.client import AppClient
 from .service import Desk, Output, Resumed, Status, ToRun
 from .study import Batch
 from .validation_result import Validation
@@ -25,7 +25,7 @@ class BatchRun:
 
     __slots__ = ("_client", "_desk", "created", "id")
 
-    def __init__(self, client: Client, job_id: str, *, desk: Callable[[], Desk], created: bool = False) -> None:
+    def __init__(self, client: AppClient, job_id: str, *, desk: Callable[[], Desk], created: bool = False) -> None:
         self.id = job_id
         self.created = created
         """whether this submit made it; False when the same work was submitted before and is not settled yet"""

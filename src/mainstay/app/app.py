@@ -19,7 +19,7 @@ from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..load import LoadMethods
 from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
-from ..task import BeforeSubmit, Call, Client, Codec, Handle, Task, TaskMethods
+from ..task import AppClient, BeforeSubmit, Call, Codec, Handle, Task, TaskMethods
 from ..task.drafts import check_hook
 from ..task.returns import Returns
 from ..task.storable import canonical
@@ -82,7 +82,7 @@ class App(TaskMethods, BatchMethods, LoadMethods):
             raise InvalidInput(
                 "store", 'no store is given; write App("sqlite:///jobs.db"), or set MAINSTAY_STORE=sqlite:///jobs.db'
             )
-        self.client = Client(
+        self.client = AppClient(
             url,
             Settings.from_env(os.environ, usual=usual_settings(url), **settings),
             codec=codec,

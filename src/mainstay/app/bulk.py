@@ -13,7 +13,7 @@ from ..control.options import check_count
 from ..control.transactional import Enqueuer
 from ..errors import InvalidInput, MainstayError
 from ..stores.postgres.enqueue import Steps
-from ..task import Call, Client, Handle
+from ..task import AppClient, Call, Handle
 from ..task.transactional import Transaction
 
 R = TypeVar("R")
@@ -26,7 +26,7 @@ Note = Callable[[MainstayError, int], None]
 
 
 async def submit_many(
-    client: Client,
+    client: AppClient,
     calls: Iterable[Call[R]] | AsyncIterable[Call[R]],
     *,
     chunk: int,
@@ -50,7 +50,7 @@ async def submit_many(
 
 
 def submit_many_within(
-    client: Client, calls: Iterable[Call[R]], *, chunk: int, progress: Progress | None, connection: Any
+    client: AppClient, calls: Iterable[Call[R]], *, chunk: int, progress: Progress | None, connection: Any
 ) -> list[Handle[R]]:
     """The same within a transaction, for code without a loop."""
     check_count(chunk, field="chunk", least=1)
@@ -71,7 +71,7 @@ def _submitting(part: list[Call[R]]) -> Callable[[Enqueuer], Steps[list[InsertRe
 class _Stored:
     """The jobs that are stored so far."""
 
-    def __init__(self, client: Client, progress: Progress | None, note: Note) -> None:
+    def __init__(self, client: AppClient, progress: Progress | None, note: Note) -> None:
         self.handles: list[Handle[Any]] = []
         self._client = client
         self._progress = progress
@@ -99,7 +99,7 @@ def _note_transaction(error: MainstayError, n: int) -> None:
         error.add_note(f"the {n} jobs before this chunk are part of your transaction; roll it back, or submit the rest")
 
 
-def check_call(client: Client, call: object) -> None:
+def check_call(client: AppClient, call: object) -> None:
     """Refuse what is not a call, or a call of another app, whose workers use another store."""
     if not isinstance(call, Call):
         raise InvalidInput("jobs", f"{call!r} is not a job to submit; write task.job(...)")

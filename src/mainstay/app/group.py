@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, Literal, TypeVar
 
 from ..control import SubmittedGroup
-from ..task import Call, Client, Handle
+from ..task import AppClient, Call, Handle
 from ..task.returns import Returns
 from ..task.transactional import Transaction
 from .bulk import check_call
@@ -32,7 +32,7 @@ class Group(Generic[M_co, R_co]):
 
 
 async def submit_group(
-    client: Client,
+    client: AppClient,
     members: Iterable[Call[M]],
     then: Call[R],
     *,
@@ -53,7 +53,7 @@ async def submit_group(
 
 
 def submit_group_within(
-    client: Client,
+    client: AppClient,
     members: Iterable[Call[M]],
     then: Call[R],
     *,
@@ -70,14 +70,14 @@ def submit_group_within(
     return _group(client, calls, then, stored)
 
 
-def _checked(client: Client, members: Iterable[Call[M]], then: Call[R]) -> list[Call[M]]:
+def _checked(client: AppClient, members: Iterable[Call[M]], then: Call[R]) -> list[Call[M]]:
     calls = list(members)
     for call in (*calls, then):
         check_call(client, call)
     return calls
 
 
-def _group(client: Client, calls: list[Call[M]], then: Call[R], stored: SubmittedGroup) -> Group[M, R]:
+def _group(client: AppClient, calls: list[Call[M]], then: Call[R], stored: SubmittedGroup) -> Group[M, R]:
     if stored.then.created:
         kinds: list[Returns[M]] = [call.returns for call in calls]
     else:

@@ -31,7 +31,7 @@ from ..control.schedules import (
 )
 from ..errors import InvalidInput, RowDamaged
 from ..model import Leadership, Schedule
-from ..task import Client, Draft
+from ..task import AppClient, Draft
 from ..task.drafts import drafted
 from .kind_parts import KindParts
 
@@ -41,7 +41,7 @@ log = logging.getLogger("mainstay.schedules")
 class Schedules:
     """The schedules of `@app.schedule`."""
 
-    def __init__(self, client: Client, parts: KindParts) -> None:
+    def __init__(self, client: AppClient, parts: KindParts) -> None:
         self._client = client
         self._parts = parts
         self._specs: dict[str, ScheduleSpec] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..worker import AppBase
 
 if TYPE_CHECKING:
-    from ..task import Client
+    from ..task import AppClient
     from ..task.options import SubmitOptions
     from .declarations import Batches
     from .handle import BatchRun
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class BatchMethods(AppBase):
     """The methods of an app that concern batches."""
 
-    client: Client
+    client: AppClient
 
     @property
     def _batches(self) -> Batches:

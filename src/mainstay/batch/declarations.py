@@ -6,7 +6,7 @@ from typing import Any
 
 from ..control import Control, Duty
 from ..errors import InvalidInput
-from ..task import Client
+from ..task import AppClient
 from ..task.task_name import place_of
 from ..worker import Declarations, Host
 from .handle import BatchRun
@@ -25,7 +25,7 @@ class Batches(Declarations):
 
     def __init__(self, host: Host) -> None:
         super().__init__()
-        client: Client = host.client
+        client: AppClient = host.client
         outputs: str | None = host.options.get("outputs")
         self._client = client
         self._outputs = outputs

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
-from ..task.client import Client
+from ..task.client import AppClient
 from .service import BatchService, BatchStatus, ResumeOutcome, UnitToRun
 from .study import Batch
 from .validation_result import OutputStatus, Validation
@@ -26,7 +26,7 @@ class BatchRun:
     __slots__ = ("_client", "_service", "created", "id")
 
     def __init__(
-        self, client: Client, job_id: str, *, service: Callable[[], BatchService], created: bool = False
+        self, client: AppClient, job_id: str, *, service: Callable[[], BatchService], created: bool = False
     ) -> None:
         self.id = job_id
         self.created = created

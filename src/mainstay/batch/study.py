@@ -14,7 +14,7 @@ from ..control.options import check_name
 from ..errors import InvalidInput, UnknownOption
 from ..outputs.layout import files_of
 from ..outputs.lookup import Verify
-from ..task.client import Client
+from ..task.client import AppClient
 from ..task.options import CommonOptions, merge_options
 from ..task.task_name import name_of
 from ..worker import Mode
@@ -77,7 +77,7 @@ class Batch:
     Calling it calls the function itself, as tests do.
     """
 
-    def __init__(self, client: Client, function: Callable[..., Any], **given: Unpack[BatchOptions]) -> None:
+    def __init__(self, client: AppClient, function: Callable[..., Any], **given: Unpack[BatchOptions]) -> None:
         for name in given:
             if name not in BatchOptions.__annotations__:
                 raise UnknownOption(name, BatchOptions.__annotations__)

@@ -8,7 +8,7 @@ from ..worker import AppBase
 from .declarations import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
-    from ..task import Client, Handle
+    from ..task import AppClient, Handle
     from ..task.options import SubmitOptions
     from .declarations import Loads
     from .plan import LoadOptions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class LoadMethods(AppBase):
     """The methods of an app that concern load tests."""
 
-    client: Client
+    client: AppClient
 
     @property
     def loads(self) -> Loads:

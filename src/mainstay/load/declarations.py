@@ -14,7 +14,7 @@ import msgspec
 from ..control import InsertResult, JobRequest
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..task import Client, Handle
+from ..task import AppClient, Handle
 from ..task.drafts import Draft, drafted
 from ..task.returns import Returns
 from ..worker import Declarations, Host
@@ -35,7 +35,7 @@ class Loads(Declarations):
 
     def __init__(self, host: Host) -> None:
         super().__init__()
-        self._client: Client = host.client
+        self._client: AppClient = host.client
         self.tests: dict[str, LoadTest] = {}
         self.queues_of: dict[str, str] = {}
         self.folder: Callable[[], Path] = lambda: state_folder("load")

@@ -15,7 +15,7 @@ from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
 from ..lifecycle import table_of
 from ..model import Job
-from ..task import Client
+from ..task import AppClient
 from ..task.current_client import enter_job
 from ..worker import Context, Mode, context
 from ..worker.context import LetGo
@@ -83,7 +83,7 @@ class LoadWork:
     is_async = True
     decide: Decide | None = None
 
-    def __init__(self, client: Client, test: LoadTest, folder: Callable[[], Path]) -> None:
+    def __init__(self, client: AppClient, test: LoadTest, folder: Callable[[], Path]) -> None:
         self._client = client
         self._test = test
         self._folder = folder

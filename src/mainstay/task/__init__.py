@@ -1,6 +1,6 @@
 """Tasks: functions that workers run, and how calls of them are submitted.
 
-Layer: above worker, below app. Start from `Task` (what `@app.task` makes), `Handle` (a submitted job) and `Client`
+Layer: above worker, below app. Start from `Task` (what `@app.task` makes), `Handle` (a submitted job) and `AppClient`
 (what all tasks of an app share). `signature.py` turns a call into stored data and back. `kind` declares the parts of
 this kind of job. Names are loaded on first use.
 """
@@ -14,7 +14,7 @@ from ..lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from .app_methods import TaskMethods
     from .call import Call
-    from .client import Client
+    from .client import AppClient
     from .codec import Codec
     from .drafts import BeforeSubmit, Draft
     from .handle import Handle
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .task import AsyncTask, PlainTask, Submits, Task
 
 __all__ = [
+    "AppClient",
     "AsyncTask",
     "BeforeSubmit",
     "Call",
-    "Client",
     "Codec",
     "Draft",
     "Handle",
@@ -42,7 +42,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         ".app_methods": ("TaskMethods",),
         ".call": ("Call",),
-        ".client": ("Client",),
+        ".client": ("AppClient",),
         ".drafts": ("BeforeSubmit", "Draft"),
         ".handle": ("Handle",),
         ".options": ("SubmitOptions", "TaskOptions"),

@@ -8,7 +8,7 @@ import msgspec
 
 from ..control import JobRequest, Plan
 from ..errors import InvalidInput
-from .client import Client
+from .client import AppClient
 from .current_client import running
 from .drafts import Draft, drafted
 from .returns import Returns
@@ -24,7 +24,7 @@ class Call(JobRequest, Generic[R_co], frozen=True, eq=False, kw_only=True):
     It is a request for control. If the app has hooks or a codec, `ready` applies them when the call is submitted.
     """
 
-    client: Client
+    client: AppClient
     signature: Signature
     returns: Returns[R_co]
     written: dict[str, Any]

@@ -25,7 +25,7 @@ from .portal import Portal
 T = TypeVar("T")
 
 
-class Client:
+class AppClient:
     """Submits the jobs of a program and reads them."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Client:
         self._factory = None  # the parent has the same random state, and would make the same ids
 
 
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_clients: weakref.WeakSet[AppClient] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
@@ -123,7 +123,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all)
 
 
-def _close_at_exit(reference: weakref.ref[Client]) -> None:
+def _close_at_exit(reference: weakref.ref[AppClient]) -> None:
     client = reference()
     if client is not None:
         # the program ends; the next process that opens the store cleans up what cannot be closed now

@@ -12,14 +12,14 @@ from ..lifecycle import table_of
 from ..worker import context
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .client import AppClient
 
 log = logging.getLogger("mainstay.tasks")
 
-_client: contextvars.ContextVar[Client] = contextvars.ContextVar("mainstay.client")
+_client: contextvars.ContextVar[AppClient] = contextvars.ContextVar("mainstay.client")
 
 
-def enter_job(client: Client) -> None:
+def enter_job(client: AppClient) -> None:
     """A job of this client begins in this task or thread."""
     try:
         context()
@@ -28,7 +28,7 @@ def enter_job(client: Client) -> None:
     _client.set(client)
 
 
-def running() -> Client | None:
+def running() -> AppClient | None:
     """The client whose job runs here; None outside of jobs."""
     return _client.get(None)
 

@@ -9,7 +9,7 @@ from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..worker import Declarations, Host
 from .call import Call
-from .client import Client
+from .client import AppClient
 from .options import TaskOptions
 from .task import AsyncTask, PlainTask, Task
 from .task_name import is_async, place_of
@@ -20,7 +20,7 @@ class Tasks(Declarations):
 
     def __init__(self, host: Host) -> None:
         super().__init__()
-        self._client: Client = host.client
+        self._client: AppClient = host.client
         self.tasks: dict[str, Task[..., Any]] = {}
 
     def declare(self, function: Any, options: TaskOptions) -> Task[..., Any]:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from ..control import InsertResult
 from ..errors import JobFailed
 from ..model import ErrorInfo, Job
-from .client import Client
+from .client import AppClient
 from .current_client import warn_of_wait
 from .returns import Returns
 
@@ -27,7 +27,7 @@ class Handle(Generic[R_co]):
     __slots__ = ("_client", "_returns", "created", "durability", "id")
 
     def __init__(
-        self, client: Client, returns: Returns[R_co], job_id: str, *, created: bool = False, durability: str = ""
+        self, client: AppClient, returns: Returns[R_co], job_id: str, *, created: bool = False, durability: str = ""
     ) -> None:
         self.id = job_id
         self.created = created
@@ -39,7 +39,7 @@ class Handle(Generic[R_co]):
         self._returns = returns
 
     @classmethod
-    def of(cls, client: Client, returns: Returns[R_co], job: InsertResult) -> Handle[R_co]:
+    def of(cls, client: AppClient, returns: Returns[R_co], job: InsertResult) -> Handle[R_co]:
         """The handle of a job that was just submitted."""
         return cls(client, returns, job.id, created=job.created, durability=job.durability)
 

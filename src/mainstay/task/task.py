@@ -12,7 +12,7 @@ from ..control import Decide, Plan
 from ..errors import BadArguments, InvalidInput
 from ..worker import Mode
 from .call import Call
-from .client import Client
+from .client import AppClient
 from .current_client import enter_job
 from .handle import Handle
 from .options import SubmitOptions, TaskOptions, check_task_options, merge_options, plain
@@ -31,7 +31,7 @@ class Submits(Generic[P, R]):
 
     def __init__(
         self,
-        client: Client,
+        client: AppClient,
         signature: Signature,
         returns: Returns[R],
         options: dict[str, Any],
@@ -99,7 +99,7 @@ class Task(Submits[P, R]):
     >>> app.close_sync()
     """
 
-    def __init__(self, client: Client, function: Callable[P, Any], **given: Unpack[TaskOptions]) -> None:
+    def __init__(self, client: AppClient, function: Callable[P, Any], **given: Unpack[TaskOptions]) -> None:
         check_task_options(given)
         self.name = name_of(function, given.get("name"))
         check_function(function, self.name)

@@ -10,7 +10,7 @@ from ..errors import InvalidInput
 from ..stores.factory import chain_of
 from ..stores.postgres.enqueue import AsyncUserConnection, Steps, enqueue_into, user_connection
 from .call import Call
-from .client import Client
+from .client import AppClient
 from .handle import Handle
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Transaction:
     """An open transaction of the user. It needs neither an open store nor another thread."""
 
-    def __init__(self, client: Client, connection: Any) -> None:
+    def __init__(self, client: AppClient, connection: Any) -> None:
         stored = client.connection.control if client.connection.is_replaced else None
         url = client.url if stored is None else stored.store.url
         clock = client.clock if stored is None else stored.store.clock

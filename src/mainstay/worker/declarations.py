@@ -23,7 +23,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The app that a part belongs to, as far as the part may use it."""
 
     client: Any
-    """submits and reads jobs: a `task.Client`"""
+    """submits and reads jobs: a `task.AppClient`"""
     options: Mapping[str, Any] = {}
     """arguments of the app that belong to a kind"""
     target: Callable[[], str] = lambda: ""
@@ -37,7 +37,7 @@ class AppBase(ABC):
     """
 
     client: Any
-    """what jobs are submitted and read through: a `task.Client`"""
+    """what jobs are submitted and read through: a `task.AppClient`"""
 
     @abstractmethod
     def part(self, kind: str) -> Any:

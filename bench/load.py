@@ -17,8 +17,7 @@ from . import environments, load_limits, load_runs
 from .environments import InstallFailed
 from .load_limits import Crowd
 from .load_runs import Job, Ran, RunFailed
-from .peers.load.catalog import LOAD_OURS, LOAD_PEERS, US, LoadSystem
-from .peers.load.catalog import SCENARIOS as WORK
+from .peers.load.catalog import LOAD_OURS, LOAD_PEERS, SCENARIOS as WORK, US, LoadSystem
 from .queues import Tell
 from .runs import Run, begun
 

@@ -29,8 +29,7 @@ from mainstay.web.security.middleware import wrapped
 from mainstay.web.site import make_site
 from mainstay.web.stores import ServedStores
 from servers import folder as server_folder
-from servers.postgres import FAST as UNSYNCED
-from servers.postgres import Postgres
+from servers.postgres import FAST as UNSYNCED, Postgres
 
 _BATCH = 5_000
 _QUEUES = 8

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.clock import LONGEST_S, MAX_MS, SystemClock, duration_text, instant_ms, seconds
 from mainstay.errors import InvalidInput

@@ -6,14 +6,14 @@ needs none of them starts quickly.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from .app import App
     from .batch import Aggregate, Batch, BatchRun, grid
-    from .client import AsyncClient as AsyncClient
-    from .client import Client as Client
+    from .client import AsyncClient as AsyncClient, Client as Client
     from .control import Quarantine, Stop, Wait
     from .control.schedules import Cron, Every
     from .errors import JobFailed, MainstayError, WaitTimeout
@@ -46,41 +46,17 @@ __all__ = [
     "grid",
 ]
 
-_HOMES = {
-    "Aggregate": "batch",
-    "App": "app",
-    "AsyncClient": "client",
-    "Batch": "batch",
-    "BatchRun": "batch",
-    "Call": "task",
-    "Client": "client",
-    "Codec": "task",
-    "Context": "worker",
-    "Cron": "control.schedules",
-    "Draft": "task",
-    "Every": "control.schedules",
-    "Handle": "task",
-    "JobFailed": "errors",
-    "MainstayError": "errors",
-    "Outputs": "outputs",
-    "Quarantine": "control",
-    "Stop": "control",
-    "Task": "task",
-    "Wait": "control",
-    "WaitTimeout": "errors",
-    "context": "worker",
-    "grid": "batch",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".app": "App",
+        ".batch": "Aggregate Batch BatchRun grid",
+        ".client": "AsyncClient Client",
+        ".control": "Quarantine Stop Wait",
+        ".control.schedules": "Cron Every",
+        ".errors": "JobFailed MainstayError WaitTimeout",
+        ".outputs": "Outputs",
+        ".task": "Call Codec Draft Handle Task",
+        ".worker": "Context context",
+    },
+)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainstay import App, Outputs, grid
-from mainstay.batch import BatchService, driver
-from mainstay.batch import validation as validating
+from mainstay.batch import BatchService, driver, validation as validating
 from mainstay.errors import InvalidInput
 from mainstay.outputs.layout import manifest_path
 from mainstay.testing import Harness

@@ -219,8 +219,7 @@ def test_the_help_and_other_commands_import_nothing_of_it() -> None:
     program = (
         "import sys\n"
         "import mainstay\n"
-        "from mainstay.cli.root import program\n"
-        "program()\n"
+        "from mainstay.cli.root import app\n"
         "print(*{'starlette', 'uvicorn', 'jinja2', 'httpx', 'httptools'} & set(sys.modules))\n"
     )
 

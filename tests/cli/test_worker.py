@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mainstay.cli import app
-from mainstay.cli import worker as worker_command
+from mainstay.cli import app, worker as worker_command
 from mainstay.control import Control
 from mainstay.stores import open_store
 from mainstay.worker.worker_options import WorkerOptions

@@ -7,8 +7,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.control import Completion, Control
 from mainstay.control.rules.blame import ALONE_LOSSES, SUSPECT_LOSSES, is_blamed, is_suspect, runs_alone

@@ -18,8 +18,7 @@ from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
 from mainstay.model.settings import describe, public_name
 from mainstay.stores.postgres.connection.address import _OWN
-from mainstay.stores.redis.address import _OPTIONS as _OF_REDIS
-from mainstay.stores.redis.address import _TLS_OPTIONS
+from mainstay.stores.redis.address import _OPTIONS as _OF_REDIS, _TLS_OPTIONS
 from mainstay.stores.sqlite import _OPTIONS
 from mainstay.task.options import SubmitOptions, TaskOptions
 from tests.docs.blocks import ROOT

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.errors import MainstayError
 from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, Moved, apply, claim, promote, submit, table_of

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, apply, claim, seals, submit
 from mainstay.lifecycle.invariants import INVARIANTS, Flaw, Invariant, Mend, View, fingerprint, inspect

@@ -6,8 +6,7 @@ import itertools
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.graph import Graph, graph_of

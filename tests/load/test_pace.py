@@ -7,8 +7,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.load.pace import Arrivals, Ramp, flat, ramped, shares, weighted
 

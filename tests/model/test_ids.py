@@ -5,8 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.model import IdSource, check_id, first_id_at, id_time_ms

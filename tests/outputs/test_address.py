@@ -13,8 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.outputs import Unit, output_path, unit_folder

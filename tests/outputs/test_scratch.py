@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput, OutputMissing
-from mainstay.outputs import Origin, OutputStore, Unit
-from mainstay.outputs import scratch as writing
+from mainstay.outputs import Origin, OutputStore, Unit, scratch as writing
 from mainstay.outputs.scratch import Scratch, sweep
 
 OUTPUTS = {"result": "result.npy", "log": "log.txt"}

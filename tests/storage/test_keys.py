@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import string
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.storage.keys import check_key, check_prefix
 from mainstay.stores.versioned.file_names import path_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.model import first_id_at
 from mainstay.stores.rates import LEAST_MS, first_rate_minute, per_minute

@@ -12,8 +12,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.control import decoded
 from mainstay.errors import BadArguments, InvalidInput

@@ -12,8 +12,7 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.task.storable import canonical
 

@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay import App, JobFailed, MainstayError, context
 from mainstay.control.check import check

@@ -21,8 +21,7 @@ import pytest
 from mainstay.control import Extension, decoded
 from mainstay.errors import StaleClaim
 from mainstay.model import ErrorInfo, Job, Progress
-from mainstay.worker import Context, Input, child_handle
-from mainstay.worker import children as module
+from mainstay.worker import Context, Input, child_handle, children as module
 from mainstay.worker.children import Children, ChildRun
 from mainstay.worker.endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
 from mainstay.worker.process import Process

@@ -19,12 +19,8 @@ from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..load import LoadMethods
 from ..model import Settings, route_of
 from ..stores import JobStore, shown_url, usual_settings
-from ..task import AppClient, BeforeSubmit, Call, Codec, Handle, Task, TaskMethods
-from ..task.drafts import check_hook
-from ..task.returns import Returns
-from ..task.storable import canonical
-from ..worker import Context, Hook, Host, Work
-from ..worker.app_import import target_of
+from ..task import AppClient, BeforeSubmit, Call, Codec, Handle, Returns, Task, TaskMethods, canonical, check_hook
+from ..worker import Context, Hook, Host, Work, target_of
 from . import bulk, hooks
 from .group import Group, submit_group, submit_group_within
 from .kind_parts import KindParts
@@ -33,7 +29,7 @@ from .settings import AppSettings
 
 if TYPE_CHECKING:
     from ..batch.runners import Runner
-    from ..load.sources import LoadJob, LoadTest
+    from ..load import LoadJob, LoadTest
 
 P = ParamSpec("P")
 R = TypeVar("R")

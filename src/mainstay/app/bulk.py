@@ -7,14 +7,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..control import InsertResult
-from ..control.chunks import move_index, note_stored
-from ..control.options import check_count
-from ..control.transactional import Enqueuer
+from ..control import Enqueuer, InsertResult, check_count, move_index, note_stored
 from ..errors import InvalidInput, MainstayError
 from ..stores.postgres.enqueue import Steps
-from ..task import AppClient, Call, Handle
-from ..task.transactional import Transaction
+from ..task import AppClient, Call, Handle, Transaction
 
 R = TypeVar("R")
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, Literal, TypeVar
 
 from ..control import SubmittedGroup
-from ..task import AppClient, Call, Handle
-from ..task.returns import Returns
-from ..task.transactional import Transaction
+from ..task import AppClient, Call, Handle, Returns, Transaction
 from .bulk import check_call
 
 M = TypeVar("M")

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..kinds import kind_named, kind_names, own_kind_names
-from ..kinds import part as named_part
+from ..kinds import kind_named, kind_names, own_kind_names, part as named_part
 from ..worker import Declarations, Host, Work
 
 

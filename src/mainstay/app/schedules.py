@@ -31,8 +31,7 @@ from ..control.schedules import (
 )
 from ..errors import InvalidInput, RowDamaged
 from ..model import Leadership, Schedule
-from ..task import AppClient, Draft
-from ..task.drafts import drafted
+from ..task import AppClient, Draft, drafted
 from .kind_parts import KindParts
 
 log = logging.getLogger("mainstay.schedules")

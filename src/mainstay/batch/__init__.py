@@ -42,13 +42,13 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".app_methods": ("BatchMethods",),
-        ".service": ("BatchService", "ResumeOutcome", "BatchStatus", "UnitToRun"),
-        ".validation_result": ("OutputStatus", "Validation"),
-        ".handle": ("BatchRun",),
-        ".unit_results": ("UnitResult",),
-        ".parameter_grid": ("grid",),
-        ".spec": ("Spec", "UnitCounts"),
-        ".study": ("Aggregate", "Batch", "BatchOptions"),
+        ".app_methods": "BatchMethods",
+        ".service": "BatchService ResumeOutcome BatchStatus UnitToRun",
+        ".validation_result": "OutputStatus Validation",
+        ".handle": "BatchRun",
+        ".unit_results": "UnitResult",
+        ".parameter_grid": "grid",
+        ".spec": "Spec UnitCounts",
+        ".study": "Aggregate Batch BatchOptions",
     },
 )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..worker import AppBase
 
 if TYPE_CHECKING:
-    from ..task import AppClient
-    from ..task.options import SubmitOptions
+    from ..task import AppClient, SubmitOptions
     from .declarations import Batches
     from .handle import BatchRun
     from .runners import Runners

@@ -6,8 +6,7 @@ from typing import Any
 
 from ..control import Control, Duty
 from ..errors import InvalidInput
-from ..task import AppClient
-from ..task.task_name import place_of
+from ..task import AppClient, place_of
 from ..worker import Declarations, Host
 from .handle import BatchRun
 from .handlers import works_of

@@ -19,18 +19,15 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ..control import Control, JobRequest, Plan
-from ..control.drivers import driver_id
+from ..control import Control, JobRequest, Plan, driver_id
 from ..errors import InvalidTransition, OutputCorrupt, OutputMissing, StoreError
 from ..lifecycle import Move, table_of
 from ..model import ErrorInfo, Job, RetryPolicy
 from ..outputs import Manifest, OutputStore
-from ..stores import Query
-from ..stores.change_check import is_left_to_its_units
-from ..task.codec import Sealer
+from ..stores import Query, is_left_to_its_units
+from ..task import Sealer
 from ..words import counted
-from ..worker import Context
-from ..worker.context import LetGo
+from ..worker import Context, LetGo
 from . import validation
 from .locations import OutputStores
 from .outside_job import OutsideJob, OutsideLauncher, with_outside_job

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from ..errors import BadArguments, InvalidInput
-from ..task.storable import checked_type
-from ..task.task_name import check_function, is_async
+from ..task import check_function, checked_type, is_async
 from .unknown_fields import field_check
 
 

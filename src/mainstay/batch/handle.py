@@ -11,7 +11,7 @@ import msgspec
 from ..errors import InvalidInput
 from ..model import Job
 from ..outputs import Unit
-from ..task.client import AppClient
+from ..task import AppClient
 from .service import BatchService, BatchStatus, ResumeOutcome, UnitToRun
 from .study import Batch
 from .validation_result import OutputStatus, Validation

@@ -9,10 +9,8 @@ from typing import Any, NoReturn, TypeVar
 
 from ..control import Decide
 from ..errors import SchemaTooNew, StaleClaim, StoreError
-from ..task.current_client import enter_job
-from ..worker import Mode, Work, context
-from ..worker.context import LetGo
-from ..worker.outage import Outage
+from ..task import enter_job
+from ..worker import LetGo, Mode, Outage, Work, context
 from .driver import DriverRun, driver_request, plan_at_start
 from .locations import OutputStores
 from .outside_job import OutsideLauncher

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from ..clock import Clock
 from ..errors import InvalidInput
 from ..outputs import Manifest, OutputStore, load_manifest, open_outputs
-from ..storage.urls import bare_url, shown_url, split_url
+from ..storage import bare_url, shown_url, split_url
 
 #: manifests in memory: a worker seldom runs units of more batches at a time
 _MANIFESTS = 4

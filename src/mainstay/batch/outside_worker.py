@@ -11,10 +11,8 @@ from ..errors import InvalidInput, StoreError
 from ..lifecycle import UNIT, table_of
 from ..model import Job
 from ..stores import Query
-from ..task.codec import Sealer
-from ..worker.messages import Hello
-from ..worker.supervisor import STOPPED, UNFIT, Supervisor
-from ..worker.worker_options import WorkerOptions
+from ..task import Sealer
+from ..worker import STOPPED, UNFIT, Hello, Supervisor, WorkerOptions
 from .outside_job import queue_of
 from .spec import DRIVER, row_name, spec_of
 

@@ -9,16 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from ..control import Control, InsertResult, JobRequest, Plan
-from ..control.drivers import driver_id
+from ..control import Control, InsertResult, JobRequest, Plan, driver_id
 from ..control.explain import is_alive
 from ..errors import InvalidInput, InvalidTransition, MainstayError, StoreError, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import IdSource, Job
-from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, save_manifest
-from ..outputs.layout import manifest_path
+from ..outputs import Manifest, ManifestGroup, OutputStore, Unit, manifest_path, save_manifest
 from ..stores import Query
-from ..task.codec import Sealer
+from ..task import Sealer
 from . import validation as validating
 from .advice import RESUMABLE
 from .locations import OutputStores

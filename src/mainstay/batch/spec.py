@@ -10,8 +10,8 @@ import msgspec
 from ..control import Plan
 from ..errors import BadArguments, InvalidInput, SchemaTooNew
 from ..model import Job
-from ..outputs.lookup import Verify
-from ..task.codec import Sealer
+from ..outputs import Verify
+from ..task import Sealer
 
 SCHEMA = 1
 KIND = "batch"

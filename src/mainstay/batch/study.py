@@ -9,14 +9,10 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from ..control import Decide
-from ..control.options import check_name
+from ..control import Decide, check_name
 from ..errors import InvalidInput, UnknownOption
-from ..outputs.layout import files_of
-from ..outputs.lookup import Verify
-from ..task.client import AppClient
-from ..task.options import CommonOptions, merge_options
-from ..task.task_name import name_of
+from ..outputs import Verify, files_of
+from ..task import AppClient, CommonOptions, merge_options, name_of
 from ..worker import Mode
 from .codes import code_of
 from .functions import Function

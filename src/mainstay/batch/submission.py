@@ -8,8 +8,7 @@ from typing import Any
 
 from ..control import InsertResult
 from ..errors import InvalidInput
-from ..task.drafts import Draft, drafted
-from ..task.options import merge_options
+from ..task import Draft, drafted, merge_options
 from .locations import outputs_url
 from .manifests import digest_of, groups_of
 from .parameter_grid import seeds_of, sets_of

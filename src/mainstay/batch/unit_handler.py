@@ -18,10 +18,8 @@ import msgspec
 
 from ..control import Decide
 from ..errors import BadArguments, BadResult, OutputMissing, PathBlocked, StoreError
-from ..outputs import ManifestGroup, Origin, Outputs, OutputStore, Unit, output_path
-from ..outputs.entry import SOURCE_DIGEST
-from ..outputs.scratch import Scratch
-from ..task.current_client import enter_job
+from ..outputs import SOURCE_DIGEST, ManifestGroup, Origin, Outputs, OutputStore, Scratch, Unit, output_path
+from ..task import enter_job
 from ..worker import Mode, context
 from .functions import Function
 from .locations import OutputStores

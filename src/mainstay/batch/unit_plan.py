@@ -8,9 +8,8 @@ import msgspec
 
 from ..control import JobRequest, Plan
 from ..errors import StoreError
-from ..outputs import Manifest, OutputStore, Unit
-from ..outputs.lookup import UnitFindings
-from ..task.codec import Sealer
+from ..outputs import Manifest, OutputStore, Unit, UnitFindings
+from ..task import Sealer
 from .manifests import digest_of_inputs
 from .spec import UNIT, Spec, UnitCall, row_name
 from .validation_result import chunks, findings_in

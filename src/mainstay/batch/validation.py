@@ -15,9 +15,8 @@ from ..control import Control
 from ..errors import InvalidInput, InvalidTransition, StoreError
 from ..lifecycle import Move
 from ..model import Job
-from ..outputs import Manifest, OutputStore
-from ..outputs.layout import LAYOUT_VERSION
-from ..task.codec import Sealer
+from ..outputs import LAYOUT_VERSION, Manifest, OutputStore
+from ..task import Sealer
 from .outside_job import with_outside_job
 from .spec import Spec
 from .validation_result import OutputStatus, OutputTally, Validation, findings_in

@@ -7,8 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ..outputs import ManifestGroup, OutputStore, Unit, output_path
-from ..outputs.lookup import OutputState, UnitFindings, Verify
+from ..outputs import ManifestGroup, OutputState, OutputStore, Unit, UnitFindings, Verify, output_path
 
 Verdict = Literal["succeeded", "partial", "failed", "unknown"]
 

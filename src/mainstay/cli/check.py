@@ -19,7 +19,7 @@ from ..errors import MainstayError, StoreError
 from ..lifecycle.invariants import INVARIANTS, Mend
 from ..stores import Violation
 from ..words import counted
-from .command import command
+from .commands import command
 from .common import JsonOption, opened, print_command, print_json, printable, screen, shortened
 from .exits import FAILED, INTERRUPTED, NO
 from .table import Column, table

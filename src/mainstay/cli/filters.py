@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ..control.job_filter import by_age, check_states
+from ..control import by_age, check_states
 from ..model import check_id
 from ..stores import JobStore, Query
 from . import completion

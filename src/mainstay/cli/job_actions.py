@@ -9,17 +9,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ..control import Control, bulk
-from ..control.actions import Action, cancelling, deleting, retrying
+from ..control import Action, Control, bulk, cancelling, deleting, retrying, state_meant
 from ..control.bulk import BulkAnswer, JobSelection
-from ..control.job_filter import state_meant
 from ..errors import InvalidInput
 from ..lifecycle import JOB, UNIT
 from ..model import Job
 from ..stores import JobStore
 from ..words import counted
 from . import completion, job_actions_view
-from .command import command
+from .commands import command
 from .common import InvalidUsage, JsonOption, screen, with_control, with_store
 from .exits import NO
 from .filters import Filters

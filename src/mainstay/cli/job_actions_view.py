@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from ..control import job_view
 from ..control.bulk import BulkAnswer, JobSelection, paged, walk
-from ..control.json_view import job_view
 from ..errors import MainstayError
 from ..lifecycle import is_stopping
 from ..stores import JobStore

@@ -8,14 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ..control import Control
-from ..control.json_view import event_view, job_view, value_of
+from ..control import Control, event_view, job_view, value_of
 from ..kinds import kinds
 from ..lifecycle import Event
 from ..model import Job, check_id
 from ..stores import JobStore, Query
 from . import job_actions, jobs_view, story, watch
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .filters import Filters
 from .ids import IdArgument, full_id
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..clock import duration_text
-from ..control.json_view import PRIVATE_FIELDS, stored_value
+from ..control import PRIVATE_FIELDS, stored_value
 from ..lifecycle import Event, table_of, time_text
 from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import RefusedWrite

@@ -13,7 +13,7 @@ from ..control.overview import LimitOverview
 from ..stores import JobStore
 from ..words import counted
 from . import completion
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .common import aside, printable
 from .table import Column, table
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..lifecycle import JOB, UNIT
 from ..lifecycle.diagram import FLAG_MEANINGS, data, mermaid, text
-from .command import command
+from .commands import command
 from .common import JsonOption, print_json, screen
 
 _TABLES = {table.name: table for table in (JOB, UNIT)}

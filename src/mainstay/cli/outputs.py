@@ -11,10 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..outputs import OutputAudit, OutputMigration, OutputStore, audit, migrate, open_outputs
-from ..outputs.entry import ENTRY_PREFIX
+from ..outputs import ENTRY_PREFIX, OutputAudit, OutputMigration, OutputStore, audit, migrate, open_outputs
 from ..words import counted
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .common import JsonOption, print_command, printable, screen
 from .exits import DONE, NO
 from .table import empty_table

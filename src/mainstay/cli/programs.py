@@ -13,7 +13,7 @@ from ..control import Control
 from ..errors import InvalidInput
 from ..stores import JobStore
 from ..worker import AppBase
-from .command import OPENERS
+from .commands import OPENERS
 from .common import opened
 from .options import local_actor
 from .target import Where, load_app

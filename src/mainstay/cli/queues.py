@@ -10,15 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control import Control, bulk, overview
-from ..control.actions import WAITING_STATES, deleting, withdrawing
+from ..control import WAITING_STATES, Control, bulk, deleting, overview, withdrawing
 from ..control.bulk import JobSelection
 from ..control.overview import QueueOverview, QueuesOverview, check_known, known_queues
 from ..model import QueueSettings
 from ..stores import JobStore, Query
 from ..words import age, counted
 from . import completion, job_actions_view
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .common import JsonOption, aside, printable, with_store
 from .job_actions import BulkOptions, carry_out
 from .options import local_actor

@@ -132,17 +132,15 @@ def _options(
     """Options before the command."""
 
 
-def program() -> typer.Typer:
-    """All commands. A command does not wait for the import of the others."""
-    app = typer.Typer(
-        name="mainstay",
-        cls=LazyCommandGroup,
-        help="Find, change and check jobs; run workers, studies and load tests.",
-        epilog=_EPILOG,
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_options)
-    return app
+#: all commands; a command does not wait for the import of the others
+app = typer.Typer(
+    name="mainstay",
+    cls=LazyCommandGroup,
+    help="Find, change and check jobs; run workers, studies and load tests.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.callback()(_options)

@@ -12,14 +12,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ..control import Control
-from ..control.json_view import schedule_data
+from ..control import Control, schedule_data
 from ..control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..errors import InvalidInput
 from ..lifecycle import time_text
 from ..words import age, counted
 from . import completion
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .common import aside, coloured, print_command, printable
 from .options import ActorOption, local_actor
 from .programs import Connected

@@ -12,15 +12,14 @@ import typer
 from rich.console import Console
 
 from ..errors import InvalidInput
-from .command import command
+from .commands import command
 from .common import JsonOption, print_line
 from .options import LogOptions, OptionGroup, panel
 from .target import Where, load_app
 from .tokens import ENVIRON
 
 if TYPE_CHECKING:
-    from ..web.options import WebOptions
-    from ..web.stores import ServedStores
+    from ..web import ServedStores, WebOptions
 
 _store = panel("Store")
 _network = panel("Network")
@@ -137,8 +136,8 @@ def serve(
       mainstay serve --alerts > mainstay-alerts.yml
     """
     # the HTTP side is an extra, and other commands start without it
-    from ..web.extra import extra_needed  # noqa: PLC0415
-    from ..web.live.alerts import alert_rules  # noqa: PLC0415
+    from ..web import extra_needed  # noqa: PLC0415
+    from ..web.live import alert_rules  # noqa: PLC0415
 
     if output.alerts:
         typer.echo(alert_rules(), nl=False)
@@ -146,8 +145,7 @@ def serve(
     urls = stores(served.store or (), served.app)
     output.configure()
     with extra_needed("mainstay serve"):
-        from ..web.options import WebOptions  # noqa: PLC0415
-        from ..web.server import run_server  # noqa: PLC0415
+        from ..web import WebOptions, run_server  # noqa: PLC0415 - an extra
     options = WebOptions(
         host=network.host,
         port=network.port,

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..control.json_view import SessionView, StatsView, read_stats
+from ..control import SessionView, StatsView, read_stats
 from ..lifecycle import JOB
 from ..stores import JobStore
 from ..words import age, counted
-from .command import Output, command
+from .commands import Output, command
 from .common import coloured_status, printable, shortened
 from .table import empty_table
 from .target import Where

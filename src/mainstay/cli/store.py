@@ -13,12 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ..clock import SystemClock
-from ..stores import open_store, shown_url
-from ..stores.factory import REGISTRY_SCHEMES, chain_of, check_adapter
+from ..stores import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, shown_url
 from ..stores.registry import RegistryInfo, prepare_registry
 from ..stores.sqlite import path_of, schema
 from ..stores.versioned import prepare_versioned
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .common import InvalidUsage, opened, print_command, quietly
 from .exits import DONE, NO
 from .table import facts

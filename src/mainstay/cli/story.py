@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ..control import Control
+from ..control import Control, event_view
 from ..control.explain import Explanation, explained
-from ..control.json_view import event_view
 from ..stores import JobStore
 from ..words import SessionNames
 from . import jobs_view
-from .command import Output, command
+from .commands import Output, command
 from .common import coloured, print_command, printable
 from .ids import IdArgument, full_id
 from .target import Where

@@ -16,7 +16,7 @@ import typer
 from ..errors import InvalidInput
 from ..model import Settings
 from ..stores import shown_url
-from ..worker.app_import import find_target
+from ..worker import find_target
 from .options import OptionGroup, panel
 
 _panel = panel("Store")

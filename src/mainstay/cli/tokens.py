@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..clock import SystemClock, duration_text, seconds
-from ..worker.state_folder import state_folder
-from .command import Output, command, command_group
+from ..worker import state_folder
+from .commands import Output, command, command_group
 from .common import aside
 from .table import empty_table
 
 if TYPE_CHECKING:
-    from ..web.security.tokens import Token, Tokens
+    from ..web.security import Token, Tokens
 
 ENVIRON = "MAINSTAY_TOKENS"
 
@@ -124,7 +124,7 @@ def default_file() -> Path:
 
 
 def _tokens(file: str) -> Tokens:
-    from ..web.security.tokens import Tokens  # noqa: PLC0415 - the help does not need the HTTP side
+    from ..web.security import Tokens  # noqa: PLC0415 - the help does not need the HTTP side
 
     return Tokens(Path(file) if file else default_file())
 

@@ -13,7 +13,7 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..stores import JobStore
 from . import completion, watch_view
-from .command import command
+from .commands import command
 from .common import JsonOption, print_line, with_store
 from .exits import NO
 from .filters import Filters

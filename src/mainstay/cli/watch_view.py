@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..control.json_view import event_view, job_view
+from ..control import event_view, job_view
 from ..lifecycle import Event, table_of
 from ..model import Job
 from ..words import SessionNames, age

@@ -17,10 +17,8 @@ from ..clock import duration_text, seconds
 from ..errors import InvalidInput
 from ..stores import shown_url
 from ..words import counted
-from ..worker.messages import Hello
-from ..worker.supervisor import Supervisor
-from ..worker.worker_options import WorkerOptions
-from .command import command
+from ..worker import Hello, Supervisor, WorkerOptions
+from .commands import command
 from .options import LogOptions
 
 if TYPE_CHECKING:

@@ -9,17 +9,15 @@ from msgspec.structs import asdict
 from rich.console import Console
 from rich.text import Text
 
-from ..control import Control, overview
+from ..control import Control, crew_of, overview, session_view, worker_of
 from ..control.explain import is_alive
-from ..control.json_view import session_view
 from ..control.overview import COUNTED, SessionOverview
-from ..control.worker_drain import crew_of, worker_of
 from ..errors import WorkerNotFound
 from ..model import Session
 from ..stores import JobStore
 from ..words import age, counted
 from . import completion
-from .command import Output, command, command_group
+from .commands import Output, command, command_group
 from .common import aside, printable, shortened
 from .options import ActorOption, local_actor
 from .table import Column, table

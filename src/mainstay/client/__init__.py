@@ -20,11 +20,10 @@ resumes broken streams; none of them sends anything. `async_*` sends; `sync_*` i
 
 from __future__ import annotations
 
-from ..batch.web.responses import BatchStatusView, ResumeResult
-from ..control.json_view import EventView, JobView, StatsView
-from ..web.api.job_responses import BulkResult, JobPage, WorkingSession
-from ..web.api.store_responses import ScheduleInfo, StoreInfo
-from ..web.live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
+from ..batch.web import BatchStatusView, ResumeResult
+from ..control import EventView, JobView, StatsView
+from ..web.api import BulkResult, JobPage, ScheduleInfo, StoreInfo, WorkingSession
+from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
 from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .exchange import Tries

@@ -10,13 +10,11 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ..clock import seconds
-from ..control.json_view import SessionView, StatsView
-from ..load.stats.model import Summary
-from ..task.options import SubmitOptions
-from ..web.api.job_responses import SubmitResponse, WorkingSession
-from ..web.api.store_responses import QuickCheckResult, StoreInfo
-from ..web.live.history import Sample
-from ..web.live.snapshot import Snapshot
+from ..control import SessionView, StatsView
+from ..load import Summary
+from ..task import SubmitOptions
+from ..web.api import QuickCheckResult, StoreInfo, SubmitResponse, WorkingSession
+from ..web.live import Sample, Snapshot
 from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .async_resources import AsyncBatchesResource, AsyncJobsResource, AsyncQueuesResource, AsyncSchedulesResource
 from .calls import ApiCall

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
+from ..control import EventView, JobView
 from ..control.explain import Explanation
-from ..control.json_view import EventView, JobView
-from ..web.live.messages import JobMessage
+from ..web.live import JobMessage
 from .core import Core, Duration
 from .exchange import Flow
 from .resumable_stream import ResumableStream, job_stream

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Unpack
 
-from ..batch.report.heat_map import HeatMap
-from ..batch.report.model import BatchReport
-from ..batch.validation_result import OutputStatus, Validation
-from ..batch.web.responses import BatchStatusView, ResumeResult
-from ..control.json_view import JobView
+from ..batch import OutputStatus, Validation
+from ..batch.report import BatchReport, HeatMap
+from ..batch.web import BatchStatusView, ResumeResult
+from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..model import QueueSettings
-from ..web.api.job_responses import BulkResult, JobPage
-from ..web.api.store_responses import ScheduleInfo
-from ..web.live.messages import ListMessage
+from ..web.api import BulkResult, JobPage, ScheduleInfo
+from ..web.live import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
 from .core import Action, Core, JobFilters
 from .core_store import BatchCore, QueueCore, ScheduleCore

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from ..clock import seconds
-from ..control.payload import encoded
+from ..control import encoded
 from ..errors import InvalidInput, MainstayError
 
 T = TypeVar("T")

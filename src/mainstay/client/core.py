@@ -11,13 +11,12 @@ from typing import Any, Literal, TypedDict, TypeVar
 import msgspec
 
 from ..clock import duration_text, seconds
-from ..control.chunks import move_index, note_stored
+from ..control import JobView, move_index, note_stored
 from ..control.explain import Explanation
-from ..control.json_view import JobView
 from ..errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
 from ..model import ErrorInfo, check_id
-from ..task.handle import job_failure
-from ..web.api.job_responses import (
+from ..task import job_failure
+from ..web.api import (
     AwaitedJobs,
     BulkResult,
     EventPage,

@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 
-from ..batch.report.heat_map import HeatMap
-from ..batch.report.model import BatchReport
-from ..batch.validation_result import Validation
-from ..batch.web.responses import BatchStatusView, OutputPage, ResumeResult
-from ..control.json_view import SessionView, StatsView
+from ..batch import Validation
+from ..batch.report import BatchReport, HeatMap
+from ..batch.web import BatchStatusView, OutputPage, ResumeResult
+from ..control import SessionView, StatsView
 from ..control.overview import LimitOverview, QueueOverview, QueuesOverview
-from ..load.stats.model import Summary
+from ..load import Summary
 from ..model import QueueSettings
-from ..web.api.job_responses import BulkResult, DrainedSessions, WorkerList, WorkingSession
-from ..web.api.store_responses import (
+from ..web.api import (
+    BulkResult,
+    DrainedSessions,
     LimitList,
     QuickCheckResult,
     ScheduleInfo,
@@ -23,9 +23,10 @@ from ..web.api.store_responses import (
     ScheduleRun,
     StoreInfo,
     StoreList,
+    WorkerList,
+    WorkingSession,
 )
-from ..web.live.history import Sample
-from ..web.live.snapshot import Snapshot
+from ..web.live import Sample, Snapshot
 from .calls import delete, get, named, post
 from .core import Core, job_path, tag
 from .exchange import Flow

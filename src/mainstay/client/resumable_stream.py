@@ -6,11 +6,10 @@ import codecs
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from ..control.json_view import EventView, JobView
+from ..control import EventView, JobView
 from ..errors import MainstayError, ServerUnreachable
 from ..load.clients import events
-from ..web.live.messages import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
-from ..web.live.snapshot import Snapshot
+from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, Snapshot, TroubleMessage
 from .calls import ApiAnswer, read_as, with_query
 from .core import Core, JobFilters, job_path
 from .exchange import Lost, retry_after

@@ -10,7 +10,7 @@ import msgspec
 
 from ..clock import instant_ms
 from ..errors import InvalidInput, UnknownOption
-from ..task.options import SubmitOptions
+from ..task import SubmitOptions
 from .calls import duration, packed
 
 #: the most bytes of a bulk request; a server accepts twice as many

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
+from ..control import EventView, JobView
 from ..control.explain import Explanation
-from ..control.json_view import EventView, JobView
-from ..web.live.messages import JobMessage
+from ..web.live import JobMessage
 from .core import Core, Duration
 from .exchange import Flow
 from .resumable_stream import ResumableStream, job_stream

@@ -7,16 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Unpack
 
-from ..batch.report.heat_map import HeatMap
-from ..batch.report.model import BatchReport
-from ..batch.validation_result import OutputStatus, Validation
-from ..batch.web.responses import BatchStatusView, ResumeResult
-from ..control.json_view import JobView
+from ..batch import OutputStatus, Validation
+from ..batch.report import BatchReport, HeatMap
+from ..batch.web import BatchStatusView, ResumeResult
+from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..model import QueueSettings
-from ..web.api.job_responses import BulkResult, JobPage
-from ..web.api.store_responses import ScheduleInfo
-from ..web.live.messages import ListMessage
+from ..web.api import BulkResult, JobPage, ScheduleInfo
+from ..web.live import ListMessage
 from .core import Action, Core, JobFilters
 from .core_store import BatchCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream

@@ -14,7 +14,7 @@ import msgspec
 
 from ..errors import InvalidInput, MainstayError
 from ..stores import shown_url
-from ..web.extra import extra_needed
+from ..web import extra_needed
 from .calls import JSON, MSGPACK, PREFIX, ApiAnswer, ApiCall
 from .exchange import Lost
 

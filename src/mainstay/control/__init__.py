@@ -5,22 +5,59 @@ beside it read and write.
 """
 
 from ..stores import InsertResult
+from .actions import WAITING_STATES, Action, cancelling, deleting, retrying, withdrawing
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
+from .chunks import move_index, note_stored
 from .claims import Extension
 from .control import Control
+from .drivers import driver_id
 from .duties import Duties, Duty
-from .failure import error_info
+from .ended_log import log_end
+from .failure import error_info, one_line, storable_text
 from .group import SubmittedGroup
-from .job_factory import JobRequest
+from .job_factory import JobFactory, JobRequest
+from .job_filter import by_age, check_states, state_meant
+from .json_view import (
+    PRIVATE_FIELDS,
+    EventView,
+    ExtensionValue,
+    JobView,
+    SessionView,
+    StatsView,
+    event_view,
+    job_view,
+    read_stats,
+    readable_value,
+    schedule_data,
+    session_view,
+    stored_value,
+    value_of,
+)
 from .operations import Operations
-from .options import OPTION_NAMES, Plan
-from .payload import decoded
+from .options import LARGEST_NUMBER, OPTION_NAMES, OptionReader, Plan, check_count, check_name, check_text
+from .payload import SEALED, decoded, encoded, is_sealed, unique_of
+from .progress import checked_progress
+from .rules.attempts import error_line
+from .rules.blame import is_suspect, runs_alone
+from .rules.overdue import has_stalled
 from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
 from .sweep import Swept
+from .task_defaults import TaskDefaults, with_task_defaults
+from .time_input import read_deadline, read_time
+from .trail import read_story
+from .transactional import Enqueuer
+from .unserved import unserved
+from .wait_polls import is_over
+from .worker_drain import crew_of, worker_of
 from .writer import Outcome
 
 __all__ = [
+    "LARGEST_NUMBER",
     "OPTION_NAMES",
+    "PRIVATE_FIELDS",
+    "SEALED",
+    "WAITING_STATES",
+    "Action",
     "AttemptEnd",
     "AttemptEnds",
     "Completion",
@@ -28,19 +65,68 @@ __all__ = [
     "Decide",
     "Duties",
     "Duty",
+    "Enqueuer",
+    "EventView",
     "Extension",
+    "ExtensionValue",
     "Failure",
     "InsertResult",
+    "JobFactory",
     "JobRequest",
+    "JobView",
     "Operations",
+    "OptionReader",
     "Outcome",
     "Plan",
     "Quarantine",
+    "SessionView",
+    "StatsView",
     "Stop",
     "SubmittedGroup",
     "Swept",
+    "TaskDefaults",
     "Verdict",
     "Wait",
+    "by_age",
+    "cancelling",
+    "check_count",
+    "check_name",
+    "check_states",
+    "check_text",
+    "checked_progress",
+    "crew_of",
     "decoded",
+    "deleting",
+    "driver_id",
+    "encoded",
     "error_info",
+    "error_line",
+    "event_view",
+    "has_stalled",
+    "is_over",
+    "is_sealed",
+    "is_suspect",
+    "job_view",
+    "log_end",
+    "move_index",
+    "note_stored",
+    "one_line",
+    "read_deadline",
+    "read_stats",
+    "read_story",
+    "read_time",
+    "readable_value",
+    "retrying",
+    "runs_alone",
+    "schedule_data",
+    "session_view",
+    "state_meant",
+    "storable_text",
+    "stored_value",
+    "unique_of",
+    "unserved",
+    "value_of",
+    "with_task_defaults",
+    "withdrawing",
+    "worker_of",
 ]

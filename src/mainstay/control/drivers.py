@@ -12,8 +12,7 @@ from datetime import timedelta
 
 from ..clock import seconds
 from ..lifecycle import Move, table_of, time_text
-from ..model import Job, check_id
-from ..model import driver_id as driver_of_claim
+from ..model import Job, check_id, driver_id as driver_of_claim
 from ..stores import JobStore
 from .job_factory import JobRequest
 from .jobs import JobService

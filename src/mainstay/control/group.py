@@ -10,8 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import Conflict, InvalidInput
-from ..stores import Durability, InsertResult, NewJob
-from ..stores.durability import strongest
+from ..stores import Durability, InsertResult, NewJob, strongest
 from .failure import shown
 from .job_factory import JobRequest
 from .options import MOST_AWAITED, Plan

@@ -15,8 +15,7 @@ from ..clock import seconds
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, JobNotFound, UniqueClash, WaitTimeout
 from ..lifecycle import UNIT, Event, Move, apply, table_of
 from ..model import Job, Settings, check_id
-from ..stores import Change, Durability, InsertResult, JobStore, NewJob, Query, RefusedWrite, Wake
-from ..stores.durability import strongest
+from ..stores import Change, Durability, InsertResult, JobStore, NewJob, Query, RefusedWrite, Wake, strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
 from .job_factory import JobFactory, JobRequest, in_requests
 from .options import Plan

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, VersionChanged
 from ..lifecycle import Move, table_of
 from ..model import AWAITS_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
-from ..stores import Deletion, JobStore
-from ..stores.change_check import is_left_to_its_units
+from ..stores import Deletion, JobStore, is_left_to_its_units
 from .drivers import Drivers, driver_id
 from .options import LARGEST_NUMBER, check_priority, check_queue, check_text
 from .rules import cancellation

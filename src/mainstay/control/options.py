@@ -21,7 +21,7 @@ from ..clock import LONGEST_S, instant_ms, seconds
 from ..errors import InvalidInput, UnknownOption
 from ..kinds import is_kind, kind_names
 from ..model import Options, RetryPolicy, Settings, check_id
-from ..stores.durability import LEVELS, Durability
+from ..stores import LEVELS, Durability
 from .failure import storable
 
 _NAME = re.compile(r"\w[\w.:/\-]*")

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 from ..errors import AlreadySubmitted, Conflict, InvalidInput
 from ..lifecycle import Chain
-from ..stores import Durability, InsertResult, NewJob
-from ..stores.durability import strongest
+from ..stores import Durability, InsertResult, NewJob, strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
 from .job_factory import JobFactory, JobRequest, in_requests
 from .options import Plan
 
 if TYPE_CHECKING:
-    from ..stores.postgres.enqueue import Steps
-    from ..stores.postgres.enqueue.transaction import TransactionalEnqueue
+    from ..stores.postgres.enqueue import Steps, TransactionalEnqueue
 
 
 class Enqueuer:

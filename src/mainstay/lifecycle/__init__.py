@@ -5,6 +5,7 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 
 from .events import Chain, Event, details_text, story, time_text
 from .machine import ChangeKind, Move, Moved, apply, claim, promote, submit, succeed, tombstone
+from .seals import job_seal
 from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "claim",
     "details_text",
     "is_stopping",
+    "job_seal",
     "promote",
     "story",
     "submit",

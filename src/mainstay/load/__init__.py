@@ -18,45 +18,54 @@ file defines. Names are loaded when they are first used: what is needed beside M
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..lazy_exports import lazy_exports
 from .extra import extra_needed
 
 if TYPE_CHECKING:
-    from .app_methods import LoadMethods
-    from .clients.http import HTTPResponse
-    from .clients.http2 import HTTP2Response
-    from .clients.network import Timeouts
-    from .clients.tcp import TCPResponse
-    from .clients.udp import UDPResponse
-    from .clients.websocket import WebsocketResponse
-    from .feeders import Feed
+    from .app_methods import LoadMethods as LoadMethods
+    from .clients.http import HTTPResponse as HTTPResponse
+    from .clients.http2 import HTTP2Response as HTTP2Response
+    from .clients.network import Timeouts as Timeouts
+    from .clients.tcp import TCPResponse as TCPResponse
+    from .clients.udp import UDPResponse as UDPResponse
+    from .clients.websocket import WebsocketResponse as WebsocketResponse
+    from .feeders import Feed as Feed
     from .hooks import (
-        Check,
-        Counter,
-        Gauge,
-        Metric,
-        Provide,
-        Rate,
-        Trend,
-        Use,
-        depends,
-        on_start,
-        on_stop,
-        setup,
-        state,
-        step,
-        teardown,
+        Check as Check,
+        Counter as Counter,
+        Gauge as Gauge,
+        Metric as Metric,
+        Provide as Provide,
+        Rate as Rate,
+        Trend as Trend,
+        Use as Use,
+        depends as depends,
+        on_start as on_start,
+        on_stop as on_stop,
+        setup as setup,
+        state as state,
+        step as step,
+        teardown as teardown,
     )
-    from .outputs import Output
-    from .plan import LoadOptions
-    from .prepared import URL, Auth, Cookies, Data, File, Headers, Params
-    from .results import CustomResult, Result
-    from .sources import LoadTest, load_file
-    from .stats.model import Summary
-    from .stats.thresholds import threshold
-    from .workflow import Workflow
+    from .outputs import Output as Output
+    from .plan import LoadOptions as LoadOptions
+    from .prepared import (
+        URL as URL,
+        Auth as Auth,
+        Cookies as Cookies,
+        Data as Data,
+        File as File,
+        Headers as Headers,
+        Params as Params,
+    )
+    from .results import CustomResult as CustomResult, Result as Result
+    from .sources import LoadJob as LoadJob, LoadTest as LoadTest, load_file as load_file
+    from .stats.model import Summary as Summary
+    from .stats.thresholds import threshold as threshold
+    from .workflow import Workflow as Workflow
+
 
 __all__ = [
     "URL",
@@ -100,40 +109,27 @@ __all__ = [
     "threshold",
 ]
 
-_HOMES = {
-    ".app_methods": ("LoadMethods",),
-    ".clients.http": ("HTTPResponse",),
-    ".clients.http2": ("HTTP2Response",),
-    ".clients.network": ("Timeouts",),
-    ".clients.tcp": ("TCPResponse",),
-    ".clients.udp": ("UDPResponse",),
-    ".clients.websocket": ("WebsocketResponse",),
-    ".feeders": ("Feed",),
-    ".hooks": (
-        "Check", "Counter", "Gauge", "Metric", "Provide", "Rate", "Trend", "Use", "depends", "on_start", "on_stop",
-        "setup", "state", "step", "teardown",
-    ),
-    ".outputs": ("Output",),
-    ".plan": ("LoadOptions",),
-    ".prepared": ("URL", "Auth", "Cookies", "Data", "File", "Headers", "Params"),
-    ".results": ("CustomResult", "Result"),
-    ".sources": ("LoadTest", "load_file"),
-    ".stats.model": ("Summary",),
-    ".stats.thresholds": ("threshold",),
-    ".workflow": ("Workflow",),
-}  # fmt: skip
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with extra_needed("a load test"):
-        found = getattr(import_module(home, __name__), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".app_methods": "LoadMethods",
+        ".clients.http": "HTTPResponse",
+        ".clients.http2": "HTTP2Response",
+        ".clients.network": "Timeouts",
+        ".clients.tcp": "TCPResponse",
+        ".clients.udp": "UDPResponse",
+        ".clients.websocket": "WebsocketResponse",
+        ".feeders": "Feed",
+        ".hooks": "Check Counter Gauge Metric Provide Rate Trend Use depends on_start on_stop setup state step "
+        "teardown",
+        ".outputs": "Output",
+        ".plan": "LoadOptions",
+        ".prepared": "Auth Cookies Data File Headers Params URL",
+        ".results": "CustomResult Result",
+        ".sources": "LoadJob LoadTest load_file",
+        ".stats.model": "Summary",
+        ".stats.thresholds": "threshold",
+        ".workflow": "Workflow",
+    },
+    importing=lambda: extra_needed("a load test"),
+)

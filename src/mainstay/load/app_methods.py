@@ -8,8 +8,7 @@ from ..worker import AppBase
 from .declarations import DEFAULT_QUEUE
 
 if TYPE_CHECKING:
-    from ..task import AppClient, Handle
-    from ..task.options import SubmitOptions
+    from ..task import AppClient, Handle, SubmitOptions
     from .declarations import Loads
     from .plan import LoadOptions
     from .sources import LoadTest

@@ -14,11 +14,8 @@ import msgspec
 from ..control import InsertResult, JobRequest
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..task import AppClient, Handle
-from ..task.drafts import Draft, drafted
-from ..task.returns import Returns
-from ..worker import Declarations, Host
-from ..worker.state_folder import state_folder
+from ..task import AppClient, Draft, Handle, Returns, drafted
+from ..worker import Declarations, Host, state_folder
 
 if TYPE_CHECKING:
     from .plan import LoadOptions

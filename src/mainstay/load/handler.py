@@ -15,11 +15,8 @@ from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
 from ..lifecycle import table_of
 from ..model import Job
-from ..task import AppClient
-from ..task.current_client import enter_job
-from ..worker import Context, Mode, context
-from ..worker.context import LetGo
-from ..worker.outage import Outage
+from ..task import AppClient, enter_job
+from ..worker import Context, LetGo, Mode, Outage, context
 from .generator_process import LineHandler
 from .outputs import Output
 from .plan import SCHEMA, LoadOptions

@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..app.app import App
+from ..app import App
 from ..control import Control
 from ..errors import InvalidInput, MainstayError
 from ..model import Job, Session, private_queue
-from ..worker.engine import Engine, EngineProcess
-from ..worker.outage import Outage
-from ..worker.program import offer_of
-from ..worker.state_folder import state_folder
+from ..worker import Engine, EngineProcess, Outage, offer_of, state_folder
 from .generator_process import LineHandler
 from .handler import ForegroundRun, LoadWork, summary_of
 from .outputs import Output

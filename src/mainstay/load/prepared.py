@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 import msgspec
 
 from ..errors import InvalidInput
-from ..storage.urls import shown_url
+from ..storage import shown_url
 from .clients.network import Network
 
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "http+unix": 0, "tcp": 0, "tls": 0, "udp": 0}

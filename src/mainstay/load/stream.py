@@ -26,7 +26,7 @@ import msgspec
 import zstandard
 
 from ..errors import InvalidInput
-from ..storage.private_files import open_private
+from ..storage import open_private
 from .blocking_work import BackgroundThread
 from .stats.model import Header, Moment, Summary, Window
 from .stats.tally import SECOND, RunTally, merge_windows

@@ -8,8 +8,7 @@ Each is an argument of `App` and an environment variable (`MAINSTAY_` + the name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec

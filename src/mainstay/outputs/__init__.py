@@ -7,16 +7,19 @@ Layer: beside the stores, below control. Start from `open_outputs`, `Unit` and `
 from .address import Unit
 from .audit import OutputAudit, audit
 from .blobs import OutputFile
-from .entry import Origin, UnitEntry
+from .entry import ENTRY_PREFIX, SOURCE_DIGEST, Origin, UnitEntry
 from .factory import open_outputs
-from .layout import output_path, unit_folder
-from .lookup import OutputFinding, UnitFindings
+from .layout import LAYOUT_VERSION, files_of, manifest_path, output_path, unit_folder
+from .lookup import OutputFinding, OutputState, UnitFindings, Verify
 from .manifest import Manifest, ManifestGroup, load_manifest, save_manifest
 from .migration import OutputMigration, migrate
-from .scratch import Outputs
+from .scratch import Outputs, Scratch
 from .store import OutputStore
 
 __all__ = [
+    "ENTRY_PREFIX",
+    "LAYOUT_VERSION",
+    "SOURCE_DIGEST",
     "Manifest",
     "ManifestGroup",
     "Origin",
@@ -24,13 +27,18 @@ __all__ = [
     "OutputFile",
     "OutputFinding",
     "OutputMigration",
+    "OutputState",
     "OutputStore",
     "Outputs",
+    "Scratch",
     "Unit",
     "UnitEntry",
     "UnitFindings",
+    "Verify",
     "audit",
+    "files_of",
     "load_manifest",
+    "manifest_path",
     "migrate",
     "open_outputs",
     "output_path",

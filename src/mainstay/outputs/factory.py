@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 
 from ..clock import Clock, SystemClock
-from ..storage.urls import Adapters
+from ..storage import Adapters
 from .store import OutputStore
 
 _ADAPTERS = Adapters(

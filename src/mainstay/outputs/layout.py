@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ..errors import InvalidInput
-from ..storage.keys import check_key
+from ..storage import check_key
 from .address import Unit, slug
 
 LAYOUT_VERSION = "v1"

@@ -3,9 +3,11 @@
 Layer: above lifecycle, below control. Start from `open_store` and `port`.
 """
 
-from ..storage.urls import shown_url
-from .durability import LEVELS, Durability
-from .factory import open_store, usual_settings
+from ..storage import shown_url
+from .change_check import is_left_to_its_units
+from .durability import LEVELS, Durability, strongest
+from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, usual_settings
+from .omitted_values import OMITTED_FIELDS, size_left_out
 from .port import (
     CALLS,
     Audited,
@@ -32,10 +34,15 @@ from .port import (
     Written,
 )
 from .proxy import StoreMethod, StoreProxy
+from .query_filter import query_matches
+from .routes import Offers
+from .store_loop import adopt_loop
 
 __all__ = [
     "CALLS",
     "LEVELS",
+    "OMITTED_FIELDS",
+    "REGISTRY_SCHEMES",
     "Audited",
     "Change",
     "ChangeResult",
@@ -47,6 +54,7 @@ __all__ = [
     "Key",
     "NewJob",
     "Observer",
+    "Offers",
     "Overdue",
     "Page",
     "Pulse",
@@ -61,7 +69,14 @@ __all__ = [
     "Violation",
     "Wake",
     "Written",
+    "adopt_loop",
+    "chain_of",
+    "check_adapter",
+    "is_left_to_its_units",
     "open_store",
+    "query_matches",
     "shown_url",
+    "size_left_out",
+    "strongest",
     "usual_settings",
 ]

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from ..clock import Clock, SystemClock
 from ..errors import InvalidInput, NoAdapter
 from ..lifecycle import Chain
-from ..storage.urls import driver_needed, find_adapter, known_schemes, shown_url, split_url
+from ..storage import driver_needed, find_adapter, known_schemes, shown_url, split_url
 from .metrics import check_installed, metered, wanted
 from .port import JobStore
 

@@ -12,41 +12,48 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .app_methods import TaskMethods
-    from .call import Call
-    from .client import AppClient
-    from .codec import Codec
-    from .drafts import BeforeSubmit, Draft
-    from .handle import Handle
-    from .options import SubmitOptions, TaskOptions
-    from .task import AsyncTask, PlainTask, Submits, Task
+    from .app_methods import TaskMethods as TaskMethods
+    from .call import Call as Call
+    from .cli.arguments import TypedArguments as TypedArguments
+    from .client import AppClient as AppClient
+    from .codec import Codec as Codec, Sealer as Sealer
+    from .current_client import enter_job as enter_job
+    from .drafts import BeforeSubmit as BeforeSubmit, Draft as Draft, check_hook as check_hook, drafted as drafted
+    from .handle import Handle as Handle, job_failure as job_failure
+    from .options import (
+        CommonOptions as CommonOptions,
+        SubmitOptions as SubmitOptions,
+        TaskOptions as TaskOptions,
+        merge_options as merge_options,
+    )
+    from .returns import Returns as Returns
+    from .storable import canonical as canonical, checked_type as checked_type
+    from .task import AsyncTask as AsyncTask, PlainTask as PlainTask, Submits as Submits, Task as Task
+    from .task_name import (
+        check_function as check_function,
+        is_async as is_async,
+        name_of as name_of,
+        place_of as place_of,
+    )
+    from .transactional import Transaction as Transaction
 
-__all__ = [
-    "AppClient",
-    "AsyncTask",
-    "BeforeSubmit",
-    "Call",
-    "Codec",
-    "Draft",
-    "Handle",
-    "PlainTask",
-    "SubmitOptions",
-    "Submits",
-    "Task",
-    "TaskMethods",
-    "TaskOptions",
-]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".app_methods": ("TaskMethods",),
-        ".call": ("Call",),
-        ".client": ("AppClient",),
-        ".drafts": ("BeforeSubmit", "Draft"),
-        ".handle": ("Handle",),
-        ".options": ("SubmitOptions", "TaskOptions"),
-        ".codec": ("Codec",),
-        ".task": ("AsyncTask", "PlainTask", "Submits", "Task"),
+        ".app_methods": "TaskMethods",
+        ".call": "Call",
+        ".cli.arguments": "TypedArguments",
+        ".client": "AppClient",
+        ".codec": "Codec Sealer",
+        ".current_client": "enter_job",
+        ".drafts": "BeforeSubmit Draft check_hook drafted",
+        ".handle": "Handle job_failure",
+        ".options": "CommonOptions SubmitOptions TaskOptions merge_options",
+        ".returns": "Returns",
+        ".storable": "canonical checked_type",
+        ".task": "AsyncTask PlainTask Submits Task",
+        ".task_name": "check_function is_async name_of place_of",
+        ".transactional": "Transaction",
     },
 )

@@ -11,9 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..clock import Clock
-from ..control import Control
-from ..control.job_factory import JobFactory
-from ..control.options import OptionReader
+from ..control import Control, JobFactory, OptionReader
 from ..model import Settings
 from ..stores import open_store
 from .codec import Codec, Sealer

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..control.payload import SEALED, is_sealed
+from ..control import SEALED, is_sealed
 from ..errors import InvalidInput
 
 #: the first byte of an extension: ext 8, 16, 32 and fixext 1, 2, 4, 8, 16

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
-from ..control.options import check_name
+from ..control import check_name
 from ..errors import InvalidInput
 
 

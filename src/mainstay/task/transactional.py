@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ..control.transactional import Enqueuer
+from ..control import Enqueuer
 from ..errors import InvalidInput
-from ..stores.factory import chain_of
+from ..stores import chain_of
 from ..stores.postgres.enqueue import AsyncUserConnection, Steps, enqueue_into, user_connection
 from .call import Call
 from .client import AppClient

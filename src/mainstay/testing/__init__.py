@@ -12,7 +12,7 @@ at every start.
 ...     return f"hello {to}"
 >>> async def story():
 ...     async with Harness(app) as box:
-...         job = await welcome.options(delay="1h").submit("bob")
+...         job = await welcome.options(delay="1h").submit"bob"
 ...         await box.drain()
 ...         return await job.result()
 >>> asyncio.run(story())
@@ -56,12 +56,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "..stores.memory": ("MemoryStore",),
-        ".clock": ("VirtualClock",),
-        ".faulty_store": ("FaultyStore", "StoreFaults"),
-        ".harness": ("Harness",),
-        ".results": ("DrainError", "DrainResult", "RanJob", "SubmittedJob"),
-        ".rows": ("a_job", "new_job"),
-        ".virtual_loop": ("Deadlock", "Host", "LoopClock", "VirtualLoop", "run_virtual"),
+        "..stores.memory": "MemoryStore",
+        ".clock": "VirtualClock",
+        ".faulty_store": "FaultyStore StoreFaults",
+        ".harness": "Harness",
+        ".results": "DrainError DrainResult RanJob SubmittedJob",
+        ".rows": "a_job new_job",
+        ".virtual_loop": "Deadlock Host LoopClock VirtualLoop run_virtual",
     },
 )

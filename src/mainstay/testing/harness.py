@@ -14,14 +14,14 @@ from typing import Any, Self, TypeVar
 from ..app import App
 from ..clock import SystemClock, instant_ms, seconds
 from ..control import Control, Duty
-from ..control.schedules.when import next_tick, tick_ms, tick_time
+from ..control.schedules import next_tick, tick_ms, tick_time
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..lifecycle import table_of
 from ..model import Job
 from ..stores import Durability, InsertResult, JobStore, NewJob, StoreProxy, Written
 from ..stores.memory import MemoryStore
 from ..task import Call, Task
-from ..worker.context import context
+from ..worker import context
 from .clock import VirtualClock
 from .results import DrainError, DrainResult, RanJob, SubmittedJob, listing, matching, submitted_of, wanted
 from .worker import Worker, move_to

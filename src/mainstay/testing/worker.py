@@ -20,9 +20,7 @@ from ..control import Control
 from ..model import Job, Session
 from ..stores import StoreProxy, Wake
 from ..stores.memory import MemoryStore
-from ..worker.children import Children
-from ..worker.engine import Engine, EngineProcess
-from ..worker.worker_options import WorkerOptions
+from ..worker import Children, Engine, EngineProcess, WorkerOptions
 from .clock import VirtualClock
 from .results import DrainError
 

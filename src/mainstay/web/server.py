@@ -15,8 +15,8 @@ from typing import Any
 import uvicorn
 
 from ..errors import InvalidInput, MainstayError
-from ..storage.private_files import report_exposed
-from ..worker.ports import port_errors, raise_open_files
+from ..storage import report_exposed
+from ..worker import port_errors, raise_open_files
 from .options import WebOptions
 from .security.client_limits import ConnectionCounts
 from .security.connection import connection_class

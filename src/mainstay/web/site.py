@@ -17,8 +17,7 @@ from starlette.types import Receive, Scope, Send
 from .api import routes as api
 from .dashboard import routes as dashboard
 from .dashboard.page import compiled
-from .live import routes as live
-from .live import streams
+from .live import routes as live, streams
 from .live.request_counts import CountingApp
 from .options import WebOptions
 from .problems import Problem, problem_response

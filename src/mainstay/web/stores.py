@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from ..control import Control
-from ..control.task_defaults import TaskDefaults
+from ..control import Control, TaskDefaults
 from ..errors import InvalidInput, StoreError
 from ..stores import JobStore, open_store, shown_url
 from .store_deadline import ANSWER_S, with_deadline

@@ -4,20 +4,52 @@ Layer: above control, below the kinds of job. Start from `Program` (what a worke
 claim, run, store the end) and `Supervisor` (starts engines, sends their heartbeats, reaps them).
 """
 
-from .context import Context, Input, context
-from .declarations import AppBase, Declarations, Host
-from .program import Hook, Mode, Program, Work, load
+from __future__ import annotations
 
-__all__ = [
-    "AppBase",
-    "Context",
-    "Declarations",
-    "Hook",
-    "Host",
-    "Input",
-    "Mode",
-    "Program",
-    "Work",
-    "context",
-    "load",
-]
+from typing import TYPE_CHECKING
+
+from ..lazy_exports import lazy_exports
+
+# at once: a module that is imported later would take the place of the function of the same name
+from .context import Context as Context, Input as Input, LetGo as LetGo, context as context
+from .state_folder import state_folder as state_folder
+
+if TYPE_CHECKING:
+    from .app_import import find_target as find_target, target_of as target_of
+    from .children import Children as Children
+    from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host
+    from .engine import Engine as Engine, EngineProcess as EngineProcess
+    from .exits import describe_exit as describe_exit
+    from .messages import Hello as Hello
+    from .outage import Outage as Outage
+    from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
+    from .ports import port_errors as port_errors, raise_open_files as raise_open_files
+    from .program import (
+        Hook as Hook,
+        Mode as Mode,
+        Program as Program,
+        Work as Work,
+        load as load,
+        offer_of as offer_of,
+    )
+    from .supervisor import STOPPED as STOPPED, UNFIT as UNFIT, Supervisor as Supervisor
+    from .worker_options import WorkerOptions as WorkerOptions
+
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".app_import": "find_target target_of",
+        ".children": "Children",
+        ".declarations": "AppBase Declarations Host",
+        ".engine": "Engine EngineProcess",
+        ".exits": "describe_exit",
+        ".messages": "Hello",
+        ".outage": "Outage",
+        ".outbox": "OutboxResult kept_files write_kept",
+        ".ports": "port_errors raise_open_files",
+        ".program": "Hook Mode Program Work load offer_of",
+        ".supervisor": "STOPPED Supervisor UNFIT",
+        ".worker_options": "WorkerOptions",
+    },
+)

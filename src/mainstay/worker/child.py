@@ -20,8 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from ..control import Extension, error_info
-from ..control.progress import checked_progress
+from ..control import Extension, checked_progress, error_info
 from ..errors import MainstayError
 from ..model import Job, Progress
 from ..parent import die_with_parent

@@ -13,10 +13,7 @@ from collections import Counter
 
 import msgspec
 
-from ..control import AttemptEnd, AttemptEnds, Control
-from ..control.ended_log import log_end
-from ..control.rules.blame import runs_alone
-from ..control.rules.overdue import has_stalled
+from ..control import AttemptEnd, AttemptEnds, Control, has_stalled, log_end, runs_alone
 from ..lifecycle import is_stopping, table_of
 from ..model import ErrorInfo, Job
 from ..stores import Query

@@ -23,8 +23,7 @@ from ..control.check import watching
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
 from ..parent import die_with_parent
-from ..stores import Change
-from ..stores.store_loop import adopt_loop
+from ..stores import Change, adopt_loop
 from . import logs, processors
 from .async_waits import first, within
 from .children import Children

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ..control import AttemptEnd, Control, Outcome, error_info
-from ..control.ended_log import log_end
+from ..control import AttemptEnd, Control, Outcome, error_info, log_end
 from ..errors import StoreError
 from ..model import Job
 from ..stores import Change

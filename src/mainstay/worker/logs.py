@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from ..control.failure import one_line
+from ..control import one_line
 from ..errors import InvalidInput
 
 #: the mark at the beginning of each line of a traceback

@@ -24,10 +24,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from .. import errors
-from ..control import JobRequest, Plan
-from ..control.failure import storable_text
-from ..control.options import OptionReader
-from ..control.payload import encoded
+from ..control import JobRequest, OptionReader, Plan, encoded, storable_text
 from ..model import ErrorInfo, Job, Progress, Settings
 from .context import Stopped
 from .endings import Crashed, Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff

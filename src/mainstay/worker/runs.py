@@ -26,12 +26,10 @@ from datetime import timedelta
 
 import msgspec
 
-from ..control import Control, error_info
-from ..control.rules.blame import is_suspect, runs_alone
+from ..control import Control, error_info, is_suspect, runs_alone
 from ..errors import StoreError, UnknownTask
 from ..model import Job, Session
-from ..stores import Change
-from ..stores.routes import Offers
+from ..stores import Change, Offers
 from .attempt import attempt
 from .attempt_end import attempt_end
 from .children import Children

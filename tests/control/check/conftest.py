@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import AsyncIterator
-from collections.abc import Set as AbstractSet
+from collections.abc import AsyncIterator, Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any

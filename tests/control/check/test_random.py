@@ -8,8 +8,7 @@ import random
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.control import Completion, Control, Failure
 from mainstay.control.check import check, watching

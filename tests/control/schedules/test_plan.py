@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.control.schedules import Cron, Every, TickPlan, When, due_ticks, schedule
 from mainstay.control.schedules.plan import COUNTED

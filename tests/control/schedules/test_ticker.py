@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mainstay.control import Completion, Control, JobRequest
 from mainstay.control.schedules import Cron, Every, Ticker, describe, pause, register, resume, schedule, upcoming

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.control.schedules import Cron, Every, StoredWhen, When, upcoming, when_of
 from mainstay.control.schedules.when import next_tick

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import hpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.http2 import HTTP2Client, frames

@@ -15,9 +15,7 @@ from mainstay.errors import CallFailed
 from mainstay.load.clients import call_limits, tcp, udp, websocket
 from mainstay.load.clients.call_limits import PendingCall
 from mainstay.load.clients.http import HTTPClient, connection, session, turns
-from mainstay.load.clients.http2 import HTTP2Client
-from mainstay.load.clients.http2 import connection as connection2
-from mainstay.load.clients.http2 import session as session2
+from mainstay.load.clients.http2 import HTTP2Client, connection as connection2, session as session2
 from mainstay.load.clients.network import Address, Network, Timeouts, system_lookup
 from mainstay.load.target import TargetOptions, TargetServer
 

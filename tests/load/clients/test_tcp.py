@@ -8,8 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.network import Network, Timeouts, Tls

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.load.engine.line_limiter import LONGEST_LINE, LimitedStream, LineLimiter, as_text
 

@@ -11,8 +11,7 @@ import weakref
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.errors import CallFailed
 from mainstay.load.engine.user import StopSignal

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.load.report.axes import ChartAxis, axis_over
 from mainstay.load.report.charts import axis_text, bins_of, percentile_line, spread_axis

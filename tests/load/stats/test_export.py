@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.load.stats.export import hdr_blob, hdr_log, otlp_point
 from mainstay.load.stats.histogram import Histogram

@@ -6,8 +6,7 @@ import tracemalloc
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats import tally as folding

@@ -8,8 +8,7 @@ from array import array
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.histogram import LARGEST, Histogram, bounds_of, merged, number_of, sketch_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.model import CheckStats, MetricStats, StepStats, ThresholdOutcome, Window

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import psycopg
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from mainstay.lifecycle import Move
 from mainstay.model import BLANK, Options, expiry

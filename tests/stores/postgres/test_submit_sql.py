@@ -10,8 +10,7 @@ from typing import Any
 import asyncpg
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mainstay import App
 from mainstay.control.check import check

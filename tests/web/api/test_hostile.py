@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from mainstay.web.api.routes import PREFIX, operations
 from tests.web.conftest import Server, serving

@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.client import AsyncClient, EndMessage, EventView, JobMessage, Tries
 from mainstay.errors import ServerUnreachable

@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from mainstay.testing import VirtualClock
 from mainstay.web.security.ended_sessions import EndedSessions

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import exec as exec_command
-from . import run
+from . import exec as exec_command, run
 
 group = typer.Typer(
     help="Run studies: many units, done when their outputs exist.", no_args_is_help=True, rich_markup_mode="rich"

@@ -8,16 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ...cli.command import command
-from ...cli.common import aside
-from ...cli.ids import IdArgument, full_id
-from ...cli.programs import Connected, connecting
-from ...cli.target import Where
+from ...cli import Connected, IdArgument, Where, aside, command, connecting, full_id
 from ...clock import seconds
 from ...errors import InvalidInput
-from ...worker import logs
-from ...worker.messages import Hello
-from ...worker.worker_options import WorkerOptions
+from ...worker import Hello, WorkerOptions, logs
 from ..outside_job import worker_name
 from ..outside_worker import execute, queue_to_serve
 

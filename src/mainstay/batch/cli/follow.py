@@ -8,10 +8,9 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from ...cli.common import print_line
+from ...cli import Where, print_line
 from ...cli.exits import DONE, NO, PARTIAL
 from ...cli.observation import Pace
-from ...cli.target import Where
 from ...clock import seconds
 from ...model import Job
 from .. import BatchService

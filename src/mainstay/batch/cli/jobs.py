@@ -10,14 +10,21 @@ import msgspec
 import typer
 from rich.text import Text
 
-from ...cli import observation, watch, watch_view
-from ...cli.command import command
-from ...cli.common import JsonOption, aside, print_json, screen
+from ...cli import (
+    IdArgument,
+    JsonOption,
+    Where,
+    aside,
+    command,
+    local_actor,
+    observation,
+    print_json,
+    screen,
+    watch,
+    watch_view,
+)
 from ...cli.exits import DONE, FAILED
-from ...cli.ids import IdArgument
 from ...cli.observation import Pace
-from ...cli.options import local_actor
-from ...cli.target import Where
 from ...errors import InvalidInput
 from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
 from ..advice import batch_advice

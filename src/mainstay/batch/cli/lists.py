@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ...cli.common import printable
+from ...cli import printable
 from ...words import counted
 from .. import OutputStatus, UnitToRun, Validation
 from ..report.text import list_table

@@ -8,10 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli.command import command
-from ...cli.common import JsonOption, print_json, screen
-from ...cli.ids import IdArgument
-from ...cli.target import Where
+from ...cli import IdArgument, JsonOption, Where, command, print_json, screen
 from ...errors import InvalidInput
 from ..report.model import BatchReport, batch_report
 from ..report.text import show_report

@@ -10,12 +10,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ...cli.command import command
-from ...cli.common import JsonOption, aside, print_json
+from ...cli import (
+    Connected,
+    JsonOption,
+    OptionGroup,
+    aside,
+    cancelled_by_signals,
+    command,
+    connecting,
+    panel,
+    print_json,
+)
 from ...cli.observation import Pace
-from ...cli.options import OptionGroup, panel
-from ...cli.programs import Connected, connecting
-from ...cli.termination import cancelled_by_signals
 from ...errors import InvalidInput, WaitTimeout
 from ...model import Job
 from .. import Batch, BatchRun, BatchService

@@ -9,9 +9,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.status import Status
 
-from ...cli.ids import full_id
-from ...cli.programs import Connected, connecting
-from ...cli.target import Where
+from ...cli import Connected, Where, connecting, full_id
 from ...errors import InvalidInput
 from .. import Batch, BatchService
 

@@ -10,14 +10,22 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ...cli.command import command
-from ...cli.common import JsonOption, coloured, print_json, printable, screen
+from ...cli import (
+    Connected,
+    IdsArgument,
+    JsonOption,
+    Where,
+    coloured,
+    command,
+    connecting,
+    full_id,
+    local_actor,
+    print_json,
+    printable,
+    screen,
+)
 from ...cli.exits import DONE, NO
-from ...cli.ids import IdsArgument, full_id
-from ...cli.options import local_actor
-from ...cli.programs import Connected, connecting
-from ...cli.target import Where
-from ...worker.outbox import OutboxResult, kept_files, write_kept
+from ...worker import OutboxResult, kept_files, write_kept
 from ..outside_sync import SyncResult, sync_outside
 from ..report.text import list_table
 from ..runners import Runners

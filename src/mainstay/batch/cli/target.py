@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from ...cli.target import Where, load_app
+from ...cli import Where, load_app
 from ...errors import InvalidInput
-from ...worker.app_import import find_target
+from ...worker import find_target
 from .. import Batch, BatchMethods
 
 

@@ -9,8 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ...cli.common import coloured, printable
-from ...cli.target import Where
+from ...cli import Where, coloured, printable
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text

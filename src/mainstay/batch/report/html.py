@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ...clock import duration_text
 from ...lifecycle import table_of, time_text
-from ...report.templates import asset, render_page, template_environment
+from ...report import asset, render_page, template_environment
 from ..advice import batch_advice
 from .heat_map import HeatMap, heat_map, params_text
 from .model import BatchReport, Level

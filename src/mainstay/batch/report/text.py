@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...cli.common import coloured, print_command, printable
+from ...cli import coloured, print_command, printable
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text

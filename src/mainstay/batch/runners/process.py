@@ -17,8 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InvalidInput, RunnerFailed
-from ...worker.exits import describe_exit
-from ...worker.state_folder import state_folder
+from ...worker import describe_exit, state_folder
 from . import keeper
 from .port import OutsideStatus
 from .template import Template

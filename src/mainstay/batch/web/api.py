@@ -8,10 +8,17 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...web.api.fields import PageSize, Reason
-from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
-from ...web.api.text_mask import shown_job
-from ...web.api.versions import wanted_version
+from ...web.api import (
+    ApiOperation,
+    ApiRequest,
+    ApiResponse,
+    NoParameters,
+    PageSize,
+    Reason,
+    json_response,
+    shown_job,
+    wanted_version,
+)
 from ..advice import batch_advice
 from ..json_view import status_data
 from ..report.heat_map import HeatMap, heat_map

@@ -8,12 +8,8 @@ from starlette.responses import Response
 
 from ...lifecycle import table_of
 from ...model import check_id
-from ...web.api.text_mask import shown_job
-from ...web.api.views import etag_of
-from ...web.dashboard.job import allowed_actions, forced_states
-from ...web.dashboard.jobs import cursor_of, filter_of
-from ...web.dashboard.kinds import jobs_of_kind
-from ...web.dashboard.page import PageView
+from ...web.api import etag_of, shown_job
+from ...web.dashboard import PageView, allowed_actions, cursor_of, filter_of, forced_states, jobs_of_kind
 from ..advice import batch_advice
 from ..report.html import map_html
 from ..spec import KIND

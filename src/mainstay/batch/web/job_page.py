@@ -9,8 +9,7 @@ import msgspec
 from ...errors import MainstayError
 from ...lifecycle import State
 from ...model import Job
-from ...web.dashboard.job import AllowedActions, OwnAction, Panel
-from ...web.dashboard.page import PageView
+from ...web.dashboard import AllowedActions, OwnAction, PageView, Panel
 from ..advice import RESUMABLE
 from ..validation_result import OutputStatus
 from .masks import masked_output

@@ -7,11 +7,8 @@ from typing import Any
 import msgspec
 
 from ...model import Job
-from ...web.api.masker import Masker
-from ...web.api.secret_cache import Secrets
-from ...web.api.secret_search import secrets_of
-from ...web.api.text_mask import with_masked_texts
-from ...web.threads import SMALL_BYTES
+from ...web import SMALL_BYTES
+from ...web.api import Masker, Secrets, secrets_of, with_masked_texts
 from ..report.model import BatchReport, batch_report
 from ..service import BatchService, UnitToRun
 from ..validation_result import OutputStatus

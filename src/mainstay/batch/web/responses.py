@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...web.api.job_responses import AdviceView
+from ...web.api import AdviceView
 from ..service import ResumeOutcome, UnitToRun
 from ..spec import UnitCounts
 from ..validation_result import OutputStatus, Validation

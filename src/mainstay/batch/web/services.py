@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...web.api.operation import ApiRequest
-from ...web.stores import ServedStore
+from ...web import ServedStore
+from ...web.api import ApiRequest
 from ..service import BatchService
 
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ...lifecycle import Chain, Event, Move, Moved, apply, table_of
-from ...lifecycle.invariants import INVARIANTS, Finding, Mend, accepted, fingerprint, payload_sha256
-from ...lifecycle.invariants.trail import MAX_COUNT
-from ...lifecycle.seals import job_seal
+from ...lifecycle import Chain, Event, Move, Moved, apply, job_seal, table_of
+from ...lifecycle.invariants import INVARIANTS, MAX_COUNT, Finding, Mend, accepted, fingerprint, payload_sha256
 from ...model import NO_DIGEST, Job
 from ..rules.overdue import lost
 

@@ -11,7 +11,7 @@ from ...lifecycle import Event
 from ...model import Job, check_id
 from ...stores import JobStore
 from ..trail import read_events
-from .attempts import Attempt
+from .attempts import Attempt, read_attempts
 from .facts import Awaited, Facts, gather, is_alive
 from .obstacles import Advice
 from .story import Explanation, Section, explain
@@ -56,4 +56,5 @@ __all__ = [
     "gather",
     "is_alive",
     "matter",
+    "read_attempts",
 ]

@@ -10,7 +10,7 @@ from .operations import ScheduleView, describe, drop, pause, register, resume, r
 from .plan import TickPlan, due_ticks, upcoming
 from .spec import CatchUp, Overlap, ScheduledJob, ScheduleSpec, read_spec, schedule, spec_bytes
 from .ticker import Ticker
-from .when import StoredWhen, When, when_of
+from .when import StoredWhen, When, next_tick, tick_ms, tick_time, when_of
 
 __all__ = [
     "CatchUp",
@@ -27,6 +27,7 @@ __all__ = [
     "describe",
     "drop",
     "due_ticks",
+    "next_tick",
     "pause",
     "read_spec",
     "register",
@@ -34,6 +35,8 @@ __all__ = [
     "run_now",
     "schedule",
     "spec_bytes",
+    "tick_ms",
+    "tick_time",
     "upcoming",
     "when_of",
 ]

@@ -20,6 +20,7 @@ from ...model import Job
 from ..events import Chain, Event
 from ..states import table_of
 from . import content, place, trail
+from .trail import MAX_COUNT
 from .view import Finding, Flaw, Invariant, Mend, View, fingerprint, payload_sha256
 
 #: All invariants, in the order in which an operator wants to read about them.
@@ -168,6 +169,7 @@ def accepted(job: Job, events: Sequence[Event]) -> dict[str, str]:
 
 __all__ = [
     "INVARIANTS",
+    "MAX_COUNT",
     "Finding",
     "Flaw",
     "Invariant",

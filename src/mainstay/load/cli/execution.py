@@ -18,11 +18,11 @@ import msgspec
 import typer
 from rich.console import Console
 
-from ...cli.common import aside, screen
+from ...cli import aside, screen
 from ...cli.exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
 from ...errors import InvalidInput
 from ...stores import shown_url
-from ...task.options import SubmitOptions
+from ...task import SubmitOptions
 from ..declarations import DEFAULT_QUEUE
 from ..local_run import app_of, run_here
 from ..outputs import Output

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ...cli.command import command
-from ...cli.common import JsonOption, print_command, print_json, screen
+from ...cli import JsonOption, command, print_command, print_json, screen
 from ...errors import InvalidInput
 
 #: text, not a module: a module could be imported by mistake

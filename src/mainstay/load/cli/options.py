@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...cli.options import OptionGroup, panel
+from ...cli import OptionGroup, panel
 
 _request = panel("Request")
 _load = panel("Load")

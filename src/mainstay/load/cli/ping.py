@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ...cli.command import command
-from ...cli.common import JsonOption, print_json, screen
+from ...cli import JsonOption, command, print_json, screen
 from ...cli.exits import NO
 from .options import ConnectionOptions, PingOptions
 from .requirements import load_needed

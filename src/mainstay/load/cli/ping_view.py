@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ...cli.common import printable
+from ...cli import printable
 from ..report.words import one_line, size_text, time_text
 from .ping_call import PingReply
 

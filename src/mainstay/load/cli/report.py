@@ -8,9 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli.command import command
-from ...cli.common import aside, print_json, screen
-from ...cli.target import Where
+from ...cli import Where, aside, command, print_json, screen
 from .options import ComparisonPaths, ReportPaths
 from .requirements import STDOUT, errors_for, load_needed
 

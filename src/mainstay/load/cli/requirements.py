@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ...cli.command import error_as_json
+from ...cli import error_as_json
 from ...errors import MainstayError
 
 #: stands for stdout in place of a path

@@ -9,11 +9,9 @@ from typing import Any
 
 import msgspec
 
-from ...cli.ids import full_id
-from ...cli.programs import Connected, connecting
-from ...cli.target import Where
+from ...cli import Connected, Where, connecting, full_id
 from ...errors import InvalidInput, JobNotFound, StoreError
-from ...task.codec import Sealer
+from ...task import Sealer
 from ..handler import as_job_stands, summary_of
 from ..local_run import FOLDER, STORE
 from ..report.compare import Run, as_run

@@ -8,8 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli.command import command
-from ...cli.options import panel
+from ...cli import command, panel
 from .options import AmountOptions, ConnectionOptions, RunPaths
 from .requirements import errors_for, load_needed
 

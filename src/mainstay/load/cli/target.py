@@ -7,9 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli.command import command
-from ...cli.common import JsonOption, print_line, screen
-from ...cli.options import OptionGroup, panel
+from ...cli import JsonOption, OptionGroup, command, panel, print_line, screen
 from .requirements import load_needed
 
 _response = panel("Responses")

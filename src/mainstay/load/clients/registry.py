@@ -6,7 +6,7 @@ import difflib
 from importlib.metadata import entry_points
 
 from ...errors import InvalidInput
-from ...storage.urls import find_adapter
+from ...storage import find_adapter
 from .port import Factory
 
 GROUP = "mainstay.load.clients"

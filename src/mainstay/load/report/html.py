@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from ...report.templates import asset, render_page, template_environment
+from ...report import asset, render_page, template_environment
 from .text import latency_text
 from .words import one_line, rate_text, share_text, size_text, time_text
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ...errors import InvalidInput
-from ...worker.ports import port_errors, raise_open_files
+from ...worker import port_errors, raise_open_files
 from .certificate import self_signed, server_context
 from .counts import Counts, Delays
 from .echo import TcpEcho, UdpEcho

@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ...task.codec import Sealer
-from ...web.api.operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
-from ...web.api.views import size_of
-from ...web.problems import Problem
-from ...web.threads import in_thread
+from ...task import Sealer
+from ...web import Problem, in_thread
+from ...web.api import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response, size_of
 from ..extra import extra_needed
 from ..stats.model import Summary
 from .texts import shown_summary

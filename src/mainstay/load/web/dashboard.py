@@ -12,15 +12,11 @@ from starlette.responses import Response
 from ...errors import InvalidInput
 from ...lifecycle import table_of
 from ...model import Job, check_id
-from ...stores.omitted_values import size_left_out
-from ...web.api.text_mask import shown_job, text_mask_of
-from ...web.api.views import etag_of, size_of
-from ...web.dashboard.job import allowed_actions, forced_states
-from ...web.dashboard.jobs import cursor_of, filter_of
-from ...web.dashboard.kinds import jobs_of_kind
-from ...web.dashboard.page import PageView
-from ...web.threads import in_thread
-from ...worker.state_folder import state_folder
+from ...stores import size_left_out
+from ...web import in_thread
+from ...web.api import etag_of, shown_job, size_of, text_mask_of
+from ...web.dashboard import PageView, allowed_actions, cursor_of, filter_of, forced_states, jobs_of_kind
+from ...worker import state_folder
 from ..extra import extra_needed
 from ..local_run import FOLDER
 from .api import unpack

@@ -15,8 +15,7 @@ import msgspec
 
 from ...model import Job
 from ...stores import JobStore
-from ...web.api.masker import MASK, Masker
-from ...web.api.text_mask import TextMask, text_mask_of
+from ...web.api import MASK, Masker, TextMask, text_mask_of
 
 _RAISED = re.compile(r"(\(on_start raised ).*(\):)", re.DOTALL)
 

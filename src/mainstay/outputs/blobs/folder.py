@@ -24,12 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...errors import PathBlocked, StoreError, StoreUnavailable
-from ...storage.folders import DataFolder
-from ...storage.keys import check_key
-from ...storage.options import check_options, is_on
-from ...storage.private_files import report_exposed
-from ...storage.threads import Threads
-from ...storage.urls import folder_in, shown_url
+from ...storage import DataFolder, Threads, check_key, check_options, folder_in, is_on, report_exposed, shown_url
 from . import Blob, Blobs, Files, OutputFile
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from ...errors import StoreClosed, StoreError
-from ...storage.keys import check_key
-from ...storage.options import check_options
+from ...storage import check_key, check_options
 from . import Blob, Blobs, Files, OutputFile
 
 

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import obstore
 
 from ...errors import StoreClosed, StoreError
-from ...storage.buckets import BucketAddress
-from ...storage.keys import check_key
-from ...storage.service_errors import SERVICE_ERRORS
+from ...storage import SERVICE_ERRORS, BucketAddress, check_key
 from . import Blob, Blobs, Files, OutputFile, or_raise
 
 if TYPE_CHECKING:

@@ -57,8 +57,7 @@ from .read import lookup, queries
 from .rows.names import admit_jobs, admit_names
 from .schema.migration import admit, admit_key, first_connection
 from .wake.subscriptions import Board
-from .write import changes as writing
-from .write import retention, selection, waits
+from .write import changes as writing, retention, selection, waits
 from .write.insert_queue import InsertQueue
 from .write.statements import fence
 

@@ -17,8 +17,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from ...errors import InvalidInput
-from ...storage.options import check_options, duration_of, is_on, number_of
-from ...storage.urls import shown_url
+from ...storage import check_options, duration_of, is_on, number_of, shown_url
 from ..durability import Durability, check_durability
 
 TLS_SCHEMES = ("rediss", "valkeys")

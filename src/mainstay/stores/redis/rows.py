@@ -24,8 +24,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ...lifecycle import Chain, Event
-from ...model import BLANK, NO_DIGEST, Job, Options, Progress
-from ...model.job import ErrorInfo
+from ...model import BLANK, NO_DIGEST, ErrorInfo, Job, Options, Progress
 from ..open_claim import claim_body
 from ..row_codec import OfOptions, OptionsCodec
 

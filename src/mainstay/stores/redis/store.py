@@ -37,8 +37,7 @@ from ..server_clock import ServerClock
 from ..session_names import admit_session
 from ..shutdown import Shutdown
 from ..store_loop import StoreLoop
-from . import audit, directory, queries, retention, selection, server_check, waits
-from . import changes as writing
+from . import audit, changes as writing, directory, queries, retention, selection, server_check, waits
 from .address import RedisAddress
 from .base import RedisBase
 from .connection import RedisServer

@@ -6,8 +6,7 @@ from urllib.parse import urlencode
 
 from ...clock import Clock
 from ...lifecycle import Chain
-from ...storage.options import duration_of, is_on
-from ...storage.urls import folder_in, options_in, shown_url, split_url
+from ...storage import duration_of, folder_in, is_on, options_in, shown_url, split_url
 from ..audit_key import admit_fingerprint
 from ..port import JobStore
 from ..versioned import open_versioned, prepare_versioned

@@ -17,7 +17,7 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, UnsafeEngine
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
-from ...storage.private_files import make_private_file, make_private_folder, report_exposed
+from ...storage import make_private_file, make_private_folder, report_exposed
 from ..change_check import given_back
 from ..durability import LEVELS, Durability, refused
 from ..port import (
@@ -43,8 +43,7 @@ from ..port import (
 from ..routes import Offers
 from ..session_names import admit_session
 from ..shutdown import Shutdown
-from . import audit, directory, queries, retention, schema, selection, waits
-from . import changes as writing
+from . import audit, changes as writing, directory, queries, retention, schema, selection, waits
 from .engine import SqliteEngine, SqliteTx
 from .errors import damage_text, in_our_words
 from .liveness import SessionFileLocks

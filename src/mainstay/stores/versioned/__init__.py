@@ -3,7 +3,7 @@
 Start from `open_versioned` and `port.py`; `update` reads, decides and writes again until no other writer was faster.
 """
 
-from ...storage.keys import check_key, check_prefix
+from ...storage import check_key, check_prefix
 from .factory import open_versioned, prepare_versioned
 from .port import Versioned, VersionedStore, WriteUnsure
 from .update_loop import UpdateCounts, update

@@ -24,19 +24,15 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError as NoConnection,
     HTTPClientError,
     NoCredentialsError,
     NoRegionError,
 )
-from botocore.exceptions import (
-    ConnectionError as NoConnection,
-)
 from botocore.loaders import create_loader
 
 from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, StoreError, StoreUnavailable
-from ...storage.keys import check_key
-from ...storage.options import check_options, duration_of, number_of
-from ...storage.urls import options_in, shown_url
+from ...storage import check_key, check_options, duration_of, number_of, options_in, shown_url
 from .idempotent_write import read_again, write_once
 from .input_check import check_listing, check_value, check_version, new_version
 from .port import Versioned

@@ -9,7 +9,7 @@ as those of other distributions. An adapter is an async callable
 from __future__ import annotations
 
 from ...errors import NoAdapter
-from ...storage.urls import Adapters, driver_needed, find_adapter, shown_url
+from ...storage import Adapters, driver_needed, find_adapter, shown_url
 from .port import VersionedStore
 
 GROUP = "mainstay.versioned"

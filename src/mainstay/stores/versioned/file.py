@@ -26,12 +26,18 @@ from itertools import islice
 from pathlib import Path
 
 from ...errors import RowDamaged, StoreError, StoreLocked, StoreReadOnly, StoreUnavailable
-from ...storage.folders import DataFolder, force_names
-from ...storage.keys import check_key
-from ...storage.options import check_options, duration_of
-from ...storage.private_files import report_exposed
-from ...storage.threads import Threads
-from ...storage.urls import folder_in, options_in, shown_url
+from ...storage import (
+    DataFolder,
+    Threads,
+    check_key,
+    check_options,
+    duration_of,
+    folder_in,
+    force_names,
+    options_in,
+    report_exposed,
+    shown_url,
+)
 from .file_names import keys_in, path_of
 from .input_check import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore, WriteUnsure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ...errors import InvalidInput
-from ...storage.keys import check_prefix
+from ...storage import check_prefix
 
 MOST_KEYS = 10_000
 

@@ -6,8 +6,7 @@ import heapq
 import threading
 
 from ...errors import StoreClosed
-from ...storage.keys import check_key
-from ...storage.options import check_options
+from ...storage import check_key, check_options
 from .input_check import check_listing, check_value, new_version
 from .port import Versioned, VersionedStore
 

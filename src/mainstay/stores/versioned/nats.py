@@ -24,9 +24,7 @@ from nats.js import JetStreamContext, api
 from nats.js.kv import KV_DEL, KV_OP, KV_PURGE, KeyValue
 
 from ...errors import InvalidInput, PayloadTooLarge, StoreClosed, StoreDenied, StoreError, StoreUnavailable
-from ...storage.keys import check_key
-from ...storage.options import check_options, duration_of, is_on, number_of
-from ...storage.urls import options_in, shown_url
+from ...storage import check_key, check_options, duration_of, is_on, number_of, options_in, shown_url
 from .idempotent_write import read_again, write_once
 from .input_check import check_listing, check_value, check_version, new_version
 from .port import Versioned

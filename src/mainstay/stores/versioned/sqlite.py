@@ -17,11 +17,17 @@ from urllib.parse import unquote
 import apsw
 
 from ...errors import InvalidInput, SchemaTooNew, StoreError
-from ...storage.keys import check_key
-from ...storage.options import check_options, duration_of
-from ...storage.private_files import make_private_file, make_private_folder, report_exposed
-from ...storage.threads import Threads
-from ...storage.urls import shown_url, split_url
+from ...storage import (
+    Threads,
+    check_key,
+    check_options,
+    duration_of,
+    make_private_file,
+    make_private_folder,
+    report_exposed,
+    shown_url,
+    split_url,
+)
 from ..sqlite.errors import in_our_words
 from ..sqlite.path_check import side_folder
 from ..sqlite.sql import all_rows, first_row

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...cli.common import InvalidUsage
+from ...cli import InvalidUsage
 from ...errors import InvalidInput
 from .. import Task
 from ..type_errors import place_and_rule

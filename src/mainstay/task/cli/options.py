@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...cli import completion
-from ...cli.ids import full_id
-from ...cli.options import OptionGroup, panel
-from ...control.time_input import read_deadline, read_time
+from ...cli import OptionGroup, completion, full_id, panel
+from ...control import read_deadline, read_time
 from ...errors import InvalidInput
 from ...stores import JobStore
 

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...control import Control, InsertResult, JobRequest
-from ...control.json_view import stored_value
+from ...control import Control, InsertResult, JobRequest, stored_value
 from ...errors import MainstayError, UnknownTask
 from ...kinds import kinds
 from ...model import Job

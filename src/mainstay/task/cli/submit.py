@@ -13,17 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ...cli import completion
-from ...cli.command import command
-from ...cli.common import JsonOption, aside, print_json, printable
+from ...cli import Connected, JsonOption, Where, aside, command, completion, connecting, panel, print_json, printable
 from ...cli.exits import FAILED, NO
-from ...cli.options import panel
-from ...cli.programs import Connected, connecting
-from ...cli.target import Where
 from ...clock import seconds
-from ...control import Control, InsertResult
+from ...control import Control, InsertResult, TaskDefaults, with_task_defaults
 from ...control.explain import is_alive
-from ...control.task_defaults import TaskDefaults, with_task_defaults
 from ...errors import InvalidInput, MainstayError
 from ...kinds import kinds, part
 from ...model import Job

@@ -17,7 +17,7 @@ and the same with `endpoint.status`, `endpoint.result` and `endpoint.cancel` for
 
 from __future__ import annotations
 
-from ...web.extra import extra_needed
+from ...web import extra_needed
 
 with extra_needed("AsyncEndpoint"):
     from .endpoint import AsyncEndpoint

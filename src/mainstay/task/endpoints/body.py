@@ -11,8 +11,8 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 
 from ...errors import InvalidInput
-from ...web.api.request_reader import read_json
-from ...web.problems import Problem
+from ...web import Problem
+from ...web.api import read_json
 from .. import Task
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

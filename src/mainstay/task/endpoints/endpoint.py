@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from ...clock import seconds
-from ...control.wait_polls import is_over
+from ...control import is_over
 from ...errors import (
     InvalidInput,
     InvalidTransition,
@@ -29,7 +29,7 @@ from ...errors import (
     WaitTimeout,
 )
 from ...model import Job, check_id
-from ...web.problems import Problem, problem_of, problem_response
+from ...web import Problem, problem_of, problem_response
 from .. import Handle, Task
 from ..options import SubmitOptions
 from .body import TaskBody

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ...model import Progress
-from ...web.api.job_responses import ProblemView
+from ...web.api import ProblemView
 from .. import Task
 
 _REFS = "#/components/schemas/{name}"

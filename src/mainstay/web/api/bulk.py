@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control import bulk
-from ...control.actions import Action, cancelling, deleting, retrying
+from ...control import Action, bulk, cancelling, deleting, retrying
 from ...control.bulk import BulkAnswer, JobSelection
 from ...errors import InvalidInput
 from . import fields

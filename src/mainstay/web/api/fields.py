@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ...control.options import LARGEST_NUMBER
+from ...control import LARGEST_NUMBER
 
 _HEX = "[0-9a-f]"
 #: printable characters, roughly; control decides, by Unicode

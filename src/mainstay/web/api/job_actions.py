@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from ...control.job_filter import state_meant
-from ...control.json_view import JobView
+from ...control import JobView, state_meant
 from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT
 from ...model import Job

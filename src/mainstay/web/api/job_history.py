@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...clock import seconds
-from ...control.trail import read_story
+from ...control import read_story
 from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
 from ...model import Job, check_id

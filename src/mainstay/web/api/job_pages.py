@@ -10,9 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from ...model import Job
-from ...stores import JobStore, Query
-from ...stores.omitted_values import OMITTED_FIELDS, size_left_out
-from ...stores.query_filter import query_matches
+from ...stores import OMITTED_FIELDS, JobStore, Query, query_matches, size_left_out
 from ..page_search import FoundPage, full_page
 from .masker import Masker
 from .text_mask import UNSEARCHED, shown_jobs

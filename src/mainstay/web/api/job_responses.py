@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...control import EventView, JobView, SessionView
 from ...control.bulk import BulkAnswer
-from ...control.json_view import EventView, JobView, SessionView
 from ...stores import RefusedWrite
 
 

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control.job_filter import by_age, check_states
-from ...control.json_view import JobView
+from ...control import JobView, by_age, check_states
 from ...stores import JobStore, Query
 from .fields import Duration, JobId, Millis, Name, PageSize, Queue, Status, Tag, Text
 from .job_pages import shown_page, with_values

@@ -9,8 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...control import Control
-from ...control.json_view import ExtensionValue
+from ...control import Control, ExtensionValue
 from ..audit import AuditEntry
 from ..caller import Caller, Scope
 from ..services import WebServices

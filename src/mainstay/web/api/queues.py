@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control import bulk, overview
-from ...control.actions import WAITING_STATES, deleting, withdrawing
+from ...control import WAITING_STATES, bulk, deleting, overview, withdrawing
 from ...control.overview import QueueOverview, QueuesOverview
 from ...model import QueueSettings
 from ...stores import Query

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...control.json_view import schedule_data
+from ...control import schedule_data
 from ...control.schedules import ScheduleView, describe, drop, pause, resume, run_now
 from ..problems import Problem
 from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...control.json_view import readable_value
+from ...control import readable_value
 from ...model import Job
-from ...stores import JobStore
-from ...stores.omitted_values import size_left_out
+from ...stores import JobStore, size_left_out
 from ..threads import in_thread
 from .masker import MOST_SECRETS, Masker
 from .secret_cache import Secrets

@@ -7,9 +7,8 @@ import time
 import msgspec
 from starlette.responses import Response
 
-from ...control import overview
+from ...control import StatsView, overview, read_stats, session_view
 from ...control.check import watching
-from ...control.json_view import StatsView, read_stats, session_view
 from .job_responses import DrainedSessions, WorkerList, WorkingSession
 from .operation import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response
 from .store_responses import QuickCheckResult, StoreList

@@ -14,11 +14,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from ...control import JobRequest
-from ...control.options import check_text
-from ...control.payload import encoded, unique_of
-from ...control.task_defaults import with_task_defaults
-from ...control.time_input import read_deadline
+from ...control import JobRequest, check_text, encoded, read_deadline, unique_of, with_task_defaults
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
 from ...stores import Durability

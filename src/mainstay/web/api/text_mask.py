@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from ...control import error_line
 from ...control.explain import Explanation, explain, matter
-from ...control.rules.attempts import error_line
 from ...lifecycle import Event, details_text
 from ...model import ErrorInfo, Job
 from ...stores import JobStore

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from ...control.json_view import EventView, JobView, event_view, job_view, readable_value
+from ...control import EventView, JobView, event_view, job_view, readable_value
 from ...kinds import kind_named, part
 from ...lifecycle import Event
 from ...model import Job
-from ...stores.omitted_values import size_left_out
+from ...stores import size_left_out
 from .masker import Masker
 from .secret_search import MOST_PARTS, parts_at_most
 from .text_mask import TextMask

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from ...control.explain.attempts import read_attempts
-from ...control.json_view import PRIVATE_FIELDS
+from ...control import PRIVATE_FIELDS
+from ...control.explain import read_attempts
 from ...errors import JobNotFound
 from ...kinds import Kind, kind_named, part
 from ...lifecycle import Event, State, table_of

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 from starlette.responses import RedirectResponse, Response
 
-from ...control import bulk
-from ...control.actions import Action, cancelling, retrying
+from ...control import Action, bulk, cancelling, retrying
 from ...errors import InvalidInput
 from ...lifecycle import JOB
 from ..api.job_pages import shown_page

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ...kinds import kind_named, kinds
-from ...report.templates import template_environment
+from ...report import template_environment
 from ...words import ago, clock, iso, short_session, span
 from ..api.masker import Masker
 from ..api.routes import as_problem

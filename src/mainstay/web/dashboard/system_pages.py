@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import msgspec
 from starlette.responses import Response
 
-from ...control.worker_drain import worker_of
+from ...control import worker_of
 from ..live.snapshot import QueueSnapshot, SessionSnapshot
 from .overview import OverviewChart, recent_samples
 from .page import PageView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...control.json_view import EventView, JobView
+from ...control import EventView, JobView
 from ...model import Progress
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...control.actions import WAITING_STATES
+from ...control import WAITING_STATES
 from ...lifecycle import JOB
 from ...model import Job
 from ..api.masker import Masker

@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ...control import schedules
+from ...control import schedule_data, schedules, unserved
 from ...control.explain import is_alive
-from ...control.json_view import schedule_data
-from ...control.unserved import unserved
 from ...kinds import DEFAULT
 from ...lifecycle import JOB
 from ...model import Job, is_private

@@ -18,7 +18,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...control.wait_polls import is_over
+from ...control import is_over
 from ...errors import InvalidInput, MainstayError
 from ...lifecycle import Event
 from ...model import Job

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from ...storage.private_files import make_private_folder
+from ...storage import make_private_folder
 
 log = logging.getLogger("mainstay.web.security")
 

@@ -12,8 +12,7 @@ import zlib
 import pytest
 import uvloop
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mainstay.errors import CallFailed
 from mainstay.load.clients.http import HTTPClient, HTTPResponse

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ....errors import InvalidInput
-from ....storage.urls import shown_url
+from ....storage import shown_url
 from ...prepared import URLParts, split
 from ..network import Network
 from .calls import HTTPCall

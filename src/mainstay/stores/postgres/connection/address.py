@@ -15,8 +15,7 @@ from urllib.parse import SplitResult, urlencode, urlsplit
 import msgspec
 
 from ....errors import InvalidInput, UnknownOption
-from ....storage.options import duration_of, is_on, number_of
-from ....storage.urls import shown_url
+from ....storage import duration_of, is_on, number_of, shown_url
 from ...durability import Durability, check_durability
 from .timeouts import LOCK_S
 

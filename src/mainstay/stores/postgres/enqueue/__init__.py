@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from ....clock import Clock
 from ....errors import InvalidInput
-from ....storage.urls import shown_url
+from ....storage import shown_url
 from ..write.steps import Steps
 from .connections import AsyncUserConnection, SyncUserConnection, user_connection
 
 if TYPE_CHECKING:
-    from .transaction import TransactionalEnqueue
+    from .transaction import TransactionalEnqueue as TransactionalEnqueue
 
 _SCHEMES = ("postgresql", "postgres")
 

@@ -18,9 +18,7 @@ import obstore
 from obstore.store import S3Store
 
 from ....errors import StoreError, StoreUnavailable
-from ....storage.buckets import BucketAddress
-from ....storage.service_errors import NoBucket
-from ....storage.urls import options_in
+from ....storage import BucketAddress, NoBucket, options_in
 from .store import ObjectsVersioned
 
 _AZURE_VERSION = "2021-12-02"

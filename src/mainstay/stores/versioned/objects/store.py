@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import obstore
 
 from ....errors import InvalidInput, StoreClosed, StoreUnavailable
-from ....storage.buckets import BucketAddress
-from ....storage.keys import check_key
-from ....storage.service_errors import SERVICE_ERRORS
+from ....storage import SERVICE_ERRORS, BucketAddress, check_key
 from ..idempotent_write import write_once
 from ..input_check import check_listing, check_value, check_version, new_version
 from ..port import Versioned

@@ -228,7 +228,7 @@ async def test_what_is_declared_and_not_stored_is_described_and_cannot_be_run_ye
     await app.open()
 
     (before,) = await app.describe_schedules()
-    with pytest.raises(InvalidInput, match="'chime' is declared but not stored yet; a worker stores it"):
+    with pytest.raises(InvalidInput, match="'chime' is declared but not registered yet; a worker registers it"):
         await app.run_schedule("chime")
     await app.sync_schedules()
     (after,) = await app.describe_schedules()

@@ -297,7 +297,7 @@ def test_what_is_typed_as_a_word_goes_before_the_json(shop: Shell) -> None:
         (("--queue-deadline", "soon"), "queue_deadline: 'soon' is not a duration"),
         (("--metadata", "x"), "metadata: 'x' is not of the form key=value"),
         (("--unique", "--unique-key", "k"), "give --unique (by the arguments) or --unique-key, not both"),
-        (("--on-clash", "return"), "on_clash: says what to do about a clash of needs `unique`"),
+        (("--on-clash", "return"), "on_clash: needs `unique`"),
         (("--on-clash", "shout", "--unique"), "on_clash: 'shout' is not one of return, refuse, replace"),
         (("--delay", "5m", "--run-at", "2030-01-31T08:00Z"), "give either delay or run_at, not both"),
         (("--for", "5"), "for: '5' is not a duration"),

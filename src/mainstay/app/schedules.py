@@ -114,7 +114,7 @@ class Schedules:
     async def run_now(self, control: Control, name: str, *, actor: str) -> InsertResult:
         """Submit the job of a stored schedule, after the hooks, as for a tick."""
         if name in self._specs and name not in {row.name for row in await control.store.schedules()}:
-            rule = f"{name!r} is declared but not stored yet; a worker stores it when it starts"
+            rule = f"{name!r} is declared but not registered yet; a worker registers it when it starts"
             raise InvalidInput("schedule", f"{rule}, and so does app.sync_schedules()")
         return await run_now(control, name, actor=actor, prepare=self._prepared)
 

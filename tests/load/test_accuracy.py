@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 #: each user draws times of its own, and tells all of them when it leaves
 MADE_UP = """
-from mainstay.load.target import Latency
-known = Latency("bimodal 20ms 1.5s 1%")
+from mainstay.load.target import DelayDistribution
+known = DelayDistribution("bimodal 20ms 1.5s 1%")
 
 class Shop(Workflow):
     iterations, vus = 20_000, 8

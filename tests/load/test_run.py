@@ -233,7 +233,7 @@ async def test_users_that_cannot_begin_make_the_numbers_doubtful_in_a_closed_mod
     summary = await ran(written(tmp_path, text), vus=6, duration="300ms", processes=2, base_url=target.url)
 
     assert (summary.refused_users, summary.trust.ok) == (3, False)
-    why = "3 users could not begin (on_start raised LookupError: no account): the target did not get the load"
+    why = "3 users could not begin (on_start raised LookupError: no account): the target did not get the requested load"
     assert any(reason.startswith(why) for reason in summary.trust.reasons)
 
 

@@ -289,15 +289,3 @@ def limits_of(planned: PlannedRun) -> dict[str, Any]:
         "stall_timeout": "off",
         "grace": f"{plan.drain_s + _GRACE_S:g}s",
     }
-
-
-__all__ = [
-    "KIND",
-    "ForegroundRun",
-    "LoadFailed",
-    "LoadWork",
-    "ThresholdFailed",
-    "as_job_stands",
-    "limits_of",
-    "summary_of",
-]

@@ -57,24 +57,8 @@ def tag_summaries(
 
 def _tag_summary(whole: StepSum, steps: list[str], load_s: float) -> TagSummary:
     one = step_summary(whole, load_s)
-    return TagSummary(
-        tag=whole.workflow,
-        value=whole.step,
-        steps=steps,
-        requests=one.requests,
-        failed=one.failed,
-        raised=one.raised,
-        raised_after=one.raised_after,
-        error_rate=one.error_rate,
-        rate=one.rate,
-        service=one.service,
-        ok=one.ok,
-        response=one.response,
-        statuses=one.statuses,
-        errors=one.errors,
-        sent=one.sent,
-        received=one.received,
-    )
+    shared = {name: getattr(one, name) for name in TagSummary.__struct_fields__ if hasattr(one, name)}
+    return TagSummary(tag=whole.workflow, value=whole.step, steps=steps, **shared)
 
 
 def metric_summary(metric: MetricSum, load_s: float) -> MetricSummary:

@@ -35,15 +35,22 @@ class Term(Protocol):
         ...
 
 
-class _Whole:
-    final = False
+class _Term:
+    final = True
 
     def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
         self._op = threshold.op
         self._meaning = meaning
+        self.value: float | None = None
+
+
+class _Whole(_Term):
+    final = False
+
+    def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
+        super().__init__(threshold, meaning)
         self._total = Piece()
         self._seconds = 0.0
-        self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         holds = self.finish(piece, seconds)
@@ -62,16 +69,12 @@ class _Whole:
         return _grows_to(self._op, self.value, self._meaning.limit)
 
 
-class _For:
-    final = True
-
+class _For(_Term):
     def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
-        self._op = threshold.op
-        self._meaning = meaning
+        super().__init__(threshold, meaning)
         self._wanted = math.ceil(meaning.window_s)
         self._broken = 0
         self._held = 0
-        self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         value, holds = _judged(self._op, self._meaning, piece, seconds)
@@ -91,12 +94,9 @@ class _For:
         return None
 
 
-class _Over:
-    final = True
-
+class _Over(_Term):
     def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
-        self._op = threshold.op
-        self._meaning = meaning
+        super().__init__(threshold, meaning)
         seconds = math.ceil(meaning.window_s)
         self._grain = math.ceil(seconds / _PIECES)
         self._pieces: deque[tuple[Piece, float]] = deque(maxlen=math.ceil(seconds / self._grain))
@@ -105,7 +105,6 @@ class _Over:
         self._open_s = 0.0
         self._seconds = 0
         self._judged = False
-        self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         self._open.merge(piece)
@@ -133,18 +132,14 @@ class _Over:
         return holds
 
 
-class _Within:
-    final = True
-
+class _Within(_Term):
     def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
-        self._op = threshold.op
-        self._meaning = meaning
+        super().__init__(threshold, meaning)
         seconds = math.ceil(meaning.window_s)
         self._grain = math.ceil(seconds / _PIECES)
         self._pieces: deque[tuple[Piece, float]] = deque(maxlen=max(1, seconds // self._grain))
         """with the time of each; the last is still open"""
         self._seconds = 0
-        self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:
         if self._seconds % self._grain == 0:
@@ -167,15 +162,12 @@ class _Within:
         return holds
 
 
-class _CountWithin:
+class _CountWithin(_Term):
     """A count is judged with each window, because it needs no histogram: two seconds of failures need not be aligned
     with whole seconds."""
 
-    final = True
-
     def __init__(self, threshold: Threshold, meaning: Meaning) -> None:
-        self._op = threshold.op
-        self._meaning = meaning
+        super().__init__(threshold, meaning)
         buckets = max(1, round(meaning.window_s * 1000 / WINDOW_MS))
         self._grain = math.ceil(buckets / _COUNTS)
         self._length = max(1, buckets // self._grain)
@@ -183,7 +175,6 @@ class _CountWithin:
         """by grain: its number, and its count"""
         self._sum = 0.0
         self._first: int | None = None
-        self.value: float | None = None
 
     def add(self, piece: Piece, seconds: float) -> bool | None:  # noqa: ARG002 - a count has no time
         decision: bool | None = None

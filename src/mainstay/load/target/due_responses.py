@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
+
+
+class PausingProtocol(asyncio.Protocol):
+    """Reads no requests while the client does not read its responses."""
+
+    _transport: Any
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._transport.resume_reading()
 
 
 def at_once(transport: Any) -> Callable[[bytes], None]:

@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 from .counts import PathTally
-from .due_responses import at_once
+from .due_responses import PausingProtocol, at_once
 from .site import Site
 
 _now = time.perf_counter
 
 
-class TcpEcho(asyncio.Protocol):
+class TcpEcho(PausingProtocol):
     """Echoes a stream in order. It has no requests, so only bytes and connections are counted."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
@@ -31,12 +31,6 @@ class TcpEcho(asyncio.Protocol):
     def connection_lost(self, _exc: BaseException | None) -> None:
         self._open.discard(self._transport)
         self._site.counter.open -= 1
-
-    def pause_writing(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         site = self._site

@@ -6,7 +6,6 @@ target fast enough for a generator with a core of its own.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import http
 import socket
@@ -17,7 +16,7 @@ from typing import Any
 
 from ..extra import extra_needed
 from .counts import BROKEN, PathTally
-from .due_responses import at_once
+from .due_responses import PausingProtocol, at_once
 from .message import Request, TargetResponse
 from .site import Site
 
@@ -31,7 +30,7 @@ _now = time.perf_counter
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-class HTTP1ServerConnection(asyncio.Protocol):
+class HTTP1ServerConnection(PausingProtocol):
     """An HTTP/1.1 connection, until it switches to another protocol."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
@@ -70,12 +69,6 @@ class HTTP1ServerConnection(asyncio.Protocol):
             self._under_way = None
         self._busy = True
         self._waiting.clear()
-
-    def pause_writing(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         site = self._site

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
 from ..extra import extra_needed
 from .counts import PathTally
-from .due_responses import at_once
+from .due_responses import PausingProtocol, at_once
 from .message import Request
 from .site import Site
 
@@ -24,7 +23,7 @@ _now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
-class WebsocketServerConnection(asyncio.Protocol):
+class WebsocketServerConnection(PausingProtocol):
     """Takes over a connection that was counted when it opened."""
 
     def __init__(self, site: Site, open_connections: set[Any], request: Request) -> None:
@@ -53,12 +52,6 @@ class WebsocketServerConnection(asyncio.Protocol):
         for tally in self._under_way:
             tally.abandoned += 1
         self._under_way.clear()
-
-    def pause_writing(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         self._read = _now()

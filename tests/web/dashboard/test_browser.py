@@ -247,7 +247,7 @@ def test_a_schedule_is_paused_run_by_hand_and_goes_on(page: Page, site: Site) ->
     expect(page.locator("#said")).to_contain_text("sums is paused")
     expect(row.locator(".state").first).to_contain_text("paused")
     row.get_by_role("button", name="Run now").click()
-    expect(page.locator("#said")).to_contain_text("its job is submitted")
+    expect(page.locator("#said")).to_contain_text("job submitted")
     row.get_by_role("button", name="Resume").click()
     expect(row.locator(".state").first).to_contain_text("ticks")
     assert never_reloaded(page)
@@ -285,7 +285,7 @@ def test_a_worker_is_drained_and_leaves_when_its_job_is_done(page: Page, house: 
     card.get_by_role("button", name="Drain spare").click()
     page.get_by_role("button", name="Drain", exact=True).click()
     expect(page.locator("#said")).to_contain_text("spare drains")
-    expect(card).to_contain_text(re.compile("draining, asked .* by web:ann"))
+    expect(card).to_contain_text(re.compile("draining, requested .* by web:ann"))
     expect(card.get_by_role("button")).to_have_count(0)
     assert spare.poll() is None, "its job goes on"
     (house.folder / "open-12").touch()
@@ -391,7 +391,7 @@ def test_what_is_done_is_meant_for_the_job_as_it_was_when_the_dialog_was_opened(
         # the page has the new version by now, and the dialog was opened before
         expect(page.locator("p", has_text="priority").first).to_contain_text(f"priority {changed}")
         page.get_by_role("button", name=sends, exact=True).click()
-        expect(page.locator("dialog[open] .refusal")).to_contain_text("It has changed since you opened this")
+        expect(page.locator("dialog[open] .refusal")).to_contain_text("The job has changed since you opened this")
         page.keyboard.press("Escape")
     page.get_by_role("button", name="Cancel…").click()
     page.get_by_role("button", name="Cancel the job").click()

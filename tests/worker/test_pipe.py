@@ -9,8 +9,8 @@ from mainstay import errors
 from mainstay.control import JobRequest, Plan, decoded
 from mainstay.errors import InvalidInput, JobNotFound, MainstayError
 from mainstay.model import BLANK, Options, Settings
-from mainstay.worker.context import Stopped
 from mainstay.worker.endings import Done, Ending, Failed
+from mainstay.worker.job_context import Stopped
 from mainstay.worker.pipe import Ended, RunJob, from_wire, refusal, refused, to_wire
 
 

@@ -9,7 +9,7 @@ import pytest
 from mainstay import App
 from mainstay.control.check import check
 from mainstay.control.explain import explained
-from mainstay.control.unserved import unserved
+from mainstay.control.unserved_jobs import unserved
 from mainstay.testing import MemoryStore, VirtualClock
 from mainstay.worker.engine import Engine
 from mainstay.worker.program import offer_of

@@ -46,7 +46,7 @@ from .task_defaults import TaskDefaults, with_task_defaults
 from .time_input import read_deadline, read_time
 from .trail import read_story
 from .transactional import Enqueuer
-from .unserved import unserved
+from .unserved_jobs import unserved
 from .wait_polls import is_over
 from .worker_drain import crew_of, worker_of
 from .writer import Outcome

@@ -18,7 +18,7 @@ from ..model import ErrorInfo, Job, Options, Progress, RetryPolicy, Session, is_
 from ..stores import JobStore, QueueStats
 from .explain import is_alive
 from .schedules import ScheduleView
-from .unserved import unserved
+from .unserved_jobs import unserved
 
 
 class RetryPolicyView(RetryPolicy, frozen=True, kw_only=True, array_like=False):

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING
 
 from ..lazy_exports import lazy_exports
 
-# at once: a module that is imported later would take the place of the function of the same name
-from .context import Context as Context, Input as Input, LetGo as LetGo, context as context
-from .state_folder import state_folder as state_folder
-
 if TYPE_CHECKING:
     from .app_import import find_target as find_target, target_of as target_of
     from .children import Children as Children
     from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host
     from .engine import Engine as Engine, EngineProcess as EngineProcess
     from .exits import describe_exit as describe_exit
+    from .job_context import Context as Context, Input as Input, LetGo as LetGo, context as context
     from .messages import Hello as Hello
     from .outage import Outage as Outage
     from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
@@ -32,6 +29,7 @@ if TYPE_CHECKING:
         load as load,
         offer_of as offer_of,
     )
+    from .state_files import state_folder as state_folder
     from .supervisor import STOPPED as STOPPED, UNFIT as UNFIT, Supervisor as Supervisor
     from .worker_options import WorkerOptions as WorkerOptions
 
@@ -44,11 +42,13 @@ __getattr__, __dir__ = lazy_exports(
         ".declarations": "AppBase Declarations Host",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
+        ".job_context": "Context Input LetGo context",
         ".messages": "Hello",
         ".outage": "Outage",
         ".outbox": "OutboxResult kept_files write_kept",
         ".ports": "port_errors raise_open_files",
         ".program": "Hook Mode Program Work load offer_of",
+        ".state_files": "state_folder",
         ".supervisor": "STOPPED Supervisor UNFIT",
         ".worker_options": "WorkerOptions",
     },

@@ -14,8 +14,8 @@ import msgspec
 from ..control import error_info
 from ..errors import BadArguments
 from ..model import ErrorInfo
-from .context import Context, Directive, LetGo, Retry, Skip, Snooze, Stopped, enter
 from .endings import Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
+from .job_context import Context, Directive, LetGo, Retry, Skip, Snooze, Stopped, enter
 from .program import Hook, Program, Work
 
 

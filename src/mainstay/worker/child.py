@@ -26,9 +26,9 @@ from ..model import Job, Progress
 from ..parent import die_with_parent
 from . import logs
 from .attempt import attempt
-from .context import Context, Input
 from .endings import Ending, Failed, Halted
 from .exits import leave_at_once
+from .job_context import Context, Input
 from .pipe import (
     ChildAnswer,
     ChildConfig,

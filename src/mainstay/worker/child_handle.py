@@ -12,9 +12,9 @@ import msgspec
 
 from ..control import error_info
 from ..model import ErrorInfo, Progress
-from .context import Stopped
 from .endings import Crashed, Ending, Failed, Halted, PutOff
 from .exits import describe_exit
+from .job_context import Stopped
 from .pipe import (
     ChildAnswer,
     ChildProgress,

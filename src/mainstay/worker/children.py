@@ -35,8 +35,8 @@ import msgspec
 
 from ..model import Job
 from .child_handle import CLOSING, ChildHandle
-from .context import Context
 from .endings import Ending, Halted
+from .job_context import Context
 from .pipe import ChildConfig
 from .worker_options import WorkerOptions
 

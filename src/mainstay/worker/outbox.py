@@ -17,7 +17,7 @@ import msgspec
 from ..errors import InvalidInput
 from ..model import Leadership
 from ..stores import Change, ChangeResult, JobStore, StoreProxy, shown_url
-from .state_folder import state_folder
+from .state_files import state_folder
 
 _SCHEMA = 1
 _PART = "aside"

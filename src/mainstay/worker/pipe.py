@@ -26,8 +26,8 @@ import msgspec
 from .. import errors
 from ..control import JobRequest, OptionReader, Plan, encoded, storable_text
 from ..model import ErrorInfo, Job, Progress, Settings
-from .context import Stopped
 from .endings import Crashed, Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
+from .job_context import Stopped
 from .worker_options import WorkerOptions
 
 

@@ -15,7 +15,7 @@ import msgspec
 from ..control import Control, Decide, Duty
 from ..model import Offer, Settings
 from .app_import import find_target
-from .context import Context
+from .job_context import Context
 
 #: where the call is made: on the engine's loop, in one of its threads, or in a child process
 Mode = Literal["loop", "thread", "process"]

@@ -14,7 +14,7 @@ from ..control import Control, Extension
 from ..errors import StaleClaim, StoreError
 from ..model import Progress
 from ..stores import ClaimReport
-from .context import Input, Stopped
+from .job_context import Input, Stopped
 from .outage import PASSING, Outage
 from .run import JobRun
 

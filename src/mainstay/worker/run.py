@@ -7,7 +7,7 @@ import asyncio
 from ..clock import Clock
 from ..model import Job
 from .children import ChildRun
-from .context import Context
+from .job_context import Context
 from .program import Work
 from .recorder import Recorder
 

@@ -35,8 +35,8 @@ from .attempt_end import attempt_end
 from .children import Children
 from .claim_audit import Claim
 from .claimed import ClaimedJobs
-from .context import Context
 from .endings import Ending, Failed, Halted
+from .job_context import Context
 from .ledger import Ledger
 from .outage import Outage
 from .pace import ClaimPace

@@ -13,7 +13,7 @@ from mainstay.load.handler import stored
 from mainstay.load.report.compare import as_run
 from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary, Trust
 from mainstay.model import ErrorInfo
-from mainstay.worker.state_folder import state_folder
+from mainstay.worker.state_files import state_folder
 from tests.load.report.runs import a_summary
 from tests.web.conftest import Server, serving
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.control.unserved import unserved
+from mainstay.control.unserved_jobs import unserved
 from mainstay.model import Offer, Session, private_queue
 from mainstay.stores import QueueStats, Stats
 

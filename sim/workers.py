@@ -26,7 +26,7 @@ from mainstay.errors import InvalidTransition, MainstayError, StoreUnavailable
 from mainstay.model import Leadership
 from mainstay.stores import Query
 from mainstay.stores.memory import MemoryStore
-from mainstay.testing import FaultyStore, Host, LoopClock, StoreFaults, VirtualLoop
+from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop
 from mainstay.worker import context
 from mainstay.worker.engine import Engine, EngineProcess
 from mainstay.worker.program import offer_of
@@ -54,7 +54,7 @@ class WorkersWorld:
         self.clock = LoopClock(loop)
         self.store = MemoryStore(self.clock)
         self.app = App("memory:", retries=3, crash_budget=3)
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimulatedHost] = {}
         self.links: dict[str, FaultyStore] = {}
         self.outage = False
         self._started = 0

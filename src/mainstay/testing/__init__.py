@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .harness import Harness
     from .results import DrainError, DrainResult, RanJob, SubmittedJob
     from .rows import a_job, new_job
-    from .virtual_loop import Deadlock, Host, LoopClock, VirtualLoop, run_virtual
+    from .virtual_loop import Deadlock, LoopClock, SimulatedHost, VirtualLoop, run_virtual
 
 __all__ = [
     "Deadlock",
@@ -40,10 +40,10 @@ __all__ = [
     "DrainResult",
     "FaultyStore",
     "Harness",
-    "Host",
     "LoopClock",
     "MemoryStore",
     "RanJob",
+    "SimulatedHost",
     "StoreFaults",
     "SubmittedJob",
     "VirtualClock",
@@ -62,6 +62,6 @@ __getattr__, __dir__ = lazy_exports(
         ".harness": "Harness",
         ".results": "DrainError DrainResult RanJob SubmittedJob",
         ".rows": "a_job new_job",
-        ".virtual_loop": "Deadlock Host LoopClock VirtualLoop run_virtual",
+        ".virtual_loop": "Deadlock SimulatedHost LoopClock VirtualLoop run_virtual",
     },
 )

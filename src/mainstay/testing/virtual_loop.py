@@ -3,7 +3,7 @@
 A wait costs nothing: when nothing is ready, the clock jumps to the next timer. Tasks that are ready at the same moment
 run in an order drawn from the seed, so many seeds try many interleavings, and a seed that fails fails again.
 
-Tasks can belong to a `Host`, which can crash (its tasks never run again, not even their `finally`) and freeze (its
+Tasks can belong to a `SimulatedHost`, which can crash (its tasks never run again, not even their `finally`) and freeze (its
 tasks run late, as on a machine that was suspended).
 """
 
@@ -24,7 +24,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 #: the host whose code runs now; callbacks and tasks inherit it with their context
-_host: contextvars.ContextVar[Host | None] = contextvars.ContextVar("mainstay_virtual_host", default=None)
+_host: contextvars.ContextVar[SimulatedHost | None] = contextvars.ContextVar("mainstay_virtual_host", default=None)
 
 
 class Deadlock(MainstayError):
@@ -33,7 +33,7 @@ class Deadlock(MainstayError):
     code = "deadlock"
 
 
-class Host:
+class SimulatedHost:
     """A simulated machine: a name for tasks that crash and freeze together. Made by `VirtualLoop.host`."""
 
     def __init__(self, name: str, loop: VirtualLoop) -> None:
@@ -45,7 +45,7 @@ class Host:
 
     def __repr__(self) -> str:
         state = "frozen" if self._frozen else "alive" if self._alive else "crashed"
-        return f"<Host {self.name} {state}>"
+        return f"<SimulatedHost {self.name} {state}>"
 
     @property
     def alive(self) -> bool:
@@ -133,17 +133,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._due: list[_Ready] = []
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timers_set = 0
-        self._held: dict[Host, list[_Ready]] = {}
+        self._held: dict[SimulatedHost, list[_Ready]] = {}
         self._crashed: list[object] = []
-        self._hosts: list[Host] = []
+        self._hosts: list[SimulatedHost] = []
         #: how many callbacks have run; two runs of one seed have the same number at every moment
         self.steps = 0
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> SimulatedHost:
         """A new simulated machine."""
         # kept for as long as the loop: without references, the tasks of a crashed host would be collected, and the
         # collection would run their `finally`
-        self._hosts.append(Host(name, self))
+        self._hosts.append(SimulatedHost(name, self))
         return self._hosts[-1]
 
     # what asyncio asks of a loop ------------------------------------------------------------------
@@ -285,11 +285,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         else:
             self._crashed.append(handle)
 
-    def _release(self, host: Host) -> None:
+    def _release(self, host: SimulatedHost) -> None:
         self._due += self._held.pop(host, [])
 
-    def _drop(self, host: Host) -> None:
-        """Callbacks and timers of a crashed host never run, but stay referenced: see `Host`."""
+    def _drop(self, host: SimulatedHost) -> None:
+        """Callbacks and timers of a crashed host never run, but stay referenced: see `SimulatedHost`."""
         self._crashed += self._held.pop(host, [])
         self._crashed += [handle for handle in self._due if handle.host is host]
         self._due = [handle for handle in self._due if handle.host is not host]
@@ -341,10 +341,10 @@ def _raise_error(task: asyncio.Task[Any]) -> None:
         raise error
 
 
-def _context_of(host: Host | None) -> contextvars.Context:
+def _context_of(host: SimulatedHost | None) -> contextvars.Context:
     context = contextvars.Context()
     context.run(_host.set, host)
     return context
 
 
-__all__ = ["Deadlock", "Host", "LoopClock", "VirtualLoop", "run_virtual", "virtual_loop"]
+__all__ = ["Deadlock", "LoopClock", "SimulatedHost", "VirtualLoop", "run_virtual", "virtual_loop"]

@@ -3,8 +3,8 @@
 A wait costs nothing: when nothing is ready, the clock jumps to the next timer. Tasks that are ready at the same moment
 run in an order drawn from the seed, so many seeds try many interleavings, and a seed that fails fails again.
 
-Tasks can belong to a `SimulatedHost`, which can crash (its tasks never run again, not even their `finally`) and freeze (its
-tasks run late, as on a machine that was suspended).
+Tasks can belong to a `SimulatedHost`, which can crash (its tasks never run again, not even their `finally`) and freeze
+(its tasks run late, as on a machine that was suspended).
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def _logging_as_before() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     """The process that drives the run holds the servers; the workers of xdist find them by the environment."""
     config.pluginmanager.register(Collecting())
+    config.add_cleanup(places.close)
     if hasattr(config, "workerinput"):
         return
     if config.getoption("numprocesses", None) and (leave := in_memory()):

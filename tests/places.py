@@ -29,6 +29,8 @@ _given: dict[Path, str] = {}
 _emptied: list[str] = []
 _reusable: set[str] = set()
 _numbers = count()
+#: the connections of this module, to be closed when the run is over
+_connections = contextlib.ExitStack()
 
 
 def without(error: ServerMissing) -> NoReturn:
@@ -80,6 +82,11 @@ def clear_given() -> None:
         clear(folder)
 
 
+def close() -> None:
+    """Close the connections that cleared the places."""
+    _connections.close()
+
+
 def clear(folder: Path) -> None:
     """Leave nothing in the place of a folder; no store may be open on it."""
     url = _given.pop(folder)
@@ -116,9 +123,10 @@ def _empty(db: psycopg.Connection, schema: str) -> None:
 @cache
 def _postgres(url: str) -> psycopg.Connection:
     # a store that a failed test left open must not hold up the tests that follow
-    return psycopg.connect(url, autocommit=True, options="-c lock_timeout=5s -c client_min_messages=warning")
+    options = "-c lock_timeout=5s -c client_min_messages=warning"
+    return _connections.enter_context(contextlib.closing(psycopg.connect(url, autocommit=True, options=options)))
 
 
 @cache
 def _redis(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url)
+    return _connections.enter_context(contextlib.closing(redis.Redis.from_url(url)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mainstay.clock import LONGEST_S, MAX_MS, SystemClock, duration_text, instant_ms, seconds
+from mainstay.clock import LONGEST_S, MAX_MS, SystemClock, duration_text, exact_duration, instant_ms, seconds
 from mainstay.errors import InvalidInput
 from mainstay.testing import VirtualClock
 
@@ -63,6 +63,11 @@ def test_durations_are_said_shortly(value_s: float, shown: str) -> None:
 @given(st.integers(0, 48 * 3600).filter(lambda s: s < 3600 or s % 60 == 0).filter(lambda s: s < 86400 or s % 3600 == 0))
 def test_a_duration_of_two_parts_or_less_reads_back_as_it_was(value_s: int) -> None:
     assert seconds(duration_text(value_s), field="x") == value_s
+
+
+@given(st.timedeltas(timedelta(), timedelta(seconds=LONGEST_S)))
+def test_an_exact_duration_reads_back_as_it_was(value: timedelta) -> None:
+    assert timedelta(seconds=seconds(exact_duration(value), field="x")) == value
 
 
 def test_an_aware_datetime_is_a_moment_whatever_its_zone() -> None:

@@ -74,7 +74,7 @@ def seconds(value: str | timedelta, *, field: str) -> float:
 
 
 def duration_text(value_s: float) -> str:
-    """A duration as short text.
+    """A duration as short text: its two largest units.
 
     >>> duration_text(5400), duration_text(0.25), duration_text(8), duration_text(604800)
     ('1h30m', '250ms', '8s', '7d')
@@ -83,16 +83,28 @@ def duration_text(value_s: float) -> str:
         return "0s"
     if value_s < 1:
         return f"{value_s * 1000:.0f}ms"
+    return "".join(_parts(round(value_s * 1000) * 1000)[:2])
+
+
+def exact_duration(value: timedelta) -> str:
+    """A duration as data: text that `seconds` reads back without loss. `duration_text` rounds, for people.
+
+    >>> exact_duration(timedelta(days=1, hours=2, minutes=3)), exact_duration(timedelta(milliseconds=1))
+    ('1d2h3m', '0.001s')
+    """
+    return "".join(_parts(value // timedelta(microseconds=1))) or "0s"
+
+
+def _parts(left_us: int) -> list[str]:
+    """The number of each unit in a number of microseconds, from days to seconds."""
     parts = []
-    rest = round(value_s, 3)
     for unit in ("d", "h", "m"):
-        size = _UNITS[unit]
-        if rest >= size:
-            parts.append(f"{int(rest // size)}{unit}")
-            rest = round(rest % size, 3)
-    if rest:
-        parts.append(f"{rest:g}s")
-    return "".join(parts[:2])
+        count, left_us = divmod(left_us, int(_UNITS[unit]) * 1_000_000)
+        if count:
+            parts.append(f"{count}{unit}")
+    if left_us:
+        parts.append(f"{left_us / 1_000_000:.6f}".rstrip("0").rstrip(".") + "s")
+    return parts
 
 
 def instant_ms(value: datetime, *, field: str) -> int:

@@ -71,6 +71,15 @@ async def test_a_scheduled_run_may_differ_from_the_classes(app: App, clock: Virt
     assert job.options.run_timeout_s > 3600
 
 
+async def test_the_timeout_of_a_long_run_is_exact(app: App, clock: VirtualClock, shop: LoadTest) -> None:
+    app.schedule("15m", name="soak")(shop.job(duration="20d1s"))
+
+    (job,) = await ticked(app, clock, 900, "soak")
+
+    load_s, drain_s, overhead_s = 20 * 86_400 + 1, 30, 900
+    assert job.options.run_timeout_s == load_s + drain_s + overhead_s
+
+
 async def test_hooks_see_the_run_of_a_schedule(clock: VirtualClock, tmp_path: Path) -> None:
     app = App("memory:", clock=clock, codec=Xor(7))
     app.schedule("15m")(app.load(written(tmp_path, GET)).job(vus=3))

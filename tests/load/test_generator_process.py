@@ -244,6 +244,7 @@ async def test_a_process_that_does_not_leave_is_ended_also_if_nobody_waits_for_i
     with pytest.raises(asyncio.CancelledError):
         await stopping
 
+    assert not alive(line.member.pid)
     exited = line.member._exited
     assert exited is not None
     assert await asyncio.wait_for(exited, 60) == -signal.SIGKILL

@@ -85,6 +85,12 @@ async def test_options_upon_options_leave_the_first_as_they_were(app: App) -> No
     assert (await (await slower.submit()).job()).options.run_timeout_s == 120
 
 
+def test_a_worker_offers_a_duration_without_loss(app: App) -> None:
+    task = declare(app, timeout=timedelta(days=1, hours=2, minutes=3, milliseconds=4))
+
+    assert task.plain_defaults["timeout"] == "1d2h3m0.004s"
+
+
 async def test_a_parameter_may_be_called_like_an_option(app: App) -> None:
     @app.task(name="wait")
     def wait(delay: int, key: str, queue: str) -> None: ...

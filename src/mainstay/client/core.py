@@ -194,7 +194,7 @@ class Core:
                 if left_s <= 0:
                     waited = duration_text(timeout_s or 0)
                     raise WaitTimeout(
-                        f"job {job_id} is {ending} after {waited}; it goes on: wait again, or read it later"
+                        f"job {job_id} is {ending} after {waited}; it continues: wait again, or read it later"
                     )
             if wait_s and self._now() - began_s < min(1.0, wait_s):
                 # pause if the server did not wait as requested

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ..control import EventView, JobView
 from ..errors import MainstayError, ServerUnreachable
-from ..load.clients import events
+from ..event_stream import EventParser, ServerSentEvent
 from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, Snapshot, TroubleMessage
 from .calls import ApiAnswer, read_as, with_query
 from .core import Core, JobFilters, job_path
@@ -31,7 +31,7 @@ _AGAIN = (429, 502, 503, 504)
 class ResumableStream(Generic[T]):
     """One stream: its last event, and what to do when it breaks."""
 
-    def __init__(self, core: Core, path: str, read: Callable[[events.ServerSentEvent], T | None]) -> None:
+    def __init__(self, core: Core, path: str, read: Callable[[ServerSentEvent], T | None]) -> None:
         self.path = path
         self.over = False
         """the stream has ended"""
@@ -86,14 +86,14 @@ class ResumableStream(Generic[T]):
         return pause_s
 
     def _begin(self) -> None:
-        self._parser = events.EventParser()
+        self._parser = EventParser()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
 
 def job_stream(core: Core, job_id: str, *, payload: bool) -> ResumableStream[JobMessage]:
     """The messages about a job, from its first event on."""
 
-    def read(event: events.ServerSentEvent) -> JobMessage | None:
+    def read(event: ServerSentEvent) -> JobMessage | None:
         kind = _MESSAGES.get(event.event)
         message: JobMessage | None = None if kind is None else read_as(event.data, kind)
         return message
@@ -112,8 +112,8 @@ def list_stream(core: Core, filters: JobFilters, *, limit: int, oldest_first: bo
     return ResumableStream(core, with_query("/jobs/stream", query), _reading("page", ListMessage))
 
 
-def _reading(name: str, into: type[T]) -> Callable[[events.ServerSentEvent], T | None]:
-    def read(event: events.ServerSentEvent) -> T | None:
+def _reading(name: str, into: type[T]) -> Callable[[ServerSentEvent], T | None]:
+    def read(event: ServerSentEvent) -> T | None:
         return read_as(event.data, into) if event.event == name else None
 
     return read

@@ -40,7 +40,7 @@ def submit_request(name: str, payload: Any, options: Mapping[str, Any]) -> Submi
             raise UnknownOption(option, SubmitOptions.__annotations__)
         if value is None:
             if option in _CAN_BE_OFF:
-                raise InvalidInput(option, "None is ambiguous; leave it out, or write 'off' for no limit")
+                raise InvalidInput(option, "None is ambiguous; write 'off' for no limit, or leave it out")
             continue
         data[option] = _sent(option, value)
     return SubmitRequest(name=name, data=data)

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..errors import MainstayError
+from ..process_end import kill_process
 from .engine.line_limiter import MOST_LINES, LineLimiter
 from .engine.messages import LAST_ONCE_S, ONCE_S, FromGenerator, MessageReader, Quit, ToGenerator, WindowReport, framed
 
@@ -248,10 +249,11 @@ class GeneratorProcess:
                 await self._printed.wait_end(self._limits.last_words_s)
         finally:
             # also if this is cancelled
-            self.kill()
             if self._writer is not None:
                 self._writer.close()
             self._printed.close()
+            if self._exited is not None and not self._exited.done():
+                await kill_process(self._process, within_s=self._limits.leave_s)
 
 
 class PrintedLines(asyncio.Protocol):

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..clock import exact_duration
 from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
 from ..lifecycle import table_of
@@ -285,7 +287,7 @@ def limits_of(planned: PlannedRun) -> dict[str, Any]:
     return {
         "retries": 0,
         "crash_budget": 1,
-        "timeout": "off" if ends_s is None else f"{ends_s:g}s",
+        "timeout": "off" if ends_s is None else exact_duration(timedelta(seconds=ends_s)),
         "stall_timeout": "off",
-        "grace": f"{plan.drain_s + _GRACE_S:g}s",
+        "grace": exact_duration(timedelta(seconds=plan.drain_s + _GRACE_S)),
     }

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ..clock import duration_text
+from ..clock import exact_duration
 from ..control import Decide
 from ..errors import InvalidInput, UnknownOption
 from ..stores import Durability
@@ -111,13 +111,13 @@ def merge_options(task: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a task as plain data, in the form that the HTTP API takes.
 
-    >>> plain({"timeout": timedelta(minutes=5), "tags": {"b", "a"}, "retries": 2})
-    {'timeout': '5m', 'tags': ['a', 'b'], 'retries': 2}
+    >>> plain({"timeout": timedelta(days=1, hours=2, minutes=3), "tags": {"b", "a"}, "retries": 2})
+    {'timeout': '1d2h3m', 'tags': ['a', 'b'], 'retries': 2}
     """
     merged_options: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, timedelta):
-            merged_options[name] = duration_text(value.total_seconds())
+            merged_options[name] = exact_duration(value)
         elif isinstance(value, datetime):
             merged_options[name] = value.isoformat()
         elif isinstance(value, AbstractSet):

@@ -103,6 +103,25 @@ async def test_a_command_that_hangs_is_given_up(spool: Spool) -> None:
         await ExecRunner(**hangs, timeout="50ms").look("1", "a")
 
 
+async def test_a_command_has_ended_when_its_call_has_even_if_it_is_cancelled_twice(
+    spool: Spool, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    hangs = f"sh -c {shlex.quote(f'echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600')}"
+    call = asyncio.ensure_future(ExecRunner(**{**commands(spool), "status": hangs}).look("1", "a"))
+    while not pid.exists():
+        await asyncio.sleep(0.01)
+
+    call.cancel()
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
 def test_a_submit_that_runs_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="does not contain the command to run"):
         ExecRunner(submit="sbatch script.sh", status="squeue", cancel="scancel")

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import io
 import itertools
 import logging
 import os
-import pty
 import signal
-import struct
-import subprocess
 import sys
-import termios
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +21,7 @@ from mainstay.load.cli.live_state import LiveState
 from mainstay.load.cli.plot import Slice, plot
 from mainstay.load.stats.histogram import Histogram, percentiles_of
 from mainstay.load.stats.model import Header, Moment, Trust, Window
+from tests.cli.terminal import PseudoTerminal
 from tests.load.cli.moments import STARTED_MS, header, moments
 
 SIZES = [(20, 6), (40, 12), (60, 15), (80, 24), (116, 30), (130, 20), (200, 60)]
@@ -269,68 +264,26 @@ except KeyboardInterrupt:
 """
 
 
-class Screen:
-    """A pseudo-terminal of a size, with the view on it."""
+class Screen(PseudoTerminal):
+    """A terminal of a size, with the view on it."""
 
     def __init__(self, *words: str, size: tuple[int, int]) -> None:
-        self._main, far = pty.openpty()
-        self.resize(*size)
         env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
         env |= {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[3])}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", VIEW, *words], stdin=far, stdout=far, stderr=far, env=env
-        )
-        os.close(far)
-        self.raw = ""
-
-    def resize(self, width: int, height: int) -> None:
-        fcntl.ioctl(self._main, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-
-    def wait_for(self, text: str) -> None:
-        while text not in self.raw:
-            if not self._read():
-                raise AssertionError(f"{text!r} never came; there was {self.raw!r}")
-
-    def end(self) -> int:
-        while self._read():
-            pass
-        return self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._main)
-
-    def _read(self) -> bool:
-        try:
-            data = os.read(self._main, 65536)
-        except OSError:  # the other side is closed
-            return False
-        self.raw += data.decode(errors="replace")
-        return bool(data)
-
-
-@pytest.fixture
-def screens() -> Iterator[list[Screen]]:
-    opened: list[Screen] = []
-    yield opened
-    for each in opened:
-        each.close()
+        super().__init__([sys.executable, "-c", VIEW, *words], env, size=size)
 
 
 @pytest.mark.slow
-def test_it_follows_the_size_of_the_terminal_and_gives_it_back_on_ctrl_c(screens: list[Screen]) -> None:
-    screen = Screen(size=(40, 12))
-    screens.append(screen)
-    screen.wait_for("Ctrl-C ends it")
-    assert "max " not in screen.raw  # no room for it
-    screen.resize(100, 30)
-    screen.wait_for("max ")
-    screen.wait_for("┤")
-    screen.process.send_signal(signal.SIGINT)
+def test_it_follows_the_size_of_the_terminal_and_gives_it_back_on_ctrl_c() -> None:
+    with Screen(size=(40, 12)) as screen:
+        screen.wait_for("Ctrl-C ends it")
+        assert "max " not in screen.raw  # no room for it
+        screen.resize(100, 30)
+        screen.wait_for("max ")
+        screen.wait_for("┤")
+        screen.process.send_signal(signal.SIGINT)
 
-    screen.end()
+        screen.end()
 
     assert screen.raw.count("\x1b[?1049h") == screen.raw.count("\x1b[?1049l") == 1
     after = screen.raw.split("\x1b[?1049l")[1]
@@ -339,11 +292,9 @@ def test_it_follows_the_size_of_the_terminal_and_gives_it_back_on_ctrl_c(screens
 
 
 @pytest.mark.slow
-def test_the_terminal_is_given_back_before_a_traceback_is_shown(screens: list[Screen]) -> None:
-    screen = Screen("raise", size=(80, 24))
-    screens.append(screen)
-
-    screen.end()
+def test_the_terminal_is_given_back_before_a_traceback_is_shown() -> None:
+    with Screen("raise", size=(80, 24)) as screen:
+        screen.end()
 
     before, after = screen.raw.split("\x1b[?1049l")
     assert "RuntimeError" not in before

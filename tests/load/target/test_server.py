@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import ssl
@@ -102,6 +103,26 @@ async def test_without_openssl_the_error_says_what_to_do(monkeypatch: pytest.Mon
     with pytest.raises(InvalidInput, match="needs the program openssl.*name a certificate"):
         async with TargetServer(TargetOptions(tls=True)):
             pass
+
+
+async def test_openssl_ends_with_a_target_that_is_cancelled_while_it_opens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    openssl = tmp_path / "openssl"
+    openssl.write_text(f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600\n")
+    openssl.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    opening = asyncio.ensure_future(TargetServer(TargetOptions(tls=True)).__aenter__())
+    while not pid.exists():
+        await asyncio.sleep(0.01)
+
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 @pytest.mark.slow

@@ -51,7 +51,8 @@ async def test_a_worker_goes_on_by_itself_when_its_server_is_back(
     assert (await control.jobs.wait(first.id, timeout=LONG)).status == "succeeded"
     gate = tmp_path / "gate"
     held = await control.jobs.submit("waits_for", {"path": str(gate)})
-    while (await control.jobs.get(held.id)).status != "running":
+    # "running" is not enough: the server may die after it answers us, and before it answers the claim
+    while (await control.jobs.get(held.id)).started_ms is None:
         await asyncio.sleep(0.01)
 
     server.kill()

@@ -13,6 +13,7 @@ from typing import IO
 
 from ...clock import seconds
 from ...errors import InvalidInput, RunnerFailed
+from ...process_end import kill_process
 from .port import OutsideState, OutsideStatus
 from .template import Template
 
@@ -152,8 +153,7 @@ class ExecRunner:
                 raise RunnerFailed(f"{program} did not answer within {self._timeout_s:g}s") from None
             finally:
                 if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+                    await kill_process(process)
             output, error_output = _printed(out), _printed(err)
         if process.returncode != 0:
             why = error_output or output

@@ -8,6 +8,7 @@ import ssl
 from pathlib import Path
 
 from ...errors import InvalidInput
+from ...process_end import kill_process
 
 
 async def self_signed(folder: Path, host: str) -> Path:
@@ -30,7 +31,11 @@ async def self_signed(folder: Path, host: str) -> Path:
             "creating a certificate needs the program openssl, which is not installed; install it, "
             "or name a certificate (cert) and its key (key)",
         ) from None
-    output, _ = await child.communicate()
+    try:
+        output, _ = await child.communicate()
+    finally:
+        if child.returncode is None:
+            await kill_process(child)
     if child.returncode != 0:
         why = output.decode(errors="replace").strip().splitlines()[-1:]
         raise InvalidInput("tls", f"openssl could not create a certificate ({' '.join(why)}); name one (cert, key)")

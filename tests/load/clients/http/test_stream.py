@@ -8,7 +8,6 @@ import pytest
 
 from mainstay.errors import CallFailed, InvalidInput
 from mainstay.load.clients.http import HTTPClient, ServerSentEvent
-from mainstay.load.clients.http.sse import EventParser
 from mainstay.load.clients.http.stream import HIGH
 from mainstay.load.clients.network import Network, Timeouts
 from tests.load.clients.http.scripted import OK, Heard, Talk, serving
@@ -208,18 +207,3 @@ async def test_an_answer_that_has_no_events_is_refused_and_a_failed_one_is_retur
             assert [event async for event in events] == []
 
     assert events.result.failure == "http 503"
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_events_are_the_same_in_whatever_pieces_they_come(end: str) -> None:
-    text = "\ufeff" + "data: a|data:b||:c|id: 1|event: x|data|||data: z||".replace("|", end)
-    expected = [
-        ServerSentEvent(data="a\nb"),
-        ServerSentEvent(event="x", data="", id="1"),
-        ServerSentEvent(data="z", id="1"),
-    ]
-
-    for size in range(1, len(text) + 1):
-        parser = EventParser()
-        got = [event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])]
-        assert got == expected, size

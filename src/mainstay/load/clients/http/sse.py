@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from ....errors import CallFailed
-from ..events import EventParser, ServerSentEvent
+from ....event_stream import EventParser, ServerSentEvent
 from .response import HTTPResponse
 
 
@@ -56,4 +56,4 @@ class Events:
             await chunks.aclose()
 
 
-__all__ = ["EventParser", "Events", "ServerSentEvent"]
+__all__ = ["Events"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...errors import CallFailed
+from .errors import CallFailed
 
 _MOST = 1024 * 1024
 """characters of one event"""

@@ -69,7 +69,7 @@ def test_what_is_missing_is_made_once(what: str) -> None:
     first, second, third = run(url), run(url), told(url)
 
     assert (first.exit_code, first.stdout) == (0, f"{shown}: created the {what} {name}, created the job registry\n")
-    assert (second.exit_code, second.stdout) == (0, f"{shown} is there already\n")
+    assert (second.exit_code, second.stdout) == (0, f"{shown} exists already\n")
     assert third == {"store": shown, "made": []}
     assert asyncio.run(usable(url))
     joined = "&" if "?" in url else "?"

@@ -31,7 +31,7 @@ def test_a_refusal_says_what_can_be_had_instead() -> None:
 
 
 def test_memory_gives_none() -> None:
-    with pytest.raises(InvalidInput, match="gone with the process"):
+    with pytest.raises(InvalidInput, match="loses them with the process"):
         MemoryStore().durability_of("local")
 
 

@@ -18,7 +18,7 @@ def test_a_store_without_transactions_of_users_refuses_it(url: str, tmp_path: Pa
     @app.task(name="send")
     def send(to: str) -> None: ...
 
-    with pytest.raises(InvalidInput, match="in a PostgreSQL store only, and this one is"):
+    with pytest.raises(InvalidInput, match="only with a PostgreSQL store, and this one is"):
         send.within(object())
     with pytest.raises(InvalidInput, match="submit without the connection"):
         app.submit_many_sync([send.job("a")], connection=object())

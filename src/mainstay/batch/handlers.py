@@ -24,11 +24,11 @@ T = TypeVar("T")
 _UPGRADE = "1m"
 
 
-def works_of(study: Batch, output_stores: OutputStores, outsides: OutsideLauncher) -> dict[str, Work]:
+def works_of(study: Batch, output_stores: OutputStores, launcher: OutsideLauncher) -> dict[str, Work]:
     """The handlers of a study, by the names of rows."""
     works: dict[str, Work] = {
         study.name: _StartWork(study, output_stores),
-        row_name(study.name, DRIVER): _DriverWork(study, output_stores, outsides),
+        row_name(study.name, DRIVER): _DriverWork(study, output_stores, launcher),
         row_name(study.name, UNIT): UnitWork(study, output_stores),
     }
     for aggregation in study.aggregations:
@@ -79,17 +79,17 @@ class _StartWork(_LoopWork):
 class _DriverWork(_LoopWork):
     """Advances a batch: see `driver`."""
 
-    def __init__(self, study: Batch, output_stores: OutputStores, outsides: OutsideLauncher) -> None:
+    def __init__(self, study: Batch, output_stores: OutputStores, launcher: OutsideLauncher) -> None:
         super().__init__(study)
         self._output_stores = output_stores
-        self._outsides = outsides
+        self._launcher = launcher
 
     async def call(self, _: bytes) -> None:
         client, attempt = self._study.client, context()
         enter_job(client)
         state = state_of(attempt.job, client.sealer) or DriverState()
         control = await _repeated(client.open)
-        await _repeated(DriverRun(control, self._output_stores, self._outsides, client.sealer, attempt, state).run)
+        await _repeated(DriverRun(control, self._output_stores, self._launcher, client.sealer, attempt, state).run)
 
 
 async def _repeated(step: Callable[[], Awaitable[T]]) -> T:

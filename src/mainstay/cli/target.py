@@ -98,7 +98,7 @@ def shell_word(typed: str) -> str:
 def load_app(target: str) -> AppLike:
     """Import the app that `module:app` names, from the current folder first, as `python -m` does.
 
-    >>> load("shop/tasks.py:app")
+    >>> load_app("shop/tasks.py:app")
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: app: 'shop/tasks.py:app' is a file; write its module: shop.tasks:app
     """

@@ -21,7 +21,7 @@ Options = Mapping[str, Any]
 def with_task_defaults(given: Options, defaults: Options) -> dict[str, Any]:
     """The options of a submit, filled up with those of its task. Tags and metadata are added to those of the task.
 
-    >>> filled({"retries": 1, "tags": ["b"]}, {"queue": "mail", "retries": 5, "tags": ["a"]})
+    >>> with_task_defaults({"retries": 1, "tags": ["b"]}, {"queue": "mail", "retries": 5, "tags": ["a"]})
     {'retries': 1, 'tags': ['a', 'b'], 'queue': 'mail'}
     """
     options = dict(given)

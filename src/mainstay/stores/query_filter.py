@@ -10,7 +10,7 @@ def query_matches(job: Job, query: Query) -> bool:
     """Whether a job matches a query.
 
     >>> from mainstay.model import BLANK
-    >>> matches(BLANK, Query()), matches(BLANK, Query(name="another"))
+    >>> query_matches(BLANK, Query()), query_matches(BLANK, Query(name="another"))
     (True, False)
     """
     if job.parent != query.parent and (query.parent is not None or query.session is None):

@@ -14,7 +14,6 @@ from ..lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from .app_methods import TaskMethods as TaskMethods
     from .call import Call as Call
-    from .cli.arguments import TypedArguments as TypedArguments
     from .client import AppClient as AppClient
     from .codec import Codec as Codec, Sealer as Sealer
     from .current_client import enter_job as enter_job
@@ -43,7 +42,6 @@ __getattr__, __dir__ = lazy_exports(
     {
         ".app_methods": "TaskMethods",
         ".call": "Call",
-        ".cli.arguments": "TypedArguments",
         ".client": "AppClient",
         ".codec": "Codec Sealer",
         ".current_client": "enter_job",

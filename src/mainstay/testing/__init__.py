@@ -12,7 +12,7 @@ at every start.
 ...     return f"hello {to}"
 >>> async def story():
 ...     async with Harness(app) as box:
-...         job = await welcome.options(delay="1h").submit"bob"
+...         job = await welcome.options(delay="1h").submit("bob")
 ...         await box.drain()
 ...         return await job.result()
 >>> asyncio.run(story())

@@ -29,7 +29,7 @@ _HINTS = {
 def describe_exit(status: int) -> str:
     """An exit status (a code, or minus the signal) for people.
 
-    >>> in_words(3), in_words(-11)
+    >>> describe_exit(3), describe_exit(-11)
     ('exited with code 3', 'was killed by SIGSEGV (a memory fault in native code)')
     """
     if status >= 0:

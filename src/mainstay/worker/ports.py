@@ -13,7 +13,7 @@ from ..errors import InvalidInput
 def port_errors(host: str, port: int, *, field: str = "port") -> Iterator[None]:
     """Turn an error of the system into one that says what to do.
 
-    >>> with opening("127.0.0.1", 80):
+    >>> with port_errors("127.0.0.1", 80):
     ...     raise PermissionError(errno.EACCES, "Permission denied")
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: port: 80 may not be opened by this user; choose one above 1023, or 0 for ...

@@ -93,7 +93,7 @@ async def test_what_a_worker_could_not_write_before_it_had_to_stop_counts_after_
 
         synced = command(fleet, "jobs", "sync")
 
-        assert (synced.returncode, "kept as succeeded, and written now" in synced.stdout) == (0, True), synced
+        assert (synced.returncode, "kept as succeeded, written now" in synced.stdout) == (0, True), synced
         row = await fleet.control.jobs.get(job)
         assert (row.status, row.token) == ("succeeded", 1)
         assert list((tmp_path / "state" / "aside").iterdir()) == []

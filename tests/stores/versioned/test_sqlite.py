@@ -61,7 +61,7 @@ async def test_a_file_of_jobs_is_refused_and_so_is_one_of_values_for_jobs(tmp_pa
     (tmp_path / "values.db-mainstay" / "gate").unlink()
     (tmp_path / "values.db-mainstay" / "turn").unlink()
     (tmp_path / "values.db-mainstay").rmdir()
-    with pytest.raises(StoreError, match="not one of Mainstay's"):
+    with pytest.raises(StoreError, match="not a Mainstay store"):
         await open_store(f"sqlite:///{tmp_path}/values.db")
 
 

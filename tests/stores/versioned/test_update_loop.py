@@ -176,9 +176,7 @@ async def test_after_the_last_try_it_gives_up_and_says_what_to_do(store: MemoryV
     rival, counts, waits = Rival(store), UpdateCounts(), Waits()
     rival.before = [lambda: write(store, b"1")] * 9
 
-    with pytest.raises(
-        TooManyConflicts, match=r"^jobs/1 in memory: .* each of 3 tries; nothing was written.* Try"
-    ) as e:
+    with pytest.raises(TooManyConflicts, match=r"jobs/1 in memory: .* each of 3 tries; nothing was written.* Try") as e:
         await update(rival, KEY, one_more, tries=3, counts=counts, sleep=waits)
 
     assert isinstance(e.value, Conflict)

@@ -71,7 +71,7 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
 
     async def work(to: Connected) -> tuple[list[OutboxResult], list[SyncResult]]:
         written = [] if job_ids else await _write_kept(to)
-        runners = Runners() if to.app is None else to.app.part("batch").outsides.runners
+        runners = Runners() if to.app is None else to.app.part("batch").launcher.runners
         ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
         async with service_of(to) as service:
             return written, [one async for one in sync_outside(service, runners, ids, actor=local_actor())]

@@ -9,7 +9,7 @@ import msgspec
 
 from ...control import InsertResult, JobRequest
 from ...model import Job
-from ...task import TypedArguments
+from ...task.cli import TypedArguments
 from ..app_methods import LoadMethods
 
 

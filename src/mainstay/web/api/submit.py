@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ...control import JobRequest, check_text, encoded, read_deadline, unique_of, with_task_defaults
 from ...errors import Conflict, InvalidInput, KeyConflict
 from ...model import Job
-from ...stores import Durability
+from ...stores import Durability, InsertResult
 from ..audit import AuditEntry
 from ..problems import Problem, problem_of
 from .fields import Duration, JobId, Limit, Name, Priority, Queue, Tag, Text
@@ -138,7 +138,11 @@ async def submit_job(ask: ApiRequest[NoParameters, JobSubmission]) -> Response:
         headers["ETag"] = '"1"'
     elif (existing := (await ask.served.store.get([made.id]))[0]) is not None:
         headers["ETag"] = etag_of(existing)
-    return json_response(msgspec.to_builtins(made), 201 if made.created else 200, **headers)
+    return json_response(msgspec.to_builtins(_response(made)), 201 if made.created else 200, **headers)
+
+
+def _response(result: InsertResult) -> SubmitResponse:
+    return SubmitResponse(id=result.id, created=result.created, durability=result.durability)
 
 
 async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response:
@@ -168,8 +172,8 @@ async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response
                 "jobs, other tasks or other payloads; send the same list, or use another key"
             )
         raise problem from None
-    answer = {"jobs": msgspec.to_builtins(made), "created": sum(one.created for one in made)}
-    return json_response(answer, 201 if any(one.created for one in made) else 200)
+    answer = SubmitManyResponse(jobs=[_response(one) for one in made], created=sum(one.created for one in made))
+    return json_response(msgspec.to_builtins(answer), 201 if any(one.created for one in made) else 200)
 
 
 async def submit_group(ask: ApiRequest[NoParameters, GroupSubmission]) -> Response:
@@ -187,7 +191,8 @@ async def submit_group(ask: ApiRequest[NoParameters, GroupSubmission]) -> Respon
         if whose := _OF_GROUP.match(str(error)):
             problem.field = whose[0]
         raise problem from None
-    return json_response(msgspec.to_builtins(made), 201 if made.then.created else 200)
+    answer = SubmitGroupResponse(then=_response(made.then), members=[_response(one) for one in made.members])
+    return json_response(msgspec.to_builtins(answer), 201 if made.then.created else 200)
 
 
 class Replacement:

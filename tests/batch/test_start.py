@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mainstay import App, Outputs
 from mainstay.batch import UnitCounts
+from mainstay.control import decoded
 from mainstay.control.drivers import driver_id
 from mainstay.stores import Query
 from mainstay.testing import Harness
@@ -42,3 +43,22 @@ async def test_a_driver_that_waits_from_the_start_still_comes_before_the_units_o
     units = (await box.store.find(Query(parent=run.id), limit=10)).jobs
     assert driver is not None
     assert all(driver.rank <= unit.rank for unit in units)
+
+
+async def test_a_forced_batch_is_planned_by_its_driver_because_the_release_before_forces_only_its_own_plan(
+    app: App, box: Harness
+) -> None:
+    @app.batch(name="study", outputs={"result": "result.txt"})
+    def study(seed: int, out: Outputs) -> None:
+        out.save("result", b"done")
+
+    await (await app.submit_batch(study, seeds=3)).status()
+    await box.drain()
+    run = await app.submit_batch(study, seeds=3, force=True)
+    await box.drain()
+
+    job = (await run.status()).job
+    (driver,) = await box.store.get([driver_id(job)])
+    assert driver is not None
+    assert decoded(driver.payload) is None
+    assert (await run.status()).units == UnitCounts(made=3, succeeded=3)

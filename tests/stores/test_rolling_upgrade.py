@@ -12,7 +12,7 @@ import pytest
 import mainstay
 from mainstay.errors import SchemaTooNew
 from mainstay.stores import open_store
-from mainstay.stores.compatibility import compatible_from
+from mainstay.stores.compatibility import compatible_from, read_migrations
 from mainstay.stores.postgres.schema.definition import MIGRATIONS as POSTGRES_MIGRATIONS
 from mainstay.stores.sqlite import schema
 from tests import places
@@ -143,6 +143,17 @@ async def test_a_migration_that_shuts_out_this_version_is_said_and_honoured(tmp_
 
     with pytest.raises(SchemaTooNew, match=f"version {VERSION + 2}, which programs from version {VERSION + 1} on can"):
         await open_store(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize("names", [(), ("001_jobs.sql", "003_more.sql"), ("001_jobs.sql", "001_jobs.orig.sql")])
+def test_an_installation_without_all_migrations_does_not_pass_for_an_older_version(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("SELECT 1")
+
+    with pytest.raises(ImportError, match="install Mainstay again"):
+        read_migrations(tmp_path)
 
 
 def test_a_migration_may_not_shut_out_the_version_before_it() -> None:

@@ -253,6 +253,22 @@ async def test_an_unknown_task_is_parked_with_a_reason_and_never_dropped(shift: 
     assert (job.starts, job.failures, job.releases) == (0, 0, 1)
 
 
+async def test_an_unknown_task_is_parked_in_a_program_with_many_tasks(shift: Shift) -> None:
+    async def known() -> None: ...
+
+    for number in range(100):
+        known.__name__ = f"a.long.name.of.a.known.task.{number}"
+        shift.act(known)
+    job_id = await shift.submit("unheard_of")
+    await shift.begin()
+    await asyncio.wait_for(_until(shift, job_id, "scheduled"), 60)
+
+    job = await shift.job(job_id)
+
+    assert "no task 'unheard_of'" in (job.reason or "")
+    assert (job.starts, job.failures, job.releases) == (0, 0, 1)
+
+
 async def test_arguments_that_no_longer_fit_go_to_quarantine_with_the_field_named(shift: Shift) -> None:
     async def send(to: str) -> None: ...
 
@@ -281,6 +297,23 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_instead_of_losing_it
     assert job.status == "failed"
     assert job.error is not None
     assert "result" in job.error.message
+
+
+async def test_a_follow_up_that_breaks_the_factory_fails_the_job_instead_of_losing_it(shift: Shift) -> None:
+    async def parent() -> None:
+        name: Any = ["a list"]
+        context().submit(JobRequest(name))
+
+    shift.act(parent)
+    job_id = await shift.submit("parent")
+    engine = await shift.begin()
+
+    job = await shift.settled(job_id)
+
+    assert job.status == "failed"
+    assert job.error is not None
+    assert "unhashable" in job.error.message
+    await asyncio.wait_for(engine.idle(), 60)
 
 
 async def test_a_run_that_overruns_is_cancelled_and_timed_out(shift: Shift) -> None:

@@ -61,14 +61,16 @@ async def plan_at_start(
     """Plan a small batch in the run that starts it. Its units are created by the write that hands the batch over, which
     saves a run of the driver. None: the driver has to plan. It can wait for storage, it withdraws the units of earlier
     rounds, and it starts outside jobs."""
-    if job.token > 1 or spec.units > _CHUNK or spec.runner != LOCAL:
+    # A driver of the release before does not know this plan. It takes the units for those of an earlier round, and
+    # withdraws them and plans again; but it would no longer force them.
+    if job.token > 1 or spec.units > _CHUNK or spec.runner != LOCAL or spec.force:
         return None, []
     units = []
     try:
         store = await output_stores.get(spec.outputs)
         manifest = await output_stores.manifest(spec.outputs, job.id)
         fresh = spec.resumed_from is not None
-        async for unit in planned_units(store, manifest, spec, 0, force=spec.force, fresh=fresh):
+        async for unit in planned_units(store, manifest, spec, 0, fresh=fresh):
             if unit.unreadable is not None:
                 return None, []
             if unit.run:
@@ -76,7 +78,7 @@ async def plan_at_start(
     except Exception as error:  # noqa: BLE001 - the driver has retries and reports it; a failure here would end the batch
         log.info("not planned at start job_id=%s: %s", job.id, error)
         return None, []
-    state = DriverState(began_ms=now_ms, planned=True, force=spec.force, made=len(units), there=spec.units - len(units))
+    state = DriverState(began_ms=now_ms, planned=True, made=len(units), there=spec.units - len(units))
     return state, units
 
 

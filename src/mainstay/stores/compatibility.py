@@ -30,9 +30,14 @@ _CONTRACT = re.compile(r"^-- compatible from (\d+)$", re.MULTILINE)
 def read_migrations(folder: Path) -> tuple[str, ...]:
     """The SQL scripts of a folder, by the number that their names start with. Landed scripts never change.
 
-    Script i migrates a schema from version i - 1 to i.
+    Script i migrates a schema from version i - 1 to i. Raises `ImportError` if one is missing: an incomplete
+    installation must not pass for a program of an older version.
     """
-    return tuple(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.sql")))
+    paths = sorted(folder.glob("*.sql"))
+    numbers = [path.name.partition("_")[0] for path in paths]
+    if not paths or numbers != [f"{number:03}" for number in range(1, len(paths) + 1)]:
+        raise ImportError(f"{folder} must have the migrations 001, 002 ..., but has {numbers}; install Mainstay again")
+    return tuple(path.read_text(encoding="utf-8") for path in paths)
 
 
 def compatible_from(migrations: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 
 import msgspec
@@ -11,14 +12,22 @@ from ..errors import InvalidInput
 from .endings import Crashed, Done, Ending, Failed, Halted, Misfit, NotNeeded, PutOff
 from .run import CANCELLED, LOST, OVERRAN, STALLED, JobRun
 
+log = logging.getLogger("mainstay.worker")
+
 
 def attempt_end(ends: AttemptEnds, run: JobRun, ending: Ending) -> AttemptEnd | None:
     """What control writes about a run that ended so; None: nothing, because another session has the job."""
-    if type(ending) is Done:  # nearly all of them
-        return ends.success(run.job, ending.result, ending.followups, started_ms=run.started_ms, decide=run.work.decide)
     try:
+        if type(ending) is Done:  # nearly all of them
+            return ends.success(
+                run.job, ending.result, ending.followups, started_ms=run.started_ms, decide=run.work.decide
+            )
         end = _other_end(ends, run, ending)
-    except InvalidInput as error:  # a wait or a reason that cannot be stored is a mistake in the job
+    except Exception as error:
+        # A wait, a reason or a follow-up that cannot be stored is a mistake in the job. Whatever it is, the attempt has
+        # to end: without an end the job would stay running, and no longer be known here.
+        if not isinstance(error, InvalidInput):
+            log.exception("end of attempt could not be made job_id=%s", run.job.id)
         end = ends.failure(run.job, error_info(error, retryable=False), decide=run.work.decide)
     return None if end is None else msgspec.structs.replace(end, started_ms=run.started_ms, policy=run.work.decide)
 

@@ -27,7 +27,7 @@ from datetime import timedelta
 import msgspec
 
 from ..control import Control, error_info, is_suspect, runs_alone
-from ..errors import StoreError, UnknownTask
+from ..errors import InvalidInput, StoreError, UnknownTask
 from ..model import Job, Session
 from ..stores import Change, Offers
 from .attempt import attempt
@@ -53,6 +53,8 @@ _TICK_S = 0.1
 _ALONE_LATER_S = 5.0
 _FIRST_PARK_S = 30.0
 _LONGEST_PARK_S = 600.0
+#: the longest reason that control takes
+_REASON_LIMIT = 1000
 
 
 class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +220,13 @@ class Runs:
         run.task = asyncio.Task(self._run(run), loop=self._loop, context=self._clean_context.copy())
 
     def _park(self, job: Job, wait_s: float, reason: str) -> None:
-        self._ledger.add(self._ends.park(job, timedelta(seconds=wait_s), reason))
+        # a program with many tasks lists them all in its error
+        short = reason if len(reason) <= _REASON_LIMIT else f"{reason[: _REASON_LIMIT - 3]}..."
+        try:
+            end = self._ends.park(job, timedelta(seconds=wait_s), short)
+        except InvalidInput as error:  # the program's own text cannot be stored
+            end = self._ends.failure(job, error_info(error, retryable=False))
+        self._ledger.add(end)
         self._made_room()
 
     # run ----------------------------------------------------------------------------------------

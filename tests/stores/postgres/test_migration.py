@@ -14,6 +14,16 @@ from mainstay.stores.postgres.schema.definition import MIGRATIONS, OUTSIDE, VERS
 from mainstay.stores.postgres.schema.migration import migrate, status
 from tests.stores.postgres.stands import Stores, ask
 
+#: all functions of the release before; the text is split at spaces
+_RELEASE_4 = (
+    "apply_plain beat bring_back bury check_submit claim clock close_session count_apart count_up cross_off "
+    "depose drain forget_dead free_slots head_of hears incarnation insert_jobs is_gone lead leads "
+    "listens_still lock_keys lock_of locked_again look_below low_byte lower_heads may_run msgpack "
+    "msgpack_length msgpack_number new_id open_session overruns_ms raise_heads report report_at_once ring "
+    "ring_at_commit settle_alike spread start_listening stop_listening submit submit_defaults take_key "
+    "tell_at_commit time_text try_lock_key witness_of write_changes"
+)
+
 
 @pytest.fixture
 def url(postgres_url: str) -> str:
@@ -303,6 +313,25 @@ async def test_a_program_whose_function_is_gone_says_what_to_do(url: str, schema
 
     with pytest.raises(StoreError, match="lacks a function that this Mainstay calls .*mainstay store status"):
         await world.store.lead("leader", "s1", 60)
+
+
+async def test_a_check_leaves_the_functions_of_a_newer_release_alone(url: str, schema: str, stores: Stores) -> None:
+    await migrate(url)
+    world = await stores.open(url)
+    ask(url, f"DROP FUNCTION {schema}.write_changes")
+    ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE + 1, fits=versions.RELEASE)}")
+
+    assert await world.store.check(repair=True) == []
+    assert ask(url, "SELECT to_regproc(%s)", f"{schema}.write_changes") == [(None,)]
+
+
+async def test_a_new_database_has_all_functions_of_the_release_before(url: str, schema: str) -> None:
+    """Programs of that release compare them by name."""
+    await migrate(url)
+
+    rows = ask(url, "SELECT proname FROM pg_proc WHERE pronamespace = %s::regnamespace", schema)
+
+    assert {name for (name,) in rows}.issuperset(_RELEASE_4.split())
 
 
 async def test_of_the_function_that_users_call_there_is_one(url: str, schema: str) -> None:

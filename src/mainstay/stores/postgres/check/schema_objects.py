@@ -18,6 +18,7 @@ from ..connection.address import PostgresAddress
 from ..connection.engine import PostgresEngine
 from ..connection.pool import Db
 from ..schema.definition import MIGRATIONS, VERSION, functions
+from ..schema.versions import FACTS, SchemaFacts
 
 _TABLE = re.compile(r"CREATE (?:UNLOGGED )?TABLE mainstay\.(\w+) \(\n(.*?)\n\)", re.DOTALL)
 _COLUMN = re.compile(r'^    "?(\w+)"? (?:uuid|bigint|integer|smallint|boolean|double|text|bytea)', re.MULTILINE)
@@ -121,7 +122,7 @@ _FUNCTIONS = """
 SELECT DISTINCT p.proname::text FROM pg_catalog.pg_proc p
 JOIN pg_catalog.pg_namespace s ON s.oid = p.pronamespace WHERE s.nspname = $1
 """
-_VERSION = "SELECT value FROM mainstay.facts WHERE name = 'version'"
+_FACTS = "SELECT name, value FROM mainstay.facts WHERE name = ANY ($1)"
 
 
 async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
@@ -138,7 +139,8 @@ async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
                 f"schema {address.schema!r} of {address.shown} is damaged: the table {table} {what}. Stop writing to "
                 "it, and restore a backup"
             )
-    if int(await db.fetchval(_VERSION) or 0) > VERSION:
+    facts = SchemaFacts.of(dict(map(tuple, await db.fetch(_FACTS, list(FACTS)))))
+    if facts.version > VERSION:
         # only the newer version knows which indexes and functions it needs
         return MissingObjects(indexes=[], unsound=frozenset(), functions=[])
     rows = await db.fetch(_INDEXES, address.schema)
@@ -147,7 +149,8 @@ async def missing(db: Db, address: PostgresAddress) -> MissingObjects:
     return MissingObjects(
         indexes=[index for index in ours.indexes.values() if not found.get(index.name)],
         unsound=frozenset(name for name, sound in found.items() if not sound),
-        functions=sorted(ours.functions - present),
+        # functions of a later release are never replaced, and it may do without some of ours
+        functions=[] if facts.is_newer else sorted(ours.functions - present),
     )
 
 

@@ -1,13 +1,13 @@
 """How a function becomes a command: its docstring is the help, its parameters are the options.
 
     @command(group, "list")
-    async def list_limits(store: JobStore, page: Page) -> Output:
+    async def list_limits(store: JobStore, page: Page) -> CommandOutput:
         \"""List the limits.\"""
         limits = await overview.limits(store)
-        return Output({"limits": limits}, lambda console: _show(limits, console))
+        return CommandOutput({"limits": limits}, lambda console: _show(limits, console))
 
 A group of options is spread out. A `JobStore` or a `Control` is opened for the command: it gets the options of `Where`.
-A command that returns an `Output` has the option `--json`.
+A command that returns an `CommandOutput` has the option `--json`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OPENERS: dict[type, Opener] = {
 }
 
 
-class Output:
+class CommandOutput:
     """The result of a command: `data` is for `--json`, `view` for people: a text, or a function that prints it."""
 
     def __init__(self, data: Any, view: str | Callable[[Console], object], *, exit_code: int = DONE) -> None:
@@ -109,7 +109,7 @@ def _spread(function: Callable[..., Any]) -> Callable[..., None]:
         else:
             own[name] = parameter
     parameters = {_CTX: inspect.Parameter(_CTX, _KIND, annotation=typer.Context), **own}
-    if signature.return_annotation is Output:
+    if signature.return_annotation is CommandOutput:
         parameters.setdefault(_JSON, inspect.Parameter(_JSON, _KIND, default=False, annotation=JsonOption))
     # a parameter without a default may not come after one with
     parameters = dict(sorted(parameters.items(), key=lambda item: item[1].default is not item[1].empty))
@@ -126,7 +126,7 @@ def _spread(function: Callable[..., Any]) -> Callable[..., None]:
         as_json = bool(values.get(_JSON))
         try:
             output = _call(function, arguments, openers)
-            if isinstance(output, Output):
+            if isinstance(output, CommandOutput):
                 output.print(as_json=as_json)
         except MainstayError as error:
             if not as_json:

@@ -17,7 +17,7 @@ from ..model import QueueSettings
 from ..stores import JobStore, Query
 from ..words import age, counted
 from . import completion, job_actions_view
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import JsonOption, aside, printable, with_store
 from .job_actions import BulkOptions, carry_out
 from .options import local_actor
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-async def list_queues(store: JobStore) -> Output:
+async def list_queues(store: JobStore) -> CommandOutput:
     """List the queues: jobs by state, the wait of the oldest job, and which queues are paused.
 
     Counters are updated as jobs change, so the cost does not depend on the number of jobs. Rates are those of the whole
@@ -57,7 +57,7 @@ async def list_queues(store: JobStore) -> Output:
       mainstay queues list --json | jq '.queues[] | select(.paused)'
     """
     queues = await overview.queues(store)
-    return Output(queues, lambda console: _show(queues, console))
+    return CommandOutput(queues, lambda console: _show(queues, console))
 
 
 @command(group, "pause")
@@ -65,7 +65,7 @@ async def pause(
     control: Control,
     queues: QueuesArgument,
     reason: Annotated[str | None, typer.Option("--reason", "-r", help="Why.", show_default=False)] = None,
-) -> Output:
+) -> CommandOutput:
     """Pause queues: workers take no more of their jobs. Running jobs continue, and new jobs can be submitted. A queue
     without jobs can be paused in advance.
 
@@ -85,7 +85,7 @@ async def pause(
 
 
 @command(group, "resume")
-async def resume(control: Control, queues: QueuesArgument) -> Output:
+async def resume(control: Control, queues: QueuesArgument) -> CommandOutput:
     """Resume queues: workers take their jobs again.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -190,8 +190,8 @@ def _paused(queue: QueueOverview | QueueSettings) -> str:
     return f"{printable(queue.name)} is paused{reason}"
 
 
-async def _settings(store: JobStore, names: Sequence[str]) -> Output:
+async def _settings(store: JobStore, names: Sequence[str]) -> CommandOutput:
     stored = {queue.name: queue for queue in await store.queues()}
     queues = [stored.get(name, QueueSettings(name=name)) for name in dict.fromkeys(names)]
     lines = (_paused(queue) if queue.paused else f"{printable(queue.name)} is not paused" for queue in queues)
-    return Output({"queues": queues}, "\n".join(f"queue {line}" for line in lines))
+    return CommandOutput({"queues": queues}, "\n".join(f"queue {line}" for line in lines))

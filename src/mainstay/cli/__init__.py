@@ -14,7 +14,14 @@ from ..lazy_exports import lazy_exports
 from . import exits
 
 if TYPE_CHECKING:
-    from .commands import command as command, error_as_json as error_as_json
+    from .commands import (
+        OPENERS as OPENERS,
+        CommandOutput as CommandOutput,
+        command as command,
+        command_group as command_group,
+        error_as_json as error_as_json,
+        error_data as error_data,
+    )
     from .common import (
         InvalidUsage as InvalidUsage,
         JsonOption as JsonOption,
@@ -27,9 +34,17 @@ if TYPE_CHECKING:
         screen as screen,
     )
     from .ids import IdArgument as IdArgument, IdsArgument as IdsArgument, full_id as full_id
-    from .options import OptionGroup as OptionGroup, local_actor as local_actor, panel as panel
-    from .programs import Connected as Connected, connecting as connecting
+    from .options import (
+        OptionGroup as OptionGroup,
+        ProcessOptions as ProcessOptions,
+        concurrency_option as concurrency_option,
+        key_value as key_value,
+        local_actor as local_actor,
+        panel as panel,
+    )
+    from .programs import Connected as Connected, connected as connected, connecting as connecting
     from .root import app as app
+    from .tables import Column as Column, facts as facts, table as table
     from .target import Where as Where, load_app as load_app
     from .termination import cancelled_by_signals as cancelled_by_signals
 
@@ -61,12 +76,13 @@ def _reopen_closed_streams() -> None:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".commands": "command error_as_json",
+        ".commands": "CommandOutput OPENERS command command_group error_as_json error_data",
         ".common": "InvalidUsage JsonOption aside coloured print_command print_json print_line printable screen",
         ".ids": "IdArgument IdsArgument full_id",
         ".root": "app",
-        ".options": "OptionGroup local_actor panel",
-        ".programs": "Connected connecting",
+        ".options": "OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
+        ".programs": "Connected connected connecting",
+        ".tables": "Column facts table",
         ".target": "Where load_app",
         ".termination": "cancelled_by_signals",
     },

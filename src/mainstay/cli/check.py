@@ -22,7 +22,7 @@ from ..words import counted
 from .commands import command
 from .common import JsonOption, opened, print_command, print_json, printable, screen, shortened
 from .exits import FAILED, INTERRUPTED, NO
-from .table import Column, table
+from .tables import Column, table
 from .target import Where
 
 #: findings shown; the rest are counted, and all are in --json

@@ -15,7 +15,7 @@ from ..words import counted
 from . import completion
 from .commands import CommandOutput, command, command_group
 from .common import aside, printable
-from .table import Column, table
+from .tables import Column, table
 
 group = command_group("List, set and clear limits of concurrency keys.")
 

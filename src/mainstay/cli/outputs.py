@@ -16,7 +16,7 @@ from ..words import counted
 from .commands import CommandOutput, command, command_group
 from .common import JsonOption, print_command, printable, screen
 from .exits import DONE, NO
-from .table import empty_table
+from .tables import empty_table
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from .common import JsonOption, aside, printable, with_store
 from .job_actions import BulkOptions, carry_out
 from .options import local_actor
 from .stats import in_order
-from .table import Column, table
+from .tables import Column, table
 from .target import Where
 
 _WIDE = 100

@@ -22,7 +22,7 @@ from .commands import CommandOutput, command, command_group
 from .common import aside, coloured, print_command, printable
 from .options import ActorOption, local_actor
 from .programs import Connected
-from .table import Column, facts, table
+from .tables import Column, facts, table
 from .target import Where
 
 #: screen widths from which on the list has further columns

@@ -16,7 +16,7 @@ from ..stores import JobStore
 from ..words import age, counted
 from .commands import CommandOutput, command
 from .common import coloured_status, printable, shortened
-from .table import empty_table
+from .tables import empty_table
 from .target import Where
 
 #: sessions shown; the rest are counted, and all are in --json

@@ -20,7 +20,7 @@ from ..stores.versioned import prepare_versioned
 from .commands import CommandOutput, command, command_group
 from .common import InvalidUsage, opened, print_command, quietly
 from .exits import DONE, NO
-from .table import facts
+from .tables import facts
 from .target import Where, shell_word
 
 group = command_group("Set up, migrate and inspect a store.")

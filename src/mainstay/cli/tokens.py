@@ -15,7 +15,7 @@ from ..clock import SystemClock, duration_text, seconds
 from ..worker import state_folder
 from .commands import CommandOutput, command, command_group
 from .common import aside
-from .table import empty_table
+from .tables import empty_table
 
 if TYPE_CHECKING:
     from ..web.security import Token, Tokens

@@ -20,7 +20,7 @@ from . import completion
 from .commands import CommandOutput, command, command_group
 from .common import aside, printable, shortened
 from .options import ActorOption, local_actor
-from .table import Column, table
+from .tables import Column, table
 
 _SHOWN = 200
 _WITH_ID = 110

@@ -12,7 +12,6 @@ from ...cli import Where, print_line
 from ...cli.exits import DONE, NO, PARTIAL
 from ...cli.observation import Pace
 from ...clock import seconds
-from ...model import Job
 from .. import BatchService
 from . import view
 from .progress import BatchProgress, watched
@@ -34,14 +33,14 @@ def progress_console(*, quiet: bool = False) -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
 
 
-async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
-    """Draw the progress of a batch; without a terminal, print a line now and then. Returns the settled job."""
+async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> BatchProgress:
+    """Draw the progress of a batch until it is settled; without a terminal, print a line now and then."""
     if not console.is_terminal:
         return await _log(service, job_id, pace, console)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         async for progress in watched(service, job_id, pace):
             live.update(view.frame(progress, console.width), refresh=True)
-    return progress.status.job
+    return progress
 
 
 async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: Where) -> BatchProgress:
@@ -55,14 +54,14 @@ async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: 
     return progress
 
 
-async def _log(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
+async def _log(service: BatchService, job_id: str, pace: Pace, console: Console) -> BatchProgress:
     status, logged_ms = "", 0
     async for progress in watched(service, job_id, pace):
         job = progress.status.job
         if job.status != status or progress.now_ms - logged_ms >= _LOG_EVERY_MS:
             console.print(view.progress_line(progress), markup=False)
             status, logged_ms = job.status, progress.now_ms
-    return progress.status.job
+    return progress
 
 
 def exit_code_of(status: str) -> int:

@@ -154,7 +154,7 @@ def test_a_load_test_of_an_app_is_submitted_by_its_name(
     [
         (("visit", "vuss=5"), "visit has no argument 'vuss'; did you mean 'vus'?"),
         (("visit", "vus=many"), "visit.vus: "),
-        (("visit", "vus=5", "rate=9/s"), "vus: and a rate are both given"),
+        (("visit", "vus=5", "rate=9/s"), "vus: users and a rate are both given"),
         (("visit", "duration=10x"), "10x"),
         (("vist",), "did you mean 'visit'?"),
     ],

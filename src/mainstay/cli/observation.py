@@ -94,7 +94,7 @@ async def observe_job(store: JobStore, job_id: str, pace: Pace, *, history: int)
             pause_s = pace.pause_s(clock() - started)
             if pause_s <= 0:
                 waited = duration_text(pace.for_s or 0)
-                raise WaitTimeout(f"job {job_id} is still {job.status} after {waited}; it goes on")
+                raise WaitTimeout(f"job {job_id} is still {job.status} after {waited}; it continues")
             await wake.wait(pause_s)
 
 

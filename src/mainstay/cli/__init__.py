@@ -26,12 +26,15 @@ if TYPE_CHECKING:
         InvalidUsage as InvalidUsage,
         JsonOption as JsonOption,
         aside as aside,
+        busy as busy,
         coloured as coloured,
         print_command as print_command,
         print_json as print_json,
         print_line as print_line,
         printable as printable,
         screen as screen,
+        stderr_console as stderr_console,
+        using as using,
     )
     from .ids import IdArgument as IdArgument, IdsArgument as IdsArgument, full_id as full_id
     from .options import (
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
         local_actor as local_actor,
         panel as panel,
     )
-    from .programs import Connected as Connected, connected as connected, connecting as connecting
+    from .programs import Connected as Connected, connected as connected
     from .root import app as app
     from .tables import Column as Column, facts as facts, table as table
     from .target import Where as Where, load_app as load_app
@@ -77,11 +80,14 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         ".commands": "CommandOutput OPENERS command command_group error_as_json error_data",
-        ".common": "InvalidUsage JsonOption aside coloured print_command print_json print_line printable screen",
+        ".common": (
+            "InvalidUsage JsonOption aside busy coloured print_command print_json print_line printable screen "
+            "stderr_console using"
+        ),
         ".ids": "IdArgument IdsArgument full_id",
         ".root": "app",
         ".options": "OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
-        ".programs": "Connected connected connecting",
+        ".programs": "Connected connected",
         ".tables": "Column facts table",
         ".target": "Where load_app",
         ".termination": "cancelled_by_signals",

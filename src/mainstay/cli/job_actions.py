@@ -18,7 +18,7 @@ from ..stores import JobStore
 from ..words import counted
 from . import completion, job_actions_view
 from .commands import command
-from .common import InvalidUsage, JsonOption, screen, with_control, with_store
+from .common import InvalidUsage, JsonOption, open_control, opened, screen, using
 from .exits import NO
 from .filters import Filters
 from .ids import IdsArgument, full_id
@@ -184,7 +184,7 @@ def _find_and_change(
         with job_actions_view.counting(quiet=as_json) as seen:
             return await bulk.matching(store, query, limit=options.limit, on_count=seen)
 
-    carry_out(action, where, with_store(where, find), options, as_json=as_json)
+    carry_out(action, where, using(opened(where.target().url), find), options, as_json=as_json)
 
 
 def carry_out(action: Action, where: Where, selection: JobSelection, options: BulkOptions, *, as_json: bool) -> None:
@@ -194,7 +194,7 @@ def carry_out(action: Action, where: Where, selection: JobSelection, options: Bu
         async def show(store: JobStore) -> None:
             await job_actions_view.show_plan(action.verb, selection, store, screen(), as_json=as_json)
 
-        with_store(where, show)
+        using(opened(where.target().url), show)
         return
     by_filter = selection.query is not None
     if by_filter and not as_json:
@@ -212,7 +212,7 @@ def carry_out(action: Action, where: Where, selection: JobSelection, options: Bu
                 report.add(answers)
         return report.all_ok
 
-    if not with_control(where, change):
+    if not using(open_control(where.target()), change):
         raise typer.Exit(NO)
 
 

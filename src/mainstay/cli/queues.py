@@ -18,7 +18,7 @@ from ..stores import JobStore, Query
 from ..words import age, counted
 from . import completion, job_actions_view
 from .commands import CommandOutput, command, command_group
-from .common import JsonOption, aside, printable, with_store
+from .common import JsonOption, aside, opened, printable, using
 from .job_actions import BulkOptions, carry_out
 from .options import local_actor
 from .stats import in_order
@@ -130,7 +130,7 @@ def purge(
 
     reason = options.reason or f"queue {queue} was purged"
     action = (deleting if delete else withdrawing)(actor=options.audit_name, reason=reason)
-    carry_out(action, where, with_store(where, find), options, as_json=as_json)
+    carry_out(action, where, using(opened(where.target().url), find), options, as_json=as_json)
 
 
 def _show(overview: QueuesOverview, console: Console) -> None:

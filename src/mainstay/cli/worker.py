@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ..clock import duration_text
 from ..errors import InvalidInput
@@ -19,6 +18,7 @@ from ..stores import shown_url
 from ..words import counted
 from ..worker import Hello, Supervisor, WorkerOptions
 from .commands import command
+from .common import stderr_console
 from .options import ProcessOptions
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _banner(orders: WorkerOptions, hello: Hello, metrics: str) -> None:
         *([f"  metrics  {metrics}"] if metrics else []),
         f"  Ctrl-C   drains ({duration_text(orders.grace_s)}); twice: stops now",
     )
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = stderr_console()
     for line in lines:
         console.print(line, markup=False)
     variable = os.environ.get("MAINSTAY_STORE", "")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ...cli import Connected, IdArgument, ProcessOptions, Where, aside, concurrency_option, connecting, full_id
+from ...cli import Connected, IdArgument, ProcessOptions, Where, aside, concurrency_option, connected, full_id, using
 from ...clock import seconds
 from ...errors import InvalidInput
 from ...worker import Hello
@@ -50,7 +50,7 @@ def run_units(
     """
     where = Where(app=app, typed=frozenset({"app"}))
     linger_s = seconds(process.linger, field="linger")
-    return connecting(where, lambda to: _run_units(to, job_id, app, process, linger_s))
+    return using(connected(where), lambda to: _run_units(to, job_id, app, process, linger_s))
 
 
 async def _run_units(to: Connected, given: str, target: str, process: UnitProcessOptions, linger_s: float) -> int:

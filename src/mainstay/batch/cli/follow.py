@@ -28,11 +28,6 @@ def pace_of(for_: str | None) -> Pace:
     return Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
 
 
-def progress_console(*, quiet: bool = False) -> Console:
-    """Where progress goes: stdout is for results."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
-
-
 async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> BatchProgress:
     """Draw the progress of a batch until it is settled; without a terminal, print a line now and then."""
     if not console.is_terminal:

@@ -16,10 +16,12 @@ from ...cli import (
     JsonOption,
     Where,
     aside,
+    busy,
     command,
     local_actor,
     observation,
     screen,
+    stderr_console,
     watch,
     watch_view,
 )
@@ -33,10 +35,10 @@ from ..report.model import batch_report
 from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
-from .follow import ForOption, exit_code_of, follow, follow_as_data, pace_of, progress_console
+from .follow import ForOption, exit_code_of, follow, follow_as_data, pace_of
 from .progress import BatchProgress, look
 from .report import report_output
-from .session import BatchSession, busy
+from .session import BatchSession
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job is settled.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-l", min=1, help="Lines to show, at most.")]
@@ -84,7 +86,7 @@ async def status(
     if as_json:
         progress = await follow_as_data(service, full, pace, where)
         return exit_code_of(progress.status.job.status)
-    progress = await follow(service, full, pace, progress_console())
+    progress = await follow(service, full, pace, stderr_console())
     return _status_output(progress, where, exit_code=exit_code_of(progress.status.job.status))
 
 
@@ -217,7 +219,7 @@ async def resume(
         return CommandOutput(outcome, lambda _: _show_resumed(outcome, where))
     if not as_json:
         _show_resumed(outcome, where)
-    await follow(service, outcome.id, pace, progress_console(quiet=as_json))
+    await follow(service, outcome.id, pace, stderr_console(quiet=as_json))
     if by is not None:
         await _validate_if_partial(service, full)
     report = await batch_report(service, outcome.id)

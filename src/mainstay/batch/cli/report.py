@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ...cli import CommandOutput, IdArgument, JsonOption, Where, command
+from ...cli import CommandOutput, IdArgument, JsonOption, Where, busy, command
 from ...cli.exits import DONE
 from ...errors import InvalidInput
 from ..report.model import BatchReport, batch_report
 from ..report.text import show_report
-from .session import BatchSession, busy
+from .session import BatchSession
 
 
 def register(group: typer.Typer) -> None:

@@ -17,18 +17,19 @@ from ...cli import (
     aside,
     cancelled_by_signals,
     connected,
-    connecting,
     panel,
+    stderr_console,
+    using,
 )
 from ...cli.observation import Pace
 from ...errors import InvalidInput, WaitTimeout
 from .. import Batch, BatchRun, BatchService
 from ..report.model import BatchReport, batch_report
-from .follow import ForOption, exit_code_of, follow, pace_of, progress_console
+from .follow import ForOption, exit_code_of, follow, pace_of
 from .inputs import budget_given, seeds_given, sets_given, typed
 from .local_worker import LocalWorker, local_worker
 from .report import report_output, write_page
-from .session import BatchSession, batch_session
+from .session import batch_session
 from .target import StudyTarget, study_target
 
 _panel = panel("Study")
@@ -133,12 +134,15 @@ def run(
     if no_wait and (workers or report or for_):
         raise InvalidInput("no-wait", "the command does not wait; leave out --workers, --report and --for")
     arguments = study_options.arguments(chosen.study)
+    connection = connected(chosen.where, creates=True)
     if no_wait:
-        batch = connecting(chosen.where, lambda _: chosen.app.submit_batch(chosen.study, **arguments), creates=True)
+        batch = using(connection, lambda _: chosen.app.submit_batch(chosen.study, **arguments))
         return CommandOutput({"id": batch.id, "created": batch.created}, lambda _: _show_submitted(batch))
     worker = local_worker(chosen, workers, queue=study_options.queue) if workers else None
-    session = batch_session(connected(chosen.where, creates=True))
-    finished = asyncio.run(_run(session, chosen, arguments, pace_of(for_), worker, progress_console(quiet=as_json)))
+    pace, console = pace_of(for_), stderr_console(quiet=as_json)
+    finished = using(
+        batch_session(connection), lambda session: _run(session.service, chosen, arguments, pace, worker, console)
+    )
     if report is not None:
         write_page(finished, report, option="report")
     return report_output(finished, chosen.where, exit_code=exit_code_of(finished.status))
@@ -151,42 +155,30 @@ def _show_submitted(batch: BatchRun) -> None:
 
 
 async def _run(
-    opening: contextlib.AbstractAsyncContextManager[BatchSession],
+    service: BatchService,
     chosen: StudyTarget,
     arguments: dict[str, Any],
     pace: Pace,
     worker: contextlib.AbstractAsyncContextManager[LocalWorker] | None,
     console: Console,
 ) -> BatchReport:
-    async with opening as session:
-        batch = await chosen.app.submit_batch(chosen.study, **arguments)
-        with cancelled_by_signals():
-            await _wait(session.service, batch, chosen, pace, worker, console)
-        return await batch_report(session.service, batch.id)
-
-
-async def _wait(
-    service: BatchService,
-    batch: BatchRun,
-    chosen: StudyTarget,
-    pace: Pace,
-    worker: contextlib.AbstractAsyncContextManager[LocalWorker] | None,
-    console: Console,
-) -> None:
+    batch = await chosen.app.submit_batch(chosen.study, **arguments)
     verb = "submitted" if batch.created else "was submitted before, and continues"
-    console.print(f"{chosen.study.name} {verb}: {batch.id}", markup=False)
-    try:
-        if worker is None:
-            await _warn_without_workers(service, chosen, console)
-            await follow(service, batch.id, pace, console)
-            return
-        async with worker as started:
-            await _until_settled(service, batch.id, pace, console, started)
-    except (asyncio.CancelledError, WaitTimeout):
-        console.print("the batch continues while workers of its app run; to come back:", style="yellow")
-        for line in (chosen.where.again(f"mainstay jobs status {batch.id} --watch"), chosen.worker_command):
-            console.print(f"  {line}", style="cyan", markup=False)
-        raise
+    with cancelled_by_signals():
+        console.print(f"{chosen.study.name} {verb}: {batch.id}", markup=False)
+        try:
+            if worker is None:
+                await _warn_without_workers(service, chosen, console)
+                await follow(service, batch.id, pace, console)
+            else:
+                async with worker as started:
+                    await _until_settled(service, batch.id, pace, console, started)
+        except (asyncio.CancelledError, WaitTimeout):
+            console.print("the batch continues while workers of its app run; to come back:", style="yellow")
+            for line in (chosen.where.again(f"mainstay jobs status {batch.id} --watch"), chosen.worker_command):
+                console.print(f"  {line}", style="cyan", markup=False)
+            raise
+    return await batch_report(service, batch.id)
 
 
 async def _until_settled(service: BatchService, job_id: str, pace: Pace, console: Console, worker: LocalWorker) -> None:

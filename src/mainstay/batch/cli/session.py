@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
-from rich.console import Console
-from rich.status import Status
 
 from ...cli import OPENERS, Connected, connected, full_id
 from ...errors import InvalidInput
@@ -50,8 +48,3 @@ async def batch_session(connection: contextlib.AbstractAsyncContextManager[Conne
 
 
 OPENERS[BatchSession] = lambda where: batch_session(connected(where))
-
-
-def busy(text: str, *, quiet: bool) -> Status:
-    """A spinner on stderr."""
-    return Console(stderr=True, highlight=False, quiet=quiet).status(text)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ...cli import (
@@ -19,13 +18,16 @@ from ...cli import (
     JsonOption,
     Where,
     aside,
+    busy,
     command,
     completion,
-    connecting,
+    connected,
     error_data,
     panel,
     print_json,
     printable,
+    stderr_console,
+    using,
 )
 from ...cli.exits import FAILED, NO
 from ...clock import seconds
@@ -106,10 +108,9 @@ def submit(
         raise InvalidInput("store", "memory: ends with this command, and so does the job; name a store that stays")
     waits = wait or for_s is not None
     if jsonl is None:
-        return connecting(
-            where,
+        return using(
+            connected(where, creates=True),
             lambda to: _submit_one(to, flags, name, given, where, waits=waits, for_s=for_s, as_json=as_json),
-            creates=True,
         )
     if waits:
         raise InvalidInput("wait", "waits for one job, but --jsonl submits many; watch them with mainstay jobs watch")
@@ -119,8 +120,9 @@ def submit(
         raise InvalidInput("on_clash", "'replace' works for one job at a time, but --jsonl submits many")
     stored = Stored(next_line=from_line)
     try:
-        validated = connecting(
-            where, lambda to: _submit_file(to, flags, name, given, jsonl, stored, quiet=as_json), creates=True
+        validated = using(
+            connected(where, creates=True),
+            lambda to: _submit_file(to, flags, name, given, jsonl, stored, quiet=as_json),
         )
     except MainstayError as error:
         if not as_json:
@@ -214,12 +216,10 @@ def _warn_unvalidated() -> None:
 
 
 async def _settled(control: Control, job_id: str, for_s: float | None, *, quiet: bool) -> Job:
-    console = _stderr()
     lease_ms = control.store.clock.lease_ms()
     if not quiet and not any(is_alive(session, lease_ms) for session in await control.store.sessions()):
         aside("no worker is alive now; the job waits for one")
-    spinner = console.status("waiting") if console.is_terminal and not quiet else contextlib.nullcontext()
-    with spinner:
+    with busy("waiting", quiet=quiet):
         return await control.jobs.wait(job_id, None if for_s is None else f"{for_s}s")
 
 
@@ -255,13 +255,9 @@ def _file(path: str) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _bar(path: str, stored: Stored, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Progress by bytes: the lines of the file are not counted beforehand."""
-    console = _stderr()
+    console = stderr_console()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     total = None if path == STDIN else Path(path).stat().st_size
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("submitting", total=total)
         yield lambda n: bar.update(task, advance=n, description=f"{len(stored.jobs):,} stored")
-
-
-def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)

@@ -17,7 +17,6 @@ from ..model import Job
 from ..stores import JobStore
 from ..words import counted
 from . import completion, job_actions_view
-from .commands import command
 from .common import InvalidUsage, JsonOption, open_control, opened, screen, using
 from .exits import NO
 from .filters import Filters
@@ -48,12 +47,6 @@ class BulkOptions(OptionGroup, frozen=True, kw_only=True):
     def audit_name(self) -> str:
         """Name of the actor in the audit trail."""
         return self.actor or local_actor()
-
-
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group of jobs."""
-    for function in (cancel, retry, force, delete):
-        command(group, function.__name__)(function)
 
 
 def cancel(

@@ -13,10 +13,13 @@ from ..kinds import kinds
 from ..lifecycle import Event
 from ..model import Job, check_id
 from ..stores import JobStore, Query
-from . import job_actions, jobs_view, story, watch
+from . import jobs_view
 from .commands import CommandOutput, command, command_group
 from .filters import Filters
 from .ids import IdArgument, full_id
+from .job_actions import cancel, delete, force, retry
+from .story import events, explain
+from .watch import watch
 
 _MOST = 1000
 _PAGE = 1000
@@ -26,8 +29,8 @@ group = command_group("Find, inspect and change jobs.")
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (watch, story, job_actions):
-        module.register(group)
+    for function in (watch, events, explain, cancel, retry, force, delete):
+        command(group, function.__name__)(function)
     for kind in kinds():
         for name in kind.job_commands:
             import_module(name).register(group)

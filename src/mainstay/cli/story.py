@@ -15,7 +15,7 @@ from ..control.explain import Explanation, explained
 from ..stores import JobStore
 from ..words import SessionNames
 from . import jobs_view
-from .commands import CommandOutput, command
+from .commands import CommandOutput
 from .common import coloured, print_command, printable
 from .ids import IdArgument, full_id
 from .target import Where
@@ -23,12 +23,6 @@ from .target import Where
 _MOST = 10_000
 #: stands for the app in advice, since a store does not know it
 _ANY_APP = "MODULE:APP"
-
-
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group of jobs."""
-    command(group, "events")(events)
-    command(group, "explain")(explain)
 
 
 async def events(

@@ -13,7 +13,6 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..stores import JobStore
 from . import completion, watch_view
-from .commands import command
 from .common import JsonOption, print_line
 from .exits import DONE, NO
 from .filters import Filters
@@ -23,11 +22,6 @@ from .observation import JobsObservation, Pace, observe_job, observe_jobs
 T = TypeVar("T")
 
 _SHORTEST_S = 0.05
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command to the group of jobs."""
-    command(group, "watch")(watch)
 
 
 async def watch(

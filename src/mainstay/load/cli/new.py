@@ -10,16 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ...cli import CommandOutput, command, print_command
+from ...cli import CommandOutput, print_command
 from ...errors import InvalidInput
 
 #: text, not a module: a module could be imported by mistake
 _TEMPLATE = Path(__file__).with_name("template.txt")
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "new")(new)
 
 
 def new(

@@ -6,15 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ...cli import CommandOutput, command
+from ...cli import CommandOutput
 from ...cli.exits import DONE, NO
 from .options import ConnectionOptions, PingOptions
 from .requirements import load_needed
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "ping")(ping)
 
 
 def ping(

@@ -18,7 +18,7 @@ from ..stores import JobStore, Query
 from ..words import age, counted
 from . import completion, job_actions_view
 from .commands import CommandOutput, command, command_group
-from .common import JsonOption, aside, opened, printable, using
+from .common import aside, opened, printable, using
 from .job_actions import BulkOptions, carry_out
 from .options import local_actor
 from .stats import in_order
@@ -106,8 +106,7 @@ def purge(
     options: BulkOptions,
     queue: QueueArgument,
     delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of cancelling them.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Purge a queue: cancel every waiting job in it. Running and settled jobs are not changed.
 
     With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. The command
@@ -123,14 +122,14 @@ def purge(
 
     async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
-        with job_actions_view.counting(quiet=as_json) as seen:
+        with job_actions_view.counting(quiet=options.as_json) as seen:
             return await bulk.matching(
                 store, Query(queue=queue, status=WAITING_STATES), limit=options.limit, on_count=seen
             )
 
     reason = options.reason or f"queue {queue} was purged"
     action = (deleting if delete else withdrawing)(actor=options.audit_name, reason=reason)
-    carry_out(action, where, using(opened(where.target().url), find), options, as_json=as_json)
+    return carry_out(action, where, using(opened(where.target().url), find), options)
 
 
 def _show(overview: QueuesOverview, console: Console) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from .ids import IdArgument as IdArgument, IdsArgument as IdsArgument, full_id as full_id
     from .options import (
+        ForOption as ForOption,
         OptionGroup as OptionGroup,
         ProcessOptions as ProcessOptions,
         concurrency_option as concurrency_option,
@@ -86,7 +87,7 @@ __getattr__, __dir__ = lazy_exports(
         ),
         ".ids": "IdArgument IdsArgument full_id",
         ".root": "app",
-        ".options": "OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
+        ".options": "ForOption OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
         ".programs": "Connected connected",
         ".tables": "Column facts table",
         ".target": "Where load_app",

@@ -49,6 +49,7 @@ def panel(title: str) -> Callable[..., Any]:
 ActorOption = Annotated[
     str | None, typer.Option("--actor", help="Name of the actor in the audit trail. Default: your user and host.")
 ]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
 
 _output = panel("Output")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
@@ -15,8 +14,6 @@ from ...clock import seconds
 from .. import BatchService
 from . import view
 from .progress import BatchProgress, watched
-
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
 
 _EVERY_S = 0.5
 #: time between two lines of a log while only counts change

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ...cli import (
     CommandOutput,
+    ForOption,
     IdArgument,
     JsonOption,
     Where,
@@ -35,7 +36,7 @@ from ..report.model import batch_report
 from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
-from .follow import ForOption, exit_code_of, follow, follow_as_data, pace_of
+from .follow import exit_code_of, follow, follow_as_data, pace_of
 from .progress import BatchProgress, look
 from .report import report_output
 from .session import BatchSession

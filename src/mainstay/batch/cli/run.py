@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ...cli import (
     CommandOutput,
+    ForOption,
     JsonOption,
     OptionGroup,
     aside,
@@ -25,7 +26,7 @@ from ...cli.observation import Pace
 from ...errors import InvalidInput, WaitTimeout
 from .. import Batch, BatchRun, BatchService
 from ..report.model import BatchReport, batch_report
-from .follow import ForOption, exit_code_of, follow, pace_of
+from .follow import exit_code_of, follow, pace_of
 from .inputs import budget_given, seeds_given, sets_given, typed
 from .local_worker import LocalWorker, local_worker
 from .report import report_output, write_page

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ...cli import (
     CommandOutput,
     Connected,
+    ForOption,
     JsonOption,
     Where,
     aside,
@@ -71,7 +72,7 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Wait until the job is settled, and print its result.")
     ] = False,
-    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")] = None,
+    for_: ForOption = None,
     as_json: JsonOption = False,
 ) -> CommandOutput:
     """Submit a job of a task, or a run of a load test of the app, and print its id.

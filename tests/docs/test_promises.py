@@ -12,7 +12,7 @@ import pytest
 
 from mainstay.app import App
 from mainstay.batch import BatchOptions
-from mainstay.cli.options import LogOptions, declared
+from mainstay.cli.options import ProcessOptions, declared
 from mainstay.cli.worker import run_worker
 from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
@@ -91,7 +91,7 @@ def every_knob() -> set[str]:
     settings = {public_name(field) for field in Settings.__struct_fields__}
     options = {*SubmitOptions.__annotations__, *TaskOptions.__annotations__}
     schedule = set(inspect.signature(App.schedule).parameters) - {"self", "when", "name"}
-    worker = {*inspect.signature(run_worker).parameters, *declared(LogOptions)} - {"target", "log"}
+    worker = {*inspect.signature(run_worker).parameters, *declared(ProcessOptions)} - {"target", "process"}
     flags = {f"--{name.replace('_', '-')}" for name in worker}
     urls = {*_OPTIONS, *_OWN, *_OF_REDIS} - _CONNECTING
     batches = {*BatchOptions.__annotations__, *inspect.signature(App.submit_batch).parameters}

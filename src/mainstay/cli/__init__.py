@@ -14,22 +14,41 @@ from ..lazy_exports import lazy_exports
 from . import exits
 
 if TYPE_CHECKING:
-    from .commands import command as command, error_as_json as error_as_json
+    from .commands import (
+        OPENERS as OPENERS,
+        CommandOutput as CommandOutput,
+        command as command,
+        command_group as command_group,
+        error_as_json as error_as_json,
+        error_data as error_data,
+    )
     from .common import (
         InvalidUsage as InvalidUsage,
         JsonOption as JsonOption,
         aside as aside,
+        busy as busy,
         coloured as coloured,
         print_command as print_command,
         print_json as print_json,
         print_line as print_line,
         printable as printable,
         screen as screen,
+        stderr_console as stderr_console,
+        using as using,
     )
     from .ids import IdArgument as IdArgument, IdsArgument as IdsArgument, full_id as full_id
-    from .options import OptionGroup as OptionGroup, local_actor as local_actor, panel as panel
-    from .programs import Connected as Connected, connecting as connecting
+    from .options import (
+        ForOption as ForOption,
+        OptionGroup as OptionGroup,
+        ProcessOptions as ProcessOptions,
+        concurrency_option as concurrency_option,
+        key_value as key_value,
+        local_actor as local_actor,
+        panel as panel,
+    )
+    from .programs import Connected as Connected, connected as connected
     from .root import app as app
+    from .tables import Column as Column, facts as facts, table as table
     from .target import Where as Where, load_app as load_app
     from .termination import cancelled_by_signals as cancelled_by_signals
 
@@ -61,12 +80,16 @@ def _reopen_closed_streams() -> None:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".commands": "command error_as_json",
-        ".common": "InvalidUsage JsonOption aside coloured print_command print_json print_line printable screen",
+        ".commands": "CommandOutput OPENERS command command_group error_as_json error_data",
+        ".common": (
+            "InvalidUsage JsonOption aside busy coloured print_command print_json print_line printable screen "
+            "stderr_console using"
+        ),
         ".ids": "IdArgument IdsArgument full_id",
         ".root": "app",
-        ".options": "OptionGroup local_actor panel",
-        ".programs": "Connected connecting",
+        ".options": "ForOption OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
+        ".programs": "Connected connected",
+        ".tables": "Column facts table",
         ".target": "Where load_app",
         ".termination": "cancelled_by_signals",
     },

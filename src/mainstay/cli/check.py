@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,10 +19,10 @@ from ..errors import MainstayError, StoreError
 from ..lifecycle.invariants import INVARIANTS, Mend
 from ..stores import Violation
 from ..words import counted
-from .commands import command
-from .common import JsonOption, opened, print_command, print_json, printable, screen, shortened
-from .exits import FAILED, INTERRUPTED, NO
-from .table import Column, table
+from .commands import CommandOutput, command, error_data
+from .common import JsonOption, aside, opened, print_command, printable, shortened
+from .exits import DONE, FAILED, INTERRUPTED, NO
+from .tables import Column, table
 from .target import Where
 
 #: findings shown; the rest are counted, and all are in --json
@@ -60,7 +60,7 @@ def check_store(
         bool, typer.Option("--repair", help="Repair what has one safe answer; quarantine the rest.")
     ] = False,
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Check every job: its state, claim, numbers and payload, and the hash chain of its history.
 
     Without --repair nothing is changed. With it, violations with one safe answer are repaired, other jobs are
@@ -80,21 +80,19 @@ def check_store(
     except MainstayError as error:
         if not as_json:
             raise
-        _print_failure(where, error.code, str(error))
-        raise typer.Exit(FAILED) from None
+        return CommandOutput(_failure(where, error_data(error)), "", exit_code=FAILED)
     except KeyboardInterrupt:
         message = _interruption(progress, repair=repair)
-        if as_json:
-            _print_failure(where, "interrupted", message)
-        else:
-            Console(stderr=True, highlight=False).print(message)
-        raise typer.Exit(INTERRUPTED) from None
-    if as_json:
-        print_json({"clean": report.clean, "repair": repair, **msgspec.to_builtins(report)})
-    else:
-        _show(report, screen(), where, repair=repair)
-    if not report.clean:
-        raise typer.Exit(NO)
+        return CommandOutput(
+            _failure(where, {"code": "interrupted", "message": message}),
+            lambda _: aside(message, style=""),
+            exit_code=INTERRUPTED,
+        )
+    return CommandOutput(
+        {"clean": report.clean, "repair": repair, **msgspec.to_builtins(report)},
+        lambda console: _show(report, console, where, repair=repair),
+        exit_code=DONE if report.clean else NO,
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -114,8 +112,8 @@ async def _check(where: Where, progress: _CheckProgress, *, repair: bool) -> Rep
         raise StoreError(f"the check could not go on: {type(error).__name__}: {error}") from error
 
 
-def _print_failure(where: Where, code: str, message: str) -> None:
-    print_json({"store": where.store or where.app, "clean": None, "error": {"code": code, "message": message}})
+def _failure(where: Where, error: dict[str, str]) -> dict[str, Any]:
+    return {"store": where.store or where.app, "clean": None, "error": error}
 
 
 def _interruption(progress: _CheckProgress, *, repair: bool) -> str:

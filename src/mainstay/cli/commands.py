@@ -1,13 +1,14 @@
 """How a function becomes a command: its docstring is the help, its parameters are the options.
 
     @command(group, "list")
-    async def list_limits(store: JobStore, page: Page) -> Output:
+    async def list_limits(store: JobStore, page: Page) -> CommandOutput:
         \"""List the limits.\"""
         limits = await overview.limits(store)
-        return Output({"limits": limits}, lambda console: _show(limits, console))
+        return CommandOutput({"limits": limits}, lambda console: _show(limits, console))
 
 A group of options is spread out. A `JobStore` or a `Control` is opened for the command: it gets the options of `Where`.
-A command that returns an `Output` has the option `--json`.
+A command that returns a `CommandOutput` has the option `--json`. A command that prints by itself may return its exit
+code.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ OPENERS: dict[type, Opener] = {
 }
 
 
-class Output:
+class CommandOutput:
     """The result of a command: `data` is for `--json`, `view` for people: a text, or a function that prints it."""
 
     def __init__(self, data: Any, view: str | Callable[[Console], object], *, exit_code: int = DONE) -> None:
@@ -80,8 +81,13 @@ def command(group: typer.Typer, name: str) -> Callable[[F], F]:
 
 def error_as_json(error: MainstayError) -> typer.Exit:
     """Print an error as JSON, and return the exit of the command, to be raised."""
-    print_json({"error": {"code": error.code, "message": str(error)}})
+    print_json({"error": error_data(error)})
     return typer.Exit(FAILED)
+
+
+def error_data(error: MainstayError) -> dict[str, str]:
+    """An error for programs."""
+    return {"code": error.code, "message": str(error)}
 
 
 def reflowed(text: str) -> str:
@@ -109,7 +115,7 @@ def _spread(function: Callable[..., Any]) -> Callable[..., None]:
         else:
             own[name] = parameter
     parameters = {_CTX: inspect.Parameter(_CTX, _KIND, annotation=typer.Context), **own}
-    if signature.return_annotation is Output:
+    if signature.return_annotation is CommandOutput:
         parameters.setdefault(_JSON, inspect.Parameter(_JSON, _KIND, default=False, annotation=JsonOption))
     # a parameter without a default may not come after one with
     parameters = dict(sorted(parameters.items(), key=lambda item: item[1].default is not item[1].empty))
@@ -125,9 +131,7 @@ def _spread(function: Callable[..., Any]) -> Callable[..., None]:
             arguments[name] = group.from_values(values[_CTX], group_values)
         as_json = bool(values.get(_JSON))
         try:
-            output = _call(function, arguments, openers)
-            if isinstance(output, Output):
-                output.print(as_json=as_json)
+            _finish(_call(function, arguments, openers), as_json=as_json)
         except MainstayError as error:
             if not as_json:
                 raise
@@ -151,3 +155,11 @@ def _call(function: Callable[..., Any], arguments: dict[str, Any], openers: dict
             return await function(**arguments)
 
     return asyncio.run(run())
+
+
+def _finish(result: Any, *, as_json: bool) -> None:
+    """Print the output of a command, or exit with the code that it returned."""
+    if isinstance(result, CommandOutput):
+        result.print(as_json=as_json)
+    elif result:
+        raise typer.Exit(result)

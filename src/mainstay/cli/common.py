@@ -9,19 +9,22 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import IO, Annotated, Any, TypeVar, cast
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from ..control import Control
 from ..errors import InvalidInput, StoreDamaged
 from ..lifecycle import table_of
 from ..stores import JobStore, open_store
-from .target import StoreTarget, Where
+from .target import StoreTarget
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -58,24 +61,14 @@ class InvalidUsage(InvalidInput):
         self.args = (rule,)
 
 
-def with_store(where: Where, use: Callable[[JobStore], Awaitable[T]]) -> T:
-    """Open the store, use it, close it."""
+def using(resource: AbstractAsyncContextManager[R], work: Callable[[R], Awaitable[T]]) -> T:
+    """Open something, work with it, and close it."""
 
-    async def run(url: str) -> T:
-        async with opened(url) as store:
-            return await use(store)
+    async def run() -> T:
+        async with resource as opened_resource:
+            return await work(opened_resource)
 
-    return asyncio.run(run(where.target().url))
-
-
-def with_control(where: Where, use: Callable[[Control], Awaitable[T]]) -> T:
-    """The same with the rules around the store, and the settings of the app."""
-
-    async def run(target: StoreTarget) -> T:
-        async with open_control(target) as control:
-            return await use(control)
-
-    return asyncio.run(run(where.target()))
+    return asyncio.run(run())
 
 
 #: A command uses a store as it is: it does not create a store that does not exist, and a command that reads does not
@@ -144,9 +137,19 @@ def screen() -> Console:
     return Console(highlight=False, width=width, file=cast("IO[str]", _WithoutPadding(sys.stdout)))
 
 
+def stderr_console(*, quiet: bool = False) -> Console:
+    """The console for remarks and progress: stdout is for results."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
+
+
 def aside(text: str, *, style: str = "yellow") -> None:
     """Print a remark on stderr, so that stdout stays usable for scripts."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, style=style, markup=False)
+    stderr_console().print(text, style=style, markup=False)
+
+
+def busy(text: str, *, quiet: bool) -> Status:
+    """A spinner on stderr, if that is a terminal."""
+    return stderr_console(quiet=quiet).status(text)
 
 
 def print_json(data: Any) -> None:

@@ -17,9 +17,8 @@ from ..model import Job
 from ..stores import JobStore
 from ..words import counted
 from . import completion, job_actions_view
-from .commands import command
-from .common import InvalidUsage, JsonOption, screen, with_control, with_store
-from .exits import NO
+from .common import InvalidUsage, JsonOption, open_control, opened, screen, using
+from .exits import DONE, NO
 from .filters import Filters
 from .ids import IdsArgument, full_id
 from .options import OptionGroup, local_actor, panel
@@ -43,6 +42,7 @@ class BulkOptions(OptionGroup, frozen=True, kw_only=True):
         str | None, _panel("--actor", help="Name of the actor in the audit trail. Default: your user and host.")
     ] = None
     reason: Annotated[str | None, _panel("--reason", "-r", help="Reason, kept in the audit trail.")] = None
+    as_json: JsonOption = False
 
     @property
     def audit_name(self) -> str:
@@ -50,15 +50,13 @@ class BulkOptions(OptionGroup, frozen=True, kw_only=True):
         return self.actor or local_actor()
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group of jobs."""
-    for function in (cancel, retry, force, delete):
-        command(group, function.__name__)(function)
+class JobActionOptions(BulkOptions, frozen=True, kw_only=True):
+    """Options of a command that changes jobs given by id, or by a filter."""
+
+    ids: IdsArgument = None
 
 
-def cancel(
-    where: Where, filters: Filters, options: BulkOptions, ids: IdsArgument = None, as_json: JsonOption = False
-) -> None:
+def cancel(where: Where, filters: Filters, options: JobActionOptions) -> int:
     """Cancel jobs. A job that no worker runs is cancelled at once; otherwise its worker is asked to stop it, within its
     grace period.
 
@@ -75,12 +73,10 @@ def cancel(
       mainstay jobs cancel --queue mail --older-than 1d
     """
     action = cancelling(actor=options.audit_name, reason=options.reason)
-    _find_and_change(action, where, ids, filters, options, as_json=as_json)
+    return _find_and_change(action, where, filters, options)
 
 
-def retry(
-    where: Where, filters: Filters, options: BulkOptions, ids: IdsArgument = None, as_json: JsonOption = False
-) -> None:
+def retry(where: Where, filters: Filters, options: JobActionOptions) -> int:
     """Retry jobs: send jobs that settled without success, or that wait for their next attempt, back to their queue.
 
     With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
@@ -96,17 +92,15 @@ def retry(
       mainstay jobs retry --status quarantined --text "connection refused"
     """
     action = retrying(actor=options.audit_name, reason=options.reason)
-    _find_and_change(action, where, ids, filters, options, as_json=as_json)
+    return _find_and_change(action, where, filters, options)
 
 
 def force(
     where: Where,
     filters: Filters,
-    options: BulkOptions,
+    options: JobActionOptions,
     to: Annotated[str, typer.Option("--to", help="The state to move the jobs to.", autocompletion=completion.state)],
-    ids: IdsArgument = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Move jobs to a state that the lifecycle does not allow. The audit trail records the move as forced, with actor
     and reason. Jobs in a final state cannot be moved.
 
@@ -135,12 +129,10 @@ def force(
         return await bulk.one_by_one(ids, force_one)
 
     action = Action(verb=f"force to {to}", done=f"forced to {to}", states=(), do=do)
-    _find_and_change(action, where, ids, filters, options, as_json=as_json)
+    return _find_and_change(action, where, filters, options)
 
 
-def delete(
-    where: Where, filters: Filters, options: BulkOptions, ids: IdsArgument = None, as_json: JsonOption = False
-) -> None:
+def delete(where: Where, filters: Filters, options: JobActionOptions) -> int:
     """Delete jobs that no worker runs, with their payload, result and events. A tombstone stays.
 
     With filters, the command shows what it would do and asks first: --yes skips the question, --dry-run only shows. It
@@ -156,18 +148,11 @@ def delete(
       mainstay jobs delete --status cancelled,skipped --older-than 90d --yes
     """
     action = deleting(actor=options.audit_name, reason=options.reason)
-    _find_and_change(action, where, ids, filters, options, as_json=as_json)
+    return _find_and_change(action, where, filters, options)
 
 
-def _find_and_change(
-    action: Action,
-    where: Where,
-    ids: Sequence[str] | None,
-    filters: Filters,
-    options: BulkOptions,
-    *,
-    as_json: bool,
-) -> None:
+def _find_and_change(action: Action, where: Where, filters: Filters, options: JobActionOptions) -> int:
+    ids = options.ids
     example = f"--status {','.join(action.states[:2]) or 'running'}"
     if bool(ids) is filters.any:
         rule = "give ids or filters, not both" if ids else f"which? give ids, or a filter: {example}"
@@ -181,39 +166,42 @@ def _find_and_change(
             if not action.states:
                 raise InvalidInput("status", f"to {action.verb} by filter, give the states: {example}")
             query = msgspec.structs.replace(query, status=action.states)
-        with job_actions_view.counting(quiet=as_json) as seen:
+        with job_actions_view.counting(quiet=options.as_json) as seen:
             return await bulk.matching(store, query, limit=options.limit, on_count=seen)
 
-    carry_out(action, where, with_store(where, find), options, as_json=as_json)
+    return carry_out(action, where, using(opened(where.target().url), find), options)
 
 
-def carry_out(action: Action, where: Where, selection: JobSelection, options: BulkOptions, *, as_json: bool) -> None:
-    """Change the selected jobs. Jobs that a filter selected are shown first, and the user is asked."""
+def carry_out(action: Action, where: Where, selection: JobSelection, options: BulkOptions) -> int:
+    """Change the selected jobs, and return the exit code. Jobs that a filter selected are shown first, and the user is
+    asked."""
     if options.dry_run:
-
-        async def show(store: JobStore) -> None:
-            await job_actions_view.show_plan(action.verb, selection, store, screen(), as_json=as_json)
-
-        with_store(where, show)
-        return
+        using(
+            opened(where.target().url),
+            lambda store: job_actions_view.show_plan(action.verb, selection, store, screen(), as_json=options.as_json),
+        )
+        return DONE
     by_filter = selection.query is not None
-    if by_filter and not as_json:
+    if by_filter and not options.as_json:
         job_actions_view.show_preview(action.verb, selection, screen())
     if by_filter and selection.total and not options.yes:
-        _confirm(action.verb, selection, as_json=as_json)
+        _confirm(action.verb, selection, as_json=options.as_json)
+    changed = using(
+        open_control(where.target()), lambda control: _change(control, action, selection, as_json=options.as_json)
+    )
+    return DONE if changed else NO
 
-    async def change(control: Control) -> bool:
-        if as_json:
-            reporting = job_actions_view.json_report(action.verb)
-        else:
-            reporting = job_actions_view.terminal_report(action.done, selection, screen())
-        with reporting as report:
-            async for answers in bulk.carry_out(control, selection, action.do):
-                report.add(answers)
-        return report.all_ok
 
-    if not with_control(where, change):
-        raise typer.Exit(NO)
+async def _change(control: Control, action: Action, selection: JobSelection, *, as_json: bool) -> bool:
+    """Change the jobs and report the result; whether all were changed."""
+    if as_json:
+        reporting = job_actions_view.json_report(action.verb)
+    else:
+        reporting = job_actions_view.terminal_report(action.done, selection, screen())
+    with reporting as report:
+        async for answers in bulk.carry_out(control, selection, action.do):
+            report.add(answers)
+    return report.all_ok
 
 
 def _confirm(verb: str, selection: JobSelection, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from ..lifecycle import is_stopping
 from ..stores import JobStore
 from ..words import counted
 from . import jobs_view
+from .commands import error_data
 from .common import coloured, printable
 from .exits import FAILED
 
@@ -202,7 +203,7 @@ def _json_jobs(head: Mapping[str, Any]) -> Iterator[_JsonStream]:
     try:
         yield stream
     except MainstayError as error:
-        stream.rest["error"] = {"code": error.code, "message": str(error)}
+        stream.rest["error"] = error_data(error)
         raise typer.Exit(FAILED) from error
     finally:
         typer.echo("\n]," + _json(stream.rest).removeprefix("{"))

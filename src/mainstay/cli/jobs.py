@@ -13,10 +13,13 @@ from ..kinds import kinds
 from ..lifecycle import Event
 from ..model import Job, check_id
 from ..stores import JobStore, Query
-from . import job_actions, jobs_view, story, watch
-from .commands import Output, command, command_group
+from . import jobs_view
+from .commands import CommandOutput, command, command_group
 from .filters import Filters
 from .ids import IdArgument, full_id
+from .job_actions import cancel, delete, force, retry
+from .story import events, explain
+from .watch import watch
 
 _MOST = 1000
 _PAGE = 1000
@@ -26,8 +29,8 @@ group = command_group("Find, inspect and change jobs.")
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (watch, story, job_actions):
-        module.register(group)
+    for function in (watch, events, explain, cancel, retry, force, delete):
+        command(group, function.__name__)(function)
     for kind in kinds():
         for name in kind.job_commands:
             import_module(name).register(group)
@@ -44,7 +47,7 @@ async def list_jobs(
     cursor: Annotated[
         str | None, typer.Option("--cursor", help="Cursor of the page to show, printed below the page before it.")
     ] = None,
-) -> Output:
+) -> CommandOutput:
     """List jobs, newest first, one page at a time.
 
     A job must match all filters. --status takes several states, separated by commas or repeated. Below a full page is
@@ -65,7 +68,7 @@ async def list_jobs(
     jobs, next_cursor = await _page(store, query, cursor, limit)
     now_ms = store.clock.now_ms()
     data = {"jobs": [job_view(job) for job in jobs], "cursor": next_cursor}
-    return Output(data, lambda console: jobs_view.show_list(jobs, next_cursor, now_ms, console))
+    return CommandOutput(data, lambda console: jobs_view.show_list(jobs, next_cursor, now_ms, console))
 
 
 @command(group, "show")
@@ -73,7 +76,7 @@ async def show_job(
     store: JobStore,
     job_id: IdArgument,
     payload: Annotated[bool, typer.Option("--payload", help="Also show payload, result and checkpoint.")] = False,
-) -> Output:
+) -> CommandOutput:
     """Show everything about one job: its state, the reason for it, and its whole history.
 
     The id may be shortened to its first or last characters, 8 or more, if they are unique. Jobs submitted together have
@@ -99,7 +102,7 @@ async def show_job(
         "events": [event_view(event) for event in events],
         "refusals": refusals,
     }
-    return Output(
+    return CommandOutput(
         data, lambda console: jobs_view.show_job(job, events, refusals, sessions, now_ms, console, payload=payload)
     )
 

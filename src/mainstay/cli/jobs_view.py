@@ -17,7 +17,7 @@ from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
 from ..stores import RefusedWrite
 from ..words import SessionNames, age
 from .common import coloured, coloured_status, printable, shortened
-from .table import Column, facts, table
+from .tables import Column, facts, table
 
 #: events shown; all are in --json
 _SHOWN = 200

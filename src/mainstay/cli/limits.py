@@ -13,9 +13,9 @@ from ..control.overview import LimitOverview
 from ..stores import JobStore
 from ..words import counted
 from . import completion
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import aside, printable
-from .table import Column, table
+from .tables import Column, table
 
 group = command_group("List, set and clear limits of concurrency keys.")
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-async def list_limits(store: JobStore) -> Output:
+async def list_limits(store: JobStore) -> CommandOutput:
     """List the limits: how many jobs of each concurrency key may run at a time, and how many run now.
 
     A key without a limit is not listed: its jobs run as soon as a worker is free.
@@ -43,7 +43,7 @@ async def list_limits(store: JobStore) -> Output:
       mainstay limits list --json | jq '.limits[] | select(.held >= .limit)'
     """
     limits = await overview.limits(store)
-    return Output({"limits": limits}, lambda console: _show(limits, console))
+    return CommandOutput({"limits": limits}, lambda console: _show(limits, console))
 
 
 @command(group, "set")
@@ -51,7 +51,7 @@ async def set_limit(
     control: Control,
     key: KeyArgument,
     most: Annotated[int, typer.Argument(metavar="N", help="Jobs that may run at a time; 1 or more.")],
-) -> Output:
+) -> CommandOutput:
     """Limit how many jobs of a concurrency key may run at a time, over all queues and workers.
 
     The limit applies to new claims. Running jobs continue, even if there are more than the limit.
@@ -63,11 +63,11 @@ async def set_limit(
       mainstay limits set tenant-7 3
     """
     await control.operations.set_limit(key, most)
-    return Output({"key": key, "limit": most}, f"key {printable(key)}: at most {counted(most, 'job')} at a time")
+    return CommandOutput({"key": key, "limit": most}, f"key {printable(key)}: at most {counted(most, 'job')} at a time")
 
 
 @command(group, "clear")
-async def clear_limit(control: Control, key: KeyArgument) -> Output:
+async def clear_limit(control: Control, key: KeyArgument) -> CommandOutput:
     """Remove the limit of a concurrency key: its jobs run as soon as a worker is free.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -81,7 +81,7 @@ async def clear_limit(control: Control, key: KeyArgument) -> Output:
     if key not in before:
         known = ", ".join(map(printable, sorted(before))) or "none"
         aside(f"key {printable(key)} had no limit; is the name right? Keys with a limit: {known}")
-    return Output({"key": key, "limit": None}, f"key {printable(key)}: no limit")
+    return CommandOutput({"key": key, "limit": None}, f"key {printable(key)}: no limit")
 
 
 def _show(limits: list[LimitOverview], console: Console) -> None:

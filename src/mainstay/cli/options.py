@@ -19,7 +19,9 @@ from typing import Annotated, Any, Self, get_type_hints
 import msgspec
 import typer
 
-from ..worker import logs
+from ..clock import seconds
+from ..errors import InvalidInput
+from ..worker import WorkerOptions, logs
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,7 @@ def panel(title: str) -> Callable[..., Any]:
 ActorOption = Annotated[
     str | None, typer.Option("--actor", help="Name of the actor in the audit trail. Default: your user and host.")
 ]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
 
 _output = panel("Output")
 
@@ -62,6 +65,52 @@ class LogOptions(OptionGroup, frozen=True, kw_only=True):
     def configure(self) -> None:
         """Set up the logging of this process."""
         logs.configure(self.log_level, as_json=self.json_logs)
+
+
+def concurrency_option(what: str) -> Any:
+    """Declares `--concurrency` for a program whose processes run `what`."""
+    return typer.Option(
+        "--concurrency",
+        "-c",
+        min=1,
+        help=f"{what} that each process runs at a time.",
+        show_default="from the settings, 10",
+    )
+
+
+class ProcessOptions(LogOptions, frozen=True, kw_only=True):
+    """How a worker runs: its processes, and its log."""
+
+    concurrency: Annotated[int | None, concurrency_option("Jobs")] = None
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Number of engine processes.")] = 1
+    grace: Annotated[
+        str, typer.Option("--grace", help="Time that running jobs have to finish after the first signal.")
+    ] = "30s"
+
+    def worker_options(self, target: str, *, name: str, queues: tuple[str, ...]) -> WorkerOptions:
+        """The options of the worker of that name."""
+        return WorkerOptions(
+            target=target,
+            name=name,
+            queues=queues,
+            concurrency=self.concurrency,
+            processes=self.processes,
+            grace_s=seconds(self.grace, field="grace"),
+            log_level=self.log_level,
+            json_logs=self.json_logs,
+        )
+
+
+def key_value(word: str, *, field: str, form: str = "key=value") -> tuple[str, str]:
+    """The two sides of `key=value`. `form` tells the user how to write it.
+
+    >>> key_value("url=http://a/?b=c", field="set")
+    ('url', 'http://a/?b=c')
+    """
+    key, equals, value = word.partition("=")
+    if not equals or not key.strip():
+        raise InvalidInput(field, f"{word!r} is not of the form {form}")
+    return key, value
 
 
 def local_actor() -> str:

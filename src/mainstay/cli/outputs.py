@@ -13,10 +13,10 @@ from rich.text import Text
 
 from ..outputs import ENTRY_PREFIX, OutputAudit, OutputMigration, OutputStore, audit, migrate, open_outputs
 from ..words import counted
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import JsonOption, print_command, printable, screen
 from .exits import DONE, NO
-from .table import empty_table
+from .tables import empty_table
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-def list_outputs(url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50) -> Output:
+def list_outputs(url: UrlArgument, study: StudyOption = "", limit: LimitOption = 50) -> CommandOutput:
     """List the studies with outputs, or the units of one study.
 
     An unfinished unit has files and no entry: its writer was stopped, or is still writing.
@@ -55,11 +55,11 @@ def list_outputs(url: UrlArgument, study: StudyOption = "", limit: LimitOption =
         if len(lines) > limit:
             console.print(f"{len(lines) - limit:,} more; --limit shows them")
 
-    return Output(lines[:limit], show)
+    return CommandOutput(lines[:limit], show)
 
 
 @command(group, "verify")
-def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False) -> Output:
+def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False) -> CommandOutput:
     """Read every output and compare it with its published checksum.
 
     With --quick only names and sizes are compared, from a listing. Damage is reported; nothing is changed. To fix it,
@@ -74,11 +74,11 @@ def verify(url: UrlArgument, study: StudyOption = "", quick: QuickOption = False
       mainstay outputs verify file:outputs --json | jq -r '.bad[].path'
     """
     result = _with_outputs(url, lambda store: audit(store, study or None, verify="size" if quick else "content"))
-    return Output(result, lambda console: _show_audit(result, console), exit_code=NO if result.bad else DONE)
+    return CommandOutput(result, lambda console: _show_audit(result, console), exit_code=NO if result.bad else DONE)
 
 
 @command(group, "migrate")
-def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> Output:
+def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonOption = False) -> CommandOutput:
     """Move outputs from an older layout to the current one.
 
     Each unit is copied, published and read again before the old copy is removed. You may stop and restart the command
@@ -101,7 +101,9 @@ def migrate_outputs(url: UrlArgument, dry_run: DryOption = False, as_json: JsonO
         quiet = as_json or not console.is_terminal
         result = _with_outputs(url, lambda store: migrate(store, dry_run=dry_run, progress=None if quiet else progress))
     unmoved = result.left or (dry_run and result.moved)
-    return Output(result, lambda console: _show_migration(result, console, url), exit_code=NO if unmoved else DONE)
+    return CommandOutput(
+        result, lambda console: _show_migration(result, console, url), exit_code=NO if unmoved else DONE
+    )
 
 
 def _with_outputs(url: str, use: Callable[[OutputStore], Awaitable[T]]) -> T:

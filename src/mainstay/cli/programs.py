@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
@@ -18,8 +16,6 @@ from .common import opened
 from .options import local_actor
 from .target import Where, load_app
 
-T = TypeVar("T")
-
 
 class Connected(msgspec.Struct, frozen=True):
     """An open store, and the app whose jobs it contains."""
@@ -29,22 +25,12 @@ class Connected(msgspec.Struct, frozen=True):
     """None: only a store was given"""
 
 
-def connecting(where: Where, work: Callable[[Connected], Awaitable[T]], *, creates: bool = False) -> T:
-    """Open the store and work on it, through the app if one is given. The user of this terminal is the actor.
+def connected(where: Where, *, creates: bool = False) -> contextlib.AbstractAsyncContextManager[Connected]:
+    """Open the store, through the app if one is given. The user of this terminal is the actor. The app is imported at
+    once.
 
     `creates`: the store of the app is created if it does not exist, as a program of the app would.
     """
-    connection = connected(where, creates=creates)
-
-    async def run() -> T:
-        async with connection as to:
-            return await work(to)
-
-    return asyncio.run(run())
-
-
-def connected(where: Where, *, creates: bool = False) -> contextlib.AbstractAsyncContextManager[Connected]:
-    """The same as a context. The app is imported at once."""
     target = where.target()
     # beside a store, the app is needed as well: it knows the tasks
     app = target.app or (load_app(where.app) if where.app else None)

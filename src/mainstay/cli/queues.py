@@ -17,12 +17,12 @@ from ..model import QueueSettings
 from ..stores import JobStore, Query
 from ..words import age, counted
 from . import completion, job_actions_view
-from .commands import Output, command, command_group
-from .common import JsonOption, aside, printable, with_store
+from .commands import CommandOutput, command, command_group
+from .common import aside, opened, printable, using
 from .job_actions import BulkOptions, carry_out
 from .options import local_actor
 from .stats import in_order
-from .table import Column, table
+from .tables import Column, table
 from .target import Where
 
 _WIDE = 100
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-async def list_queues(store: JobStore) -> Output:
+async def list_queues(store: JobStore) -> CommandOutput:
     """List the queues: jobs by state, the wait of the oldest job, and which queues are paused.
 
     Counters are updated as jobs change, so the cost does not depend on the number of jobs. Rates are those of the whole
@@ -57,7 +57,7 @@ async def list_queues(store: JobStore) -> Output:
       mainstay queues list --json | jq '.queues[] | select(.paused)'
     """
     queues = await overview.queues(store)
-    return Output(queues, lambda console: _show(queues, console))
+    return CommandOutput(queues, lambda console: _show(queues, console))
 
 
 @command(group, "pause")
@@ -65,7 +65,7 @@ async def pause(
     control: Control,
     queues: QueuesArgument,
     reason: Annotated[str | None, typer.Option("--reason", "-r", help="Why.", show_default=False)] = None,
-) -> Output:
+) -> CommandOutput:
     """Pause queues: workers take no more of their jobs. Running jobs continue, and new jobs can be submitted. A queue
     without jobs can be paused in advance.
 
@@ -85,7 +85,7 @@ async def pause(
 
 
 @command(group, "resume")
-async def resume(control: Control, queues: QueuesArgument) -> Output:
+async def resume(control: Control, queues: QueuesArgument) -> CommandOutput:
     """Resume queues: workers take their jobs again.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -106,8 +106,7 @@ def purge(
     options: BulkOptions,
     queue: QueueArgument,
     delete: Annotated[bool, typer.Option("--delete", help="Delete them instead of cancelling them.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Purge a queue: cancel every waiting job in it. Running and settled jobs are not changed.
 
     With --delete the jobs are deleted instead, with their payloads and events; a tombstone of each stays. The command
@@ -123,14 +122,14 @@ def purge(
 
     async def find(store: JobStore) -> JobSelection:
         await check_known(store, [queue])
-        with job_actions_view.counting(quiet=as_json) as seen:
+        with job_actions_view.counting(quiet=options.as_json) as seen:
             return await bulk.matching(
                 store, Query(queue=queue, status=WAITING_STATES), limit=options.limit, on_count=seen
             )
 
     reason = options.reason or f"queue {queue} was purged"
     action = (deleting if delete else withdrawing)(actor=options.audit_name, reason=reason)
-    carry_out(action, where, with_store(where, find), options, as_json=as_json)
+    return carry_out(action, where, using(opened(where.target().url), find), options)
 
 
 def _show(overview: QueuesOverview, console: Console) -> None:
@@ -190,8 +189,8 @@ def _paused(queue: QueueOverview | QueueSettings) -> str:
     return f"{printable(queue.name)} is paused{reason}"
 
 
-async def _settings(store: JobStore, names: Sequence[str]) -> Output:
+async def _settings(store: JobStore, names: Sequence[str]) -> CommandOutput:
     stored = {queue.name: queue for queue in await store.queues()}
     queues = [stored.get(name, QueueSettings(name=name)) for name in dict.fromkeys(names)]
     lines = (_paused(queue) if queue.paused else f"{printable(queue.name)} is not paused" for queue in queues)
-    return Output({"queues": queues}, "\n".join(f"queue {line}" for line in lines))
+    return CommandOutput({"queues": queues}, "\n".join(f"queue {line}" for line in lines))

@@ -18,11 +18,11 @@ from ..errors import InvalidInput
 from ..lifecycle import time_text
 from ..words import age, counted
 from . import completion
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import aside, coloured, print_command, printable
 from .options import ActorOption, local_actor
 from .programs import Connected
-from .table import Column, facts, table
+from .tables import Column, facts, table
 from .target import Where
 
 #: screen widths from which on the list has further columns
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-async def list_schedules(to: Connected) -> Output:
+async def list_schedules(to: Connected) -> CommandOutput:
     """List the schedules: their ticks, in their time zone, and what they submit.
 
     With --app, the list includes schedules that the app declares and no worker has registered yet, and times that only
@@ -66,11 +66,11 @@ async def list_schedules(to: Connected) -> Output:
     """
     schedules, now_ms = await _schedules(to)
     data = {"schedules": [schedule_data(each) for each in schedules]}
-    return Output(data, lambda console: _show_list(schedules, now_ms, console))
+    return CommandOutput(data, lambda console: _show_list(schedules, now_ms, console))
 
 
 @command(group, "show")
-async def show_schedule(to: Connected, where: Where, name: NameArgument) -> Output:
+async def show_schedule(to: Connected, where: Where, name: NameArgument) -> CommandOutput:
     """Show one schedule: its next ticks, last tick and last job, and why it does not tick.
 
     Exit codes: 0 fine, 2 error (no such schedule).
@@ -81,11 +81,11 @@ async def show_schedule(to: Connected, where: Where, name: NameArgument) -> Outp
     """
     schedules, now_ms = await _schedules(to)
     (schedule,) = _select(schedules, [name])
-    return Output(schedule_data(schedule), lambda console: _show_one(schedule, now_ms, console, where))
+    return CommandOutput(schedule_data(schedule), lambda console: _show_one(schedule, now_ms, console, where))
 
 
 @command(group, "run")
-async def run_schedule(to: Connected, name: NameArgument, actor: ActorOption = None) -> Output:
+async def run_schedule(to: Connected, name: NameArgument, actor: ActorOption = None) -> CommandOutput:
     """Submit the job of a schedule now, in addition to its ticks, even if it is paused. Prints the id of the job.
 
     With overlap "skip", no second job is submitted while an earlier one is not settled: the command prints the id of
@@ -107,11 +107,11 @@ async def run_schedule(to: Connected, name: NameArgument, actor: ActorOption = N
             aside(f"schedule {name} submits no second job while this one is not settled (overlap skip):", style="dim")
         typer.echo(job.id)
 
-    return Output({"schedule": name, "id": job.id, "created": job.created}, show)
+    return CommandOutput({"schedule": name, "id": job.id, "created": job.created}, show)
 
 
 @command(group, "pause")
-async def pause_schedules(to: Connected, names: NamesArgument, actor: ActorOption = None) -> Output:
+async def pause_schedules(to: Connected, names: NamesArgument, actor: ActorOption = None) -> CommandOutput:
     """Pause schedules: they do not tick until they are resumed, also after a restart of the workers.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -124,7 +124,7 @@ async def pause_schedules(to: Connected, names: NamesArgument, actor: ActorOptio
 
 
 @command(group, "resume")
-async def resume_schedules(to: Connected, names: NamesArgument, actor: ActorOption = None) -> Output:
+async def resume_schedules(to: Connected, names: NamesArgument, actor: ActorOption = None) -> CommandOutput:
     """Resume schedules: they tick again from now on. Ticks missed while paused are not made up for.
 
     Exit codes: 0 done (or nothing to do), 2 error.
@@ -137,7 +137,7 @@ async def resume_schedules(to: Connected, names: NamesArgument, actor: ActorOpti
 
 
 @command(group, "drop")
-async def drop_schedules(to: Connected, names: NamesArgument, actor: ActorOption = None) -> Output:
+async def drop_schedules(to: Connected, names: NamesArgument, actor: ActorOption = None) -> CommandOutput:
     """Remove schedules. Their jobs stay. An app that still declares a schedule registers it again when its next worker
     leads: to stop it for good, remove it from the code, or pause it.
 
@@ -149,7 +149,9 @@ async def drop_schedules(to: Connected, names: NamesArgument, actor: ActorOption
     """
     await _change(to, drop, "dropped", names, actor)
     dropped = list(dict.fromkeys(names))
-    return Output({"dropped": dropped}, "\n".join(f"schedule {name} is dropped; its jobs stay" for name in dropped))
+    return CommandOutput(
+        {"dropped": dropped}, "\n".join(f"schedule {name} is dropped; its jobs stay" for name in dropped)
+    )
 
 
 async def _schedules(to: Connected) -> tuple[list[ScheduleView], int]:
@@ -166,7 +168,7 @@ async def _change(
     actor: str | None,
     *,
     paused: bool | None = None,
-) -> Output:
+) -> CommandOutput:
     """Change all named schedules, or none if one is misspelt. A schedule that is already `paused` as requested is left
     alone, with a remark."""
     by = actor or local_actor()
@@ -186,7 +188,7 @@ async def _change(
     schedules, now_ms = await _schedules(to)
     changed = [schedule for schedule in schedules if schedule.name in names]
     data = {"schedules": [schedule_data(schedule) for schedule in changed]}
-    return Output(data, "\n".join(_state_line(schedule, now_ms) for schedule in changed))
+    return CommandOutput(data, "\n".join(_state_line(schedule, now_ms) for schedule in changed))
 
 
 def _select(schedules: Sequence[ScheduleView], names: Sequence[str]) -> list[ScheduleView]:

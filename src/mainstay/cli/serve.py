@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import InvalidInput
 from .commands import command
-from .common import JsonOption, print_line
+from .common import JsonOption, print_line, stderr_console
 from .options import LogOptions, OptionGroup, panel
 from .target import Where, load_app
 from .tokens import ENVIRON
@@ -198,7 +197,7 @@ def _banner(url: str, stores: ServedStores, options: WebOptions) -> None:
     users = "every user of this machine" if options.tokens is None else f"clients with a token of {options.tokens}"
     # the address alone on stdout, for scripts
     typer.echo(url)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = stderr_console()
     for line in (
         f"  stores   {', '.join(f'{name} ({url})' for name, url in stores.urls.items())}",
         f"  for      {users}{', to read' if options.read_only else ''}",

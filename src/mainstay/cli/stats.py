@@ -14,16 +14,16 @@ from ..control import SessionView, StatsView, read_stats
 from ..lifecycle import JOB
 from ..stores import JobStore
 from ..words import age, counted
-from .commands import Output, command
+from .commands import CommandOutput, command
 from .common import coloured_status, printable, shortened
-from .table import empty_table
+from .tables import empty_table
 from .target import Where
 
 #: sessions shown; the rest are counted, and all are in --json
 _SHOWN = 20
 
 
-async def show_stats(store: JobStore, where: Where) -> Output:
+async def show_stats(store: JobStore, where: Where) -> CommandOutput:
     """Show jobs by state, the wait of the oldest job, rates, and the workers.
 
     Nothing is changed. Counters are updated as jobs change, so the cost does not depend on the number of jobs.
@@ -37,7 +37,7 @@ async def show_stats(store: JobStore, where: Where) -> Output:
     """
     stats = await read_stats(store)
     paused = {queue.name: queue.reason for queue in await store.queues() if queue.paused}
-    return Output(stats, lambda console: _show(stats, paused, console, check_with=where.again("mainstay check")))
+    return CommandOutput(stats, lambda console: _show(stats, paused, console, check_with=where.again("mainstay check")))
 
 
 def register(app: typer.Typer) -> None:

@@ -17,10 +17,10 @@ from ..stores import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, show
 from ..stores.registry import RegistryInfo, prepare_registry
 from ..stores.sqlite import path_of, schema
 from ..stores.versioned import prepare_versioned
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import InvalidUsage, opened, print_command, quietly
 from .exits import DONE, NO
-from .table import facts
+from .tables import facts
 from .target import Where, shell_word
 
 group = command_group("Set up, migrate and inspect a store.")
@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "init")
-def init(where: Where, url: UrlArgument = "", values: ValuesOption = False) -> Output:
+def init(where: Where, url: UrlArgument = "", values: ValuesOption = False) -> CommandOutput:
     """Create a job registry, and the folder, bucket, container or table that it needs.
 
     With --values only the folder, bucket, container or table is created, for a versioned store of your own values.
@@ -112,11 +112,11 @@ def init(where: Where, url: UrlArgument = "", values: ValuesOption = False) -> O
     """
     report = asyncio.run(_init(url or where.target().url, values=values))
     made = ", ".join(report.made)
-    return Output(report, f"{report.store}: {made}" if made else f"{report.store} exists already")
+    return CommandOutput(report, f"{report.store}: {made}" if made else f"{report.store} exists already")
 
 
 @command(group, "migrate")
-def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False) -> Output:
+def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False) -> CommandOutput:
     """Migrate a store to this version of Mainstay.
 
     A PostgreSQL store is migrated by this command only, unless its URL has auto_migrate=on. Run it before you start the
@@ -137,11 +137,11 @@ def migrate(where: Where, url: UrlArgument = "", dry_run: DryOption = False) -> 
       mainstay store migrate --dry-run --json | jq -r '.steps[]'
     """
     report = asyncio.run(_migrate(url or where.target().url, dry_run=dry_run))
-    return Output(report, _migration_line(report), exit_code=NO if dry_run and report.changes else DONE)
+    return CommandOutput(report, _migration_line(report), exit_code=NO if dry_run and report.changes else DONE)
 
 
 @command(group, "status")
-def status(where: Where, url: UrlArgument = "") -> Output:
+def status(where: Where, url: UrlArgument = "") -> CommandOutput:
     """Show the state of a store: its version and the version that this Mainstay needs, its size, and its durability.
 
     Nothing is changed. Numbers of a large PostgreSQL store are the server's estimates.
@@ -157,7 +157,7 @@ def status(where: Where, url: UrlArgument = "") -> Output:
     state = asyncio.run(_status(url or where.target().url))
     migrate_with = f"mainstay store migrate {shell_word(url)}" if url else where.again("mainstay store migrate")
     exit_code = DONE if state.current else NO
-    return Output(state, lambda console: _show_status(state, console, migrate_with), exit_code=exit_code)
+    return CommandOutput(state, lambda console: _show_status(state, console, migrate_with), exit_code=exit_code)
 
 
 async def _init(url: str, *, values: bool) -> InitReport:

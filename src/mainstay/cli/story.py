@@ -15,7 +15,7 @@ from ..control.explain import Explanation, explained
 from ..stores import JobStore
 from ..words import SessionNames
 from . import jobs_view
-from .commands import Output, command
+from .commands import CommandOutput
 from .common import coloured, print_command, printable
 from .ids import IdArgument, full_id
 from .target import Where
@@ -25,18 +25,12 @@ _MOST = 10_000
 _ANY_APP = "MODULE:APP"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to the group of jobs."""
-    command(group, "events")(events)
-    command(group, "explain")(explain)
-
-
 async def events(
     store: JobStore,
     job_id: IdArgument,
     after: Annotated[int, typer.Option("--after", min=0, help="Show only events after this number.")] = 0,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, max=_MOST, help="Events to show, at most.")] = 1000,
-) -> Output:
+) -> CommandOutput:
     """Show the audit trail of a job: every transition, its actor, time and reason.
 
     A deleted job still has its tombstone. Below a full page is the option for the next page.
@@ -58,10 +52,10 @@ async def events(
         if more is not None:
             console.print(Text(f"more: add --after {more}", style="dim"), soft_wrap=True)
 
-    return Output({"id": job_id, "events": [event_view(event) for event in page], "after": more}, show)
+    return CommandOutput({"id": job_id, "events": [event_view(event) for event in page], "after": more}, show)
 
 
-async def explain(store: JobStore, where: Where, job_id: IdArgument) -> Output:
+async def explain(store: JobStore, where: Where, job_id: IdArgument) -> CommandOutput:
     """Explain a job in sentences: its state and the reason, what it waits for, which workers held it, why it was
     retried, what comes next, and what you can do.
 
@@ -75,7 +69,7 @@ async def explain(store: JobStore, where: Where, job_id: IdArgument) -> Output:
     explanation = await explained(store, await full_id(store, job_id))
     advice = tuple(msgspec.structs.replace(each, command=_here(each.command, where)) for each in explanation.advice)
     explanation = msgspec.structs.replace(explanation, advice=advice)
-    return Output(explanation, lambda console: _show(explanation, console))
+    return CommandOutput(explanation, lambda console: _show(explanation, console))
 
 
 def _here(command: str, where: Where) -> str:

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from ..clock import SystemClock, duration_text, seconds
 from ..worker import state_folder
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import aside
-from .table import empty_table
+from .tables import empty_table
 
 if TYPE_CHECKING:
     from ..web.security import Token, Tokens
@@ -59,7 +59,7 @@ def add(
         str, typer.Option("--expires", metavar="30d", help="Lifetime of the token, such as 30d.", show_default="never")
     ] = "",
     file: FileOption = "",
-) -> Output:
+) -> CommandOutput:
     """Create a token and print it once. Only its digest is stored, in a file that other users cannot read.
 
     Scopes: read; submit (also submits jobs); operate (also cancels, retries, pauses ...); admin (everything, also
@@ -84,11 +84,11 @@ def add(
         aside(f"token of {name}: may {' and '.join(token.scopes)}{lifetime}. It is not shown again.", style="dim")
         aside(f"mainstay serve --tokens {tokens.path}", style="cyan")
 
-    return Output({**_data(token), "token": secret, "file": str(tokens.path)}, show)
+    return CommandOutput({**_data(token), "token": secret, "file": str(tokens.path)}, show)
 
 
 @command(group, "list")
-def list_tokens(file: FileOption = "") -> Output:
+def list_tokens(file: FileOption = "") -> CommandOutput:
     """List the tokens: owner, scopes and expiry. The tokens themselves are not stored.
 
     Exit codes: 0 fine, 2 error.
@@ -101,11 +101,11 @@ def list_tokens(file: FileOption = "") -> Output:
     tokens = _tokens(file)
     listed = tokens.list()
     data = {"file": str(tokens.path), "tokens": [_data(token) for token in listed]}
-    return Output(data, lambda console: console.print(_table(listed) if listed else "no tokens"))
+    return CommandOutput(data, lambda console: console.print(_table(listed) if listed else "no tokens"))
 
 
 @command(group, "revoke")
-def revoke(name: NameArgument, file: FileOption = "") -> Output:
+def revoke(name: NameArgument, file: FileOption = "") -> CommandOutput:
     """Revoke a token: the server refuses it from the next request on, and ends its sign-ins.
 
     Exit codes: 0 done, 2 error, or no such token.
@@ -115,7 +115,7 @@ def revoke(name: NameArgument, file: FileOption = "") -> Output:
       mainstay tokens revoke ann
     """
     token = _tokens(file).revoke(name)
-    return Output(_data(token), f"token of {token.name} is revoked")
+    return CommandOutput(_data(token), f"token of {token.name} is revoked")
 
 
 def default_file() -> Path:

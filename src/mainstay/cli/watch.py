@@ -13,26 +13,19 @@ from ..clock import seconds
 from ..errors import InvalidInput
 from ..stores import JobStore
 from . import completion, watch_view
-from .commands import command
-from .common import JsonOption, print_line, with_store
-from .exits import NO
+from .common import JsonOption, print_line
+from .exits import DONE, NO
 from .filters import Filters
 from .ids import full_id
 from .observation import JobsObservation, Pace, observe_job, observe_jobs
-from .target import Where
 
 T = TypeVar("T")
 
 _SHORTEST_S = 0.05
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the group of jobs."""
-    command(group, "watch")(watch)
-
-
-def watch(
-    where: Where,
+async def watch(
+    store: JobStore,
     filters: Filters,
     job_id: Annotated[
         str | None,
@@ -50,7 +43,7 @@ def watch(
         int, typer.Option("--limit", "-l", min=1, max=200, help="How many of the newest jobs to watch.")
     ] = 50,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Watch one job until it settles, or the newest jobs until you press Ctrl-C.
 
     In a pipe, or with --json, the command prints one JSON value per line: first the job, then each event and each
@@ -69,15 +62,11 @@ def watch(
     lines = as_json or not console.is_terminal
     if job_id is not None and filters.any:
         raise InvalidInput("jobs", "give an id or filters, not both")
-
-    async def show(store: JobStore) -> bool:
-        if job_id is None:
-            await _watch_many(store, filters, pace, limit, console, lines=lines)
-            return True
-        return await follow(store, await full_id(store, job_id), pace, console, lines=lines)
-
-    if not with_store(where, show):
-        raise typer.Exit(NO)
+    if job_id is None:
+        await _watch_many(store, filters, pace, limit, console, lines=lines)
+        return DONE
+    succeeded = await follow(store, await full_id(store, job_id), pace, console, lines=lines)
+    return DONE if succeeded else NO
 
 
 async def follow(store: JobStore, job_id: str, pace: Pace, console: Console, *, lines: bool) -> bool:

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from ..clock import duration_text, seconds
+from ..clock import duration_text
 from ..errors import InvalidInput
 from ..stores import shown_url
 from ..words import counted
 from ..worker import Hello, Supervisor, WorkerOptions
 from .commands import command
-from .options import LogOptions
+from .common import stderr_console
+from .options import ProcessOptions
 
 if TYPE_CHECKING:
     from ..report.metrics import MetricsServer
@@ -30,7 +30,7 @@ _LONGEST = 64
 
 
 def run_worker(
-    log: LogOptions,
+    process: ProcessOptions,
     target: Annotated[
         str, typer.Argument(metavar="MODULE:APP", envvar="MAINSTAY_APP", help="The app, as module:variable.")
     ],
@@ -44,28 +44,14 @@ def run_worker(
             show_default="the queues of the app",
         ),
     ] = "",
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency",
-            "-c",
-            min=1,
-            help="Jobs that each process runs at a time.",
-            show_default="from the settings, 10",
-        ),
-    ] = None,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Number of engine processes.")] = 1,
     name: Annotated[str, typer.Option("--name", help="Name of the worker.", show_default="HOST-PID")] = "",
-    grace: Annotated[
-        str, typer.Option("--grace", help="Time that running jobs have to finish after the first signal.")
-    ] = "30s",
     metrics: Annotated[
         str,
         typer.Option(
             "--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics on this address.", show_default="off"
         ),
     ] = "",
-) -> None:
+) -> int:
     """Run the jobs of an app until Ctrl-C or SIGTERM.
 
     The first signal drains: the worker takes no new jobs, running jobs have the grace period to finish, and unfinished
@@ -84,17 +70,8 @@ def run_worker(
       mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
       mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
     """
-    orders = WorkerOptions(
-        target=target,
-        name=_worker_name(name),
-        queues=_queues(queues),
-        concurrency=concurrency,
-        processes=processes,
-        grace_s=seconds(grace, field="grace"),
-        log_level=log.log_level,
-        json_logs=log.json_logs,
-    )
-    log.configure()
+    orders = process.worker_options(target, name=_worker_name(name), queues=_queues(queues))
+    process.configure()
 
     # before the first engine starts: its counters read the environment when they are imported
     with _metrics_server(metrics) as server:
@@ -102,10 +79,10 @@ def run_worker(
         def ready(hello: Hello) -> None:
             if server is not None:
                 server.watch(hello.store_url)
-            if not log.json_logs:
+            if not process.json_logs:
                 _banner(orders, hello, "" if server is None else server.url)
 
-        raise typer.Exit(asyncio.run(Supervisor(orders, ready=ready).run()))
+        return asyncio.run(Supervisor(orders, ready=ready).run())
 
 
 def register(app: typer.Typer) -> None:
@@ -154,7 +131,7 @@ def _banner(orders: WorkerOptions, hello: Hello, metrics: str) -> None:
         *([f"  metrics  {metrics}"] if metrics else []),
         f"  Ctrl-C   drains ({duration_text(orders.grace_s)}); twice: stops now",
     )
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = stderr_console()
     for line in lines:
         console.print(line, markup=False)
     variable = os.environ.get("MAINSTAY_STORE", "")

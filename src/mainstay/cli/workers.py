@@ -17,10 +17,10 @@ from ..model import Session
 from ..stores import JobStore
 from ..words import age, counted
 from . import completion
-from .commands import Output, command, command_group
+from .commands import CommandOutput, command, command_group
 from .common import aside, printable, shortened
 from .options import ActorOption, local_actor
-from .table import Column, table
+from .tables import Column, table
 
 _SHOWN = 200
 _WITH_ID = 110
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 @command(group, "list")
-async def list_workers(store: JobStore) -> Output:
+async def list_workers(store: JobStore) -> CommandOutput:
     """List the sessions of workers, one for each process, live ones first.
 
     A session is alive if its last heartbeat is within its lease. Jobs of a silent or dead session go back to their
@@ -49,7 +49,7 @@ async def list_workers(store: JobStore) -> Output:
     """
     sessions = await overview.sessions(store)
     data = [{**asdict(each.view), "holds": each.holds, "leads": each.leads} for each in sessions]
-    return Output({"sessions": data}, lambda console: _show(sessions, console))
+    return CommandOutput({"sessions": data}, lambda console: _show(sessions, console))
 
 
 @command(group, "drain")
@@ -62,7 +62,7 @@ async def drain(
         ),
     ],
     actor: ActorOption = None,
-) -> Output:
+) -> CommandOutput:
     """Drain workers on any machine: ask them to stop cleanly, as Ctrl-C or SIGTERM does. A worker receives the request
     with its next heartbeat (2s). It takes no more jobs, has its grace period to finish running jobs, returns the rest
     to their queue, and exits with 0.
@@ -89,7 +89,7 @@ async def drain(
         drained |= {session.id: session for session in crew}
     lease_ms, now_ms = control.store.clock.lease_ms(), control.store.clock.now_ms()
     data = [session_view(session, lease_ms=lease_ms, now_ms=now_ms) for session in drained.values()]
-    return Output({"sessions": data}, lambda console: _show_drained(list(drained.values()), lease_ms, console))
+    return CommandOutput({"sessions": data}, lambda console: _show_drained(list(drained.values()), lease_ms, console))
 
 
 def _show_drained(sessions: list[Session], lease_ms: int, console: Console) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from . import exec as exec_command, run
+from ...cli import command, command_group
+from .exec import run_units
+from .run import run
 
-group = typer.Typer(
-    help="Run studies: many units, done when their outputs exist.", no_args_is_help=True, rich_markup_mode="rich"
-)
+group = command_group("Run studies: many units, done when their outputs exist.")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (run, exec_command):
-        module.register(group)
+    command(group, "run")(run)
+    command(group, "exec")(run_units)
     app.add_typer(group, name="batch")

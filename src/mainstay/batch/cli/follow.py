@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.live import Live
 
@@ -12,12 +11,9 @@ from ...cli import Where, print_line
 from ...cli.exits import DONE, NO, PARTIAL
 from ...cli.observation import Pace
 from ...clock import seconds
-from ...model import Job
 from .. import BatchService
 from . import view
 from .progress import BatchProgress, watched
-
-ForOption = Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")]
 
 _EVERY_S = 0.5
 #: time between two lines of a log while only counts change
@@ -29,19 +25,14 @@ def pace_of(for_: str | None) -> Pace:
     return Pace(every_s=_EVERY_S, for_s=None if for_ is None else seconds(for_, field="for"))
 
 
-def progress_console(*, quiet: bool = False) -> Console:
-    """Where progress goes: stdout is for results."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
-
-
-async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
-    """Draw the progress of a batch; without a terminal, print a line now and then. Returns the settled job."""
+async def follow(service: BatchService, job_id: str, pace: Pace, console: Console) -> BatchProgress:
+    """Draw the progress of a batch until it is settled; without a terminal, print a line now and then."""
     if not console.is_terminal:
         return await _log(service, job_id, pace, console)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         async for progress in watched(service, job_id, pace):
             live.update(view.frame(progress, console.width), refresh=True)
-    return progress.status.job
+    return progress
 
 
 async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: Where) -> BatchProgress:
@@ -55,14 +46,14 @@ async def follow_as_data(service: BatchService, job_id: str, pace: Pace, where: 
     return progress
 
 
-async def _log(service: BatchService, job_id: str, pace: Pace, console: Console) -> Job:
+async def _log(service: BatchService, job_id: str, pace: Pace, console: Console) -> BatchProgress:
     status, logged_ms = "", 0
     async for progress in watched(service, job_id, pace):
         job = progress.status.job
         if job.status != status or progress.now_ms - logged_ms >= _LOG_EVERY_MS:
             console.print(view.progress_line(progress), markup=False)
             status, logged_ms = job.status, progress.now_ms
-    return progress.status.job
+    return progress
 
 
 def exit_code_of(status: str) -> int:

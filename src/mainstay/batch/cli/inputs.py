@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ...cli import key_value
 from ...errors import InvalidInput, MainstayError
 from .. import grid
 from .values import UNDECLARED, is_text, value_of
@@ -36,9 +37,7 @@ def sets_given(
     types = declared or {}
     values: dict[str, list[Any]] = {}
     for word in words:
-        name, equals, text = word.partition("=")
-        if not equals or not name.strip():
-            raise InvalidInput("param", f"{word!r} is not of the form name=values, like beta=0.2,0.3")
+        name, text = key_value(word, field="param", form="name=values, like beta=0.2,0.3")
         if name in values:
             raise InvalidInput(f"param {name}", "is given twice; write all values together: name=1,2,3")
         values[name] = values_of(text, types.get(name, UNDECLARED), field=f"param {name}")

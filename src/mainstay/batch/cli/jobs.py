@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from ...cli import (
+    CommandOutput,
+    ForOption,
     IdArgument,
     JsonOption,
     Where,
     aside,
+    busy,
     command,
     local_actor,
     observation,
-    print_json,
     screen,
+    stderr_console,
     watch,
     watch_view,
 )
-from ...cli.exits import DONE, FAILED
+from ...cli.exits import DONE, FAILED, NO
 from ...cli.observation import Pace
 from ...errors import InvalidInput
-from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, UnitToRun, Validation
+from ...stores import JobStore
+from .. import Batch, BatchService, BatchStatus, OutputStatus, ResumeOutcome, Validation
 from ..advice import batch_advice
-from ..report.model import BatchReport, batch_report
+from ..report.model import batch_report
 from ..report.text import show_advice
 from ..spec import KIND
 from . import lists, view
-from .follow import ForOption, exit_code_of, follow, follow_as_data, pace_of, progress_console
+from .follow import exit_code_of, follow, follow_as_data, pace_of
 from .progress import BatchProgress, look
-from .report import print_report
-from .session import busy, study_of, with_service, with_studies
+from .report import report_output
+from .session import BatchSession
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job is settled.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-l", min=1, help="Lines to show, at most.")]
@@ -50,9 +54,14 @@ def register(group: typer.Typer) -> None:
 # status -------------------------------------------------------------------------------------------------
 
 
-def status(
-    where: Where, job_id: IdArgument, watch: WatchOption = False, for_: ForOption = None, as_json: JsonOption = False
-) -> None:
+async def status(
+    session: BatchSession,
+    where: Where,
+    job_id: IdArgument,
+    watch: WatchOption = False,
+    for_: ForOption = None,
+    as_json: JsonOption = False,
+) -> CommandOutput | int:
     """Show the status of a job. For a batch: units, outputs, rate, estimated end, and what to do next.
 
     With --watch, show it until the job is settled; with --json as well, print one line of JSON for each change.
@@ -69,60 +78,52 @@ def status(
     pace = pace_of(for_)
     if for_ is not None and not watch:
         raise InvalidInput("for", "needs --watch")
-
-    async def work(service: BatchService, full: str) -> int:
-        job = await service.control.jobs.get(full)
-        if job.kind != KIND or job.parent is not None:
-            return await _plain_status(service, full, pace, watch_it=watch, as_json=as_json)
-        if not watch:
-            _show_status(await look(service, full), where, as_json=as_json)
-            return DONE
-        if as_json:
-            progress = await follow_as_data(service, full, pace, where)
-        else:
-            await follow(service, full, pace, progress_console())
-            progress = await look(service, full)
-            _show_status(progress, where, as_json=False)
-        return exit_code_of(progress.status.job.status)
-
-    _leave(with_service(where, job_id, work))
-
-
-async def _plain_status(service: BatchService, job_id: str, pace: Pace, *, watch_it: bool, as_json: bool) -> int:
-    """The status of a job of another kind."""
-    store, console = service.control.store, screen()
-    if watch_it:
-        lines = as_json or not console.is_terminal
-        return exit_code_of("succeeded" if await watch.follow(store, job_id, pace, console, lines=lines) else "failed")
-    async for seen in observation.observe_job(store, job_id, pace, history=0):
-        if as_json:
-            print_json(next(iter(watch_view.job_lines(seen))))
-        else:
-            console.print(watch_view.JobFrame(console.height).draw(seen))
-        break
-    return DONE
-
-
-def _show_status(progress: BatchProgress, where: Where, *, as_json: bool) -> None:
+    service, full = session.service, await session.full_id(job_id)
+    job = await service.control.jobs.get(full)
+    if job.kind != KIND or job.parent is not None:
+        return await _plain_status(service.control.store, full, pace, watch_it=watch, as_json=as_json)
+    if not watch:
+        return _status_output(await look(service, full), where)
     if as_json:
-        print_json(view.progress_data(progress, where))
-        return
-    console = screen()
-    console.print(view.frame(progress, console.width))
-    show_advice(view.advice(progress), console, again=where.again)
+        progress = await follow_as_data(service, full, pace, where)
+        return exit_code_of(progress.status.job.status)
+    progress = await follow(service, full, pace, stderr_console())
+    return _status_output(progress, where, exit_code=exit_code_of(progress.status.job.status))
+
+
+async def _plain_status(
+    store: JobStore, job_id: str, pace: Pace, *, watch_it: bool, as_json: bool
+) -> CommandOutput | int:
+    """The status of a job of another kind."""
+    if watch_it:
+        console = screen()
+        lines = as_json or not console.is_terminal
+        return DONE if await watch.follow(store, job_id, pace, console, lines=lines) else NO
+    now = await anext(observation.observe_job(store, job_id, pace, history=0))
+    data = next(iter(watch_view.job_lines(now)))
+    return CommandOutput(data, lambda console: console.print(watch_view.JobFrame(console.height).draw(now)))
+
+
+def _status_output(progress: BatchProgress, where: Where, *, exit_code: int = DONE) -> CommandOutput:
+    def show(console: Console) -> None:
+        console.print(view.frame(progress, console.width))
+        show_advice(view.advice(progress), console, again=where.again)
+
+    return CommandOutput(view.progress_data(progress, where), show, exit_code=exit_code)
 
 
 # validate -----------------------------------------------------------------------------------------------
 
 
-def validate(
+async def validate(
+    session: BatchSession,
     where: Where,
     job_id: IdArgument,
     force: Annotated[
         bool, typer.Option("--force", help="Ignore earlier validation results, and do not wait for the backoff.")
     ] = False,
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Validate all outputs of a batch now, and report what is missing or corrupt.
 
     A batch that waits for its validation, or is partial, changes its state by the result. A batch that has succeeded or
@@ -139,24 +140,23 @@ def validate(
       mainstay jobs validate 4de452e6b59d
       mainstay jobs validate 4de452e6b59d --force --json | jq .missing
     """
-
-    async def work(service: BatchService, full: str) -> tuple[Validation, BatchStatus, BatchStatus]:
+    service = session.service
+    with busy("reading the outputs", quiet=as_json):
+        full = await session.full_id(job_id)
         before = await service.status(full)
         validation = await service.validate(full, force=force, actor=local_actor())
-        return validation, before, await service.status(full)
-
-    with busy("reading the outputs", quiet=as_json):
-        validation, before, now = with_service(where, job_id, work)
-    if as_json:
-        data = {"id": now.job.id, "was": before.job.status, "status": now.job.status}
-        print_json({**data, **msgspec.to_builtins(validation)})
-    else:
-        _show_validation(validation, before, now, where)
-    _leave(FAILED if validation.verdict == "unknown" else exit_code_of(validation.verdict))
+        now = await service.status(full)
+    data = {"id": now.job.id, "was": before.job.status, "status": now.job.status}
+    return CommandOutput(
+        {**data, **msgspec.to_builtins(validation)},
+        lambda console: _show_validation(validation, before, now, where, console),
+        exit_code=FAILED if validation.verdict == "unknown" else exit_code_of(validation.verdict),
+    )
 
 
-def _show_validation(validation: Validation, before: BatchStatus, now: BatchStatus, where: Where) -> None:
-    console = screen()
+def _show_validation(
+    validation: Validation, before: BatchStatus, now: BatchStatus, where: Where, console: Console
+) -> None:
     style = {"succeeded": "green", "unknown": "yellow"}.get(validation.verdict, "red")
     console.print(Text(validation.summary, style=style))
     lists.show_lacking(validation, console)
@@ -172,7 +172,8 @@ def _show_validation(validation: Validation, before: BatchStatus, now: BatchStat
 # resume -------------------------------------------------------------------------------------------------
 
 
-def resume(
+async def resume(
+    session: BatchSession,
     where: Where,
     job_id: IdArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and why; run nothing.")] = False,
@@ -186,7 +187,7 @@ def resume(
         str, typer.Option("--reason", "-r", help="Reason, kept in the audit trail.", show_default=False)
     ] = "resumed on request",
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Run again the units of a batch whose outputs are missing or corrupt, and no others.
 
     The same job continues. If it had succeeded and its outputs were damaged later, a new job that is linked to it makes
@@ -208,59 +209,39 @@ def resume(
       mainstay jobs resume 4de452e6b59d --with-this-code --app sir:app --wait
       mainstay jobs resume 4de452e6b59d --dry-run --json | jq -r .run[].unit
     """
+    service, full = session.service, await session.full_id(job_id)
+    by = await session.study_of(full) if with_this_code else None
     if dry_run:
         with busy("reading the outputs", quiet=as_json):
-            plan = with_studies(
-                where, job_id, lambda service, full, studies: _to_run(service, full, studies, by_app=with_this_code)
-            )
-        if as_json:
-            print_json({**lists.to_run_data(plan.id, plan.units, plan.names), "code": plan.code})
-        else:
-            lists.show_to_run(plan.units, plan.names, limit, screen())
-            if plan.code:
-                screen().print(Text(plan.code, style="dim"))
-        return
+            return await _resume_plan(service, full, by, limit)
     pace = pace_of(for_)
-
-    async def work(service: BatchService, full: str, studies: Mapping[str, Batch] | None) -> BatchReport | None:
-        by = await study_of(service, full, studies) if with_this_code else None
-        done = await service.resume(full, actor=local_actor(), reason=reason, by=by)
-        waits = (wait or for_ is not None) and done.how != "nothing"
-        if not (as_json and waits):
-            _print_resumed(done, where, as_json=as_json)
-        if not waits:
-            return None
-        await follow(service, done.id, pace, progress_console(quiet=as_json))
-        if by is not None:
-            await _validate_if_partial(service, full)
-        return await batch_report(service, done.id)
-
-    report = with_studies(where, job_id, work)
-    if report is not None:
-        print_report(report, where, as_json=as_json)
-        _leave(exit_code_of(report.status))
+    outcome = await service.resume(full, actor=local_actor(), reason=reason, by=by)
+    if outcome.how == "nothing" or not (wait or for_ is not None):
+        return CommandOutput(outcome, lambda _: _show_resumed(outcome, where))
+    if not as_json:
+        _show_resumed(outcome, where)
+    await follow(service, outcome.id, pace, stderr_console(quiet=as_json))
+    if by is not None:
+        await _validate_if_partial(service, full)
+    report = await batch_report(service, outcome.id)
+    return report_output(report, where, exit_code=exit_code_of(report.status))
 
 
-class _ResumePlan(msgspec.Struct, frozen=True):
-    """The units that a resume would run."""
-
-    id: str
-    units: list[UnitToRun]
-    names: list[str]
-    code: str
-    """the code that would run them, in words; empty: the code it was submitted for"""
-
-
-async def _to_run(
-    service: BatchService, job_id: str, studies: Mapping[str, Batch] | None, *, by_app: bool
-) -> _ResumePlan:
+async def _resume_plan(service: BatchService, job_id: str, by: Batch | None, limit: int) -> CommandOutput:
+    """The units that a resume would run, and the code that would run them if it is not that of the submit."""
     spec = await service.spec(job_id)
     names = ["units", *(one.name for one in spec.aggregations)]
+    units = [one async for one in service.to_run(job_id)]
     code = ""
-    if by_app:
-        by = await study_of(service, job_id, studies)
+    if by is not None:
         code = f"by code {by.source or by.code}; it was submitted for {(spec.sources or (spec.code,))[0] or spec.code}"
-    return _ResumePlan(job_id, [one async for one in service.to_run(job_id)], names, code)
+
+    def show(console: Console) -> None:
+        lists.show_to_run(units, names, limit, console)
+        if code:
+            console.print(Text(code, style="dim"))
+
+    return CommandOutput({**lists.to_run_data(job_id, units, names), "code": code}, show)
 
 
 async def _validate_if_partial(service: BatchService, job_id: str) -> None:
@@ -269,31 +250,29 @@ async def _validate_if_partial(service: BatchService, job_id: str) -> None:
         await service.validate(job_id, actor=local_actor())
 
 
-def _print_resumed(done: ResumeOutcome, where: Where, *, as_json: bool) -> None:
-    if as_json:
-        print_json(msgspec.to_builtins(done))
-    elif done.how == "nothing":
+def _show_resumed(outcome: ResumeOutcome, where: Where) -> None:
+    if outcome.how == "nothing":
         typer.echo("nothing to do: all outputs are present and intact")
-    elif done.how == "resumed":
-        typer.echo(f"{done.id} continues: missing and corrupt outputs are made again")
-        aside(where.again(f"mainstay jobs status {done.id} --watch"), style="cyan")
+        return
+    if outcome.how == "resumed":
+        typer.echo(f"{outcome.id} continues: missing and corrupt outputs are made again")
     else:
-        typer.echo(f"a new job, linked to this one, runs {done.units:,} units again: {done.id}")
-        aside(where.again(f"mainstay jobs status {done.id} --watch"), style="cyan")
+        typer.echo(f"a new job, linked to this one, runs {outcome.units:,} units again: {outcome.id}")
+    aside(where.again(f"mainstay jobs status {outcome.id} --watch"), style="cyan")
 
 
 # outputs ------------------------------------------------------------------------------------------------
 
 
-def outputs(
-    where: Where,
+async def outputs(
+    session: BatchSession,
     job_id: IdArgument,
     missing: Annotated[bool, typer.Option("--missing", help="Only missing outputs.")] = False,
     corrupt: Annotated[bool, typer.Option("--corrupt", help="Only corrupt outputs.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show all lines.")] = False,
     limit: LimitOption = 50,
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """List the expected outputs of a batch, with location and state.
 
     Exit codes: 0 fine, 2 error.
@@ -305,28 +284,20 @@ def outputs(
       mainstay jobs outputs 4de452e6b59d --missing --json | jq -r .outputs[].path
     """
     states = {name for name, on in (("missing", missing), ("corrupt", corrupt)) if on}
-
-    async def work(service: BatchService, full: str) -> tuple[str, str, Counter[str], list[OutputStatus]]:
-        counts: Counter[str] = Counter()
-        listed: list[OutputStatus] = []
+    counts: Counter[str] = Counter()
+    listed: list[OutputStatus] = []
+    with busy("reading the outputs", quiet=as_json):
+        full = await session.full_id(job_id)
         start: int | None = 0
         while start is not None:
-            some, start = await service.outputs(full, start=start)
+            some, start = await session.service.outputs(full, start=start)
             counts.update(one.state for one in some)
-            listed += (one for one in some if (not states or one.state in states) and (every or len(listed) < limit))
-        return full, (await service.store(full)).place, counts, listed
-
-    with busy("reading the outputs", quiet=as_json):
-        full, place, counts, listed = with_service(where, job_id, work)
-    listed = listed if every else listed[:limit]
+            listed += [one for one in some if not states or one.state in states]
+            if not every:
+                del listed[limit:]
+        place = (await session.service.store(full)).place
     matching = sum(n for state, n in counts.items() if not states or state in states)
-    if as_json:
-        data: dict[str, Any] = {"id": full, "place": place, "counts": counts, "matching": matching}
-        print_json({**data, "outputs": msgspec.to_builtins(listed)})
-    else:
-        lists.show_outputs(listed, counts, matching, place, screen())
-
-
-def _leave(code: int) -> None:
-    if code:
-        raise typer.Exit(code)
+    return CommandOutput(
+        {"id": full, "place": place, "counts": counts, "matching": matching, "outputs": listed},
+        lambda console: lists.show_outputs(listed, counts, matching, place, console),
+    )

@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from ...cli import printable
+from ...cli import printable, table
 from ...words import counted
 from .. import OutputStatus, UnitToRun, Validation
-from ..report.text import list_table
+from ..report.text import DEFECT_COLUMNS, OUTPUT_COLOURS
 
 _STATES = ("present", "missing", "corrupt", "unreadable")
-_COLOURS = {"present": "green", "missing": "red", "corrupt": "red", "unreadable": "yellow"}
 #: what differs between units with the same defect: sizes and digests
 _OWN = re.compile(r"[0-9a-f]{12}…|\d[\d,]*")
 
@@ -30,7 +29,9 @@ def show_outputs(
     totals = [f"{counts[state]:,} {state}" for state in _STATES if counts.get(state)]
     console.print(Text(f"{', '.join(totals) or 'no outputs'}, in {printable(place)}"), soft_wrap=True)
     for one in listed:
-        line = Text(f"{one.state:<10} ", style=_COLOURS.get(one.state, "")).append(printable(one.path), style="default")
+        line = Text(f"{one.state:<10} ", style=OUTPUT_COLOURS.get(one.state, "")).append(
+            printable(one.path), style="default"
+        )
         console.print(line.append(f"  {printable(one.detail)}" if one.detail else "", style="dim"), soft_wrap=True)
     if matching > len(listed):
         console.print(Text(f"{matching - len(listed):,} more; --all shows them", style="dim"))
@@ -42,11 +43,7 @@ def show_lacking(validation: Validation, console: Console) -> None:
         console.print(Text(validation.mixed, style="yellow"))
     if not validation.first:
         return
-    table = list_table(("state", "unit", "output", "what is wrong"))
-    for one in validation.first:
-        state = Text(one.state, style=_COLOURS.get(one.state, ""))
-        table.add_row(state, *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
-    console.print(table)
+    console.print(table(DEFECT_COLUMNS, validation.first))
     rest = validation.missing + validation.corrupt + validation.unreadable - len(validation.first)
     if rest > 0:
         console.print(Text(f"{rest:,} more; mainstay jobs outputs lists them", style="dim"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from ...cli import IdArgument, JsonOption, Where, command, print_json, screen
+from ...cli import CommandOutput, IdArgument, JsonOption, Where, busy, command
+from ...cli.exits import DONE
 from ...errors import InvalidInput
 from ..report.model import BatchReport, batch_report
 from ..report.text import show_report
-from .session import busy, with_service
+from .session import BatchSession
 
 
 def register(group: typer.Typer) -> None:
@@ -20,14 +20,15 @@ def register(group: typer.Typer) -> None:
     command(group, "report")(report)
 
 
-def report(
+async def report(
+    session: BatchSession,
     where: Where,
     job_id: IdArgument,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the report as one HTML page.")
     ] = None,
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Report a batch: units, outputs, errors, validations, and a map of the parameter sets by outcome.
 
     Exit codes: 0 fine, 2 error.
@@ -39,21 +40,16 @@ def report(
       mainstay jobs report 4de452e6b59d --json | jq .troubles
     """
     with busy("reading the stores", quiet=as_json):
-        batch = with_service(where, job_id, batch_report)
-    if html is not None:
-        write_page(batch, html, option="html")
-        if not as_json:
-            typer.echo(f"written to {html}")
-            return
-    print_report(batch, where, as_json=as_json)
+        batch = await batch_report(session.service, await session.full_id(job_id))
+    if html is None:
+        return report_output(batch, where)
+    write_page(batch, html, option="html")
+    return CommandOutput(batch, f"written to {html}")
 
 
-def print_report(report: BatchReport, where: Where, *, as_json: bool) -> None:
-    """Print a report for people or for programs."""
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        show_report(report, screen(), again=where.again)
+def report_output(report: BatchReport, where: Where, *, exit_code: int = DONE) -> CommandOutput:
+    """A report as the output of a command."""
+    return CommandOutput(report, lambda console: show_report(report, console, again=where.again), exit_code=exit_code)
 
 
 def write_page(report: BatchReport, file: Path, *, option: str) -> None:

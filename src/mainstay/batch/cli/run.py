@@ -11,26 +11,26 @@ import typer
 from rich.console import Console
 
 from ...cli import (
-    Connected,
+    CommandOutput,
+    ForOption,
     JsonOption,
     OptionGroup,
     aside,
     cancelled_by_signals,
-    command,
-    connecting,
+    connected,
     panel,
-    print_json,
+    stderr_console,
+    using,
 )
 from ...cli.observation import Pace
 from ...errors import InvalidInput, WaitTimeout
-from ...model import Job
 from .. import Batch, BatchRun, BatchService
 from ..report.model import BatchReport, batch_report
-from .follow import ForOption, exit_code_of, follow, pace_of, progress_console
+from .follow import exit_code_of, follow, pace_of
 from .inputs import budget_given, seeds_given, sets_given, typed
 from .local_worker import LocalWorker, local_worker
-from .report import print_report, write_page
-from .session import service_of
+from .report import report_output, write_page
+from .session import batch_session
 from .target import StudyTarget, study_target
 
 _panel = panel("Study")
@@ -87,11 +87,6 @@ class StudyOptions(OptionGroup, frozen=True, kw_only=True):
         }
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command to the group of batches."""
-    command(group, "run")(run)
-
-
 def run(
     study_options: StudyOptions,
     target: Annotated[
@@ -109,7 +104,7 @@ def run(
         Path | None, typer.Option("--report", metavar="FILE", help="Also write the report as an HTML page.")
     ] = None,
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Run a study: every set of parameters with every seed. The command submits it, shows its progress, and reports at
     the end.
 
@@ -140,67 +135,62 @@ def run(
     if no_wait and (workers or report or for_):
         raise InvalidInput("no-wait", "the command does not wait; leave out --workers, --report and --for")
     arguments = study_options.arguments(chosen.study)
-
-    async def work(to: Connected) -> BatchReport | None:
-        batch = await chosen.app.submit_batch(chosen.study, **arguments)
-        if no_wait:
-            _print_submitted(batch, as_json=as_json)
-            return None
-        async with service_of(to) as service:
-            worker = local_worker(chosen, workers, queue=study_options.queue) if workers else None
-            with cancelled_by_signals():
-                await _wait(service, batch, chosen, pace_of(for_), worker, progress_console(quiet=as_json))
-            return await batch_report(service, batch.id)
-
-    finished = connecting(chosen.where, work, creates=True)
-    if finished is None:
-        return
+    connection = connected(chosen.where, creates=True)
+    if no_wait:
+        batch = using(connection, lambda _: chosen.app.submit_batch(chosen.study, **arguments))
+        return CommandOutput({"id": batch.id, "created": batch.created}, lambda _: _show_submitted(batch))
+    worker = local_worker(chosen, workers, queue=study_options.queue) if workers else None
+    pace, console = pace_of(for_), stderr_console(quiet=as_json)
+    finished = using(
+        batch_session(connection), lambda session: _run(session.service, chosen, arguments, pace, worker, console)
+    )
     if report is not None:
         write_page(finished, report, option="report")
-    print_report(finished, chosen.where, as_json=as_json)
-    if code := exit_code_of(finished.status):
-        raise typer.Exit(code)
+    return report_output(finished, chosen.where, exit_code=exit_code_of(finished.status))
 
 
-def _print_submitted(batch: BatchRun, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"id": batch.id, "created": batch.created})
-        return
+def _show_submitted(batch: BatchRun) -> None:
     if not batch.created:
         aside("was submitted before, and is not settled yet:")
     typer.echo(batch.id)
 
 
-async def _wait(
+async def _run(
     service: BatchService,
-    batch: BatchRun,
     chosen: StudyTarget,
+    arguments: dict[str, Any],
     pace: Pace,
     worker: contextlib.AbstractAsyncContextManager[LocalWorker] | None,
     console: Console,
-) -> Job:
+) -> BatchReport:
+    batch = await chosen.app.submit_batch(chosen.study, **arguments)
     verb = "submitted" if batch.created else "was submitted before, and continues"
-    console.print(f"{chosen.study.name} {verb}: {batch.id}", markup=False)
-    try:
-        if worker is None:
-            await _warn_without_workers(service, chosen, console)
-            return await follow(service, batch.id, pace, console)
-        async with worker as started:
-            return await _until_settled(service, batch.id, pace, console, started)
-    except (asyncio.CancelledError, WaitTimeout):
-        console.print("the batch continues while workers of its app run; to come back:", style="yellow")
-        for line in (chosen.where.again(f"mainstay jobs status {batch.id} --watch"), chosen.worker_command):
-            console.print(f"  {line}", style="cyan", markup=False)
-        raise
+    with cancelled_by_signals():
+        console.print(f"{chosen.study.name} {verb}: {batch.id}", markup=False)
+        try:
+            if worker is None:
+                await _warn_without_workers(service, chosen, console)
+                await follow(service, batch.id, pace, console)
+            else:
+                async with worker as started:
+                    await _until_settled(service, batch.id, pace, console, started)
+        except (asyncio.CancelledError, WaitTimeout):
+            console.print("the batch continues while workers of its app run; to come back:", style="yellow")
+            for line in (chosen.where.again(f"mainstay jobs status {batch.id} --watch"), chosen.worker_command):
+                console.print(f"  {line}", style="cyan", markup=False)
+            raise
+    return await batch_report(service, batch.id)
 
 
-async def _until_settled(service: BatchService, job_id: str, pace: Pace, console: Console, worker: LocalWorker) -> Job:
+async def _until_settled(service: BatchService, job_id: str, pace: Pace, console: Console, worker: LocalWorker) -> None:
     """Follow the batch; fail if our own worker ends."""
     following = asyncio.ensure_future(follow(service, job_id, pace, console))
     ended = asyncio.ensure_future(worker.ended())
     try:
         await asyncio.wait([following, ended], return_when=asyncio.FIRST_COMPLETED)
-        return following.result() if following.done() else ended.result()
+        if not following.done():
+            ended.result()
+        following.result()
     finally:
         for each in (following, ended):
             each.cancel()

@@ -10,26 +10,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ...cli import (
-    Connected,
-    IdsArgument,
-    JsonOption,
-    Where,
-    coloured,
-    command,
-    connecting,
-    full_id,
-    local_actor,
-    print_json,
-    printable,
-    screen,
-)
+from ...cli import Column, CommandOutput, IdsArgument, coloured, command, local_actor, printable, table
 from ...cli.exits import DONE, NO
 from ...worker import OutboxResult, kept_files, write_kept
 from ..outside_sync import SyncResult, sync_outside
-from ..report.text import list_table
 from ..runners import Runners
-from .session import service_of
+from .session import BatchSession
 
 #: outcomes of writing a kept result
 _KEPT = {
@@ -46,7 +32,7 @@ def register(group: typer.Typer) -> None:
     command(group, "sync")(sync)
 
 
-def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False) -> None:
+async def sync(session: BatchSession, job_ids: IdsArgument = None) -> CommandOutput:
     """Check the outside jobs of batches, with a scheduler for example, and record their state: for these batches, or
     for all that are not settled.
 
@@ -68,28 +54,20 @@ def sync(where: Where, job_ids: IdsArgument = None, as_json: JsonOption = False)
       mainstay jobs sync 4de452e6b59d --app lab.sir:app
       mainstay jobs sync --json | jq '.outside[] | select(.state == "gone")'
     """
+    service, app = session.service, session.app
+    store = service.control.store
+    # results that workers of this machine kept
+    written = [] if job_ids else [one async for one in write_kept(store, kept_files(store.url))]
+    runners = Runners() if app is None else app.part("batch").launcher.runners
+    ids = [await session.full_id(given) for given in job_ids] if job_ids else None
+    outside = [one async for one in sync_outside(service, runners, ids, actor=local_actor())]
 
-    async def work(to: Connected) -> tuple[list[OutboxResult], list[SyncResult]]:
-        written = [] if job_ids else await _write_kept(to)
-        runners = Runners() if to.app is None else to.app.part("batch").launcher.runners
-        ids = [await full_id(to.control.store, given) for given in job_ids] if job_ids else None
-        async with service_of(to) as service:
-            return written, [one async for one in sync_outside(service, runners, ids, actor=local_actor())]
+    def show(console: Console) -> None:
+        _show_kept(written, console)
+        _show_outside(outside, console)
 
-    written, outside = connecting(where, work)
-    if as_json:
-        print_json({"kept": _data(written), "outside": _data(outside)})
-    else:
-        _show_kept(written, screen())
-        _show_outside(outside, screen())
     fine = all(one.fine for one in written) and all(one.fine for one in outside)
-    raise typer.Exit(DONE if fine else NO)
-
-
-async def _write_kept(to: Connected) -> list[OutboxResult]:
-    """Write the results that workers of this machine kept."""
-    store = to.control.store
-    return [one async for one in write_kept(store, kept_files(store.url))]
+    return CommandOutput({"kept": _data(written), "outside": _data(outside)}, show, exit_code=DONE if fine else NO)
 
 
 def _show_kept(written: list[OutboxResult], console: Console) -> None:
@@ -108,16 +86,15 @@ def _show_outside(outside: list[SyncResult], console: Console) -> None:
     if not outside:
         console.print("no batch has an outside job")
         return
-    table = list_table(("job", "study", "status", "outside", "handle"))
-    for one in outside:
-        table.add_row(
-            one.job,
-            printable(one.study),
-            coloured(one.status),
-            Text(_state(one), style="green" if one.fine else "red"),
-            printable(one.handle),
-        )
-    console.print(table)
+    column = Column[SyncResult]
+    columns = (
+        column("job", lambda one: one.job),
+        column("study", lambda one: one.study),
+        column("status", lambda one: coloured(one.status)),
+        column("outside", lambda one: Text(_state(one), style="green" if one.fine else "red")),
+        column("handle", lambda one: one.handle),
+    )
+    console.print(table(columns, outside))
     for one in outside:
         if not one.fine or not one.name:
             console.print(Text(f"{one.job}: {printable(one.text)}", style="yellow"), soft_wrap=True)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from ...cli import coloured, print_command, printable
+from ...cli import Column, coloured, facts, print_command, printable, table
 from ...clock import duration_text
 from ...control.explain import Advice
 from ...lifecycle import time_text
 from ..advice import batch_advice
 from ..spec import UnitCounts
+from ..validation_result import OutputStatus
 from .heat_map import Cell, Facet, HeatMap, MapAxis, heat_map, params_text
-from .model import BatchReport, Level, OutputSummary, left_out
+from .model import BatchReport, Level, OutputSummary, SetOutcome, Trouble, ValidationCounts, left_out
+
+T = TypeVar("T")
 
 #: limits of a map
 _ROWS, _FACETS = 24, 6
@@ -30,6 +32,16 @@ _COLOURS: dict[Level, str] = {
     "all": "blue", "most": "cyan", "half": "white", "few": "yellow", "none": "bright_red",
 }  # fmt: skip
 _KEY: dict[Level, str] = {"all": "all", "most": "⅔ or more", "half": "⅓ or more", "few": "fewer", "none": "none"}
+
+#: colours of the states of an output
+OUTPUT_COLOURS = {"present": "green", "missing": "red", "corrupt": "red", "unreadable": "yellow"}
+#: the columns of a table of missing or corrupt outputs
+DEFECT_COLUMNS: tuple[Column[OutputStatus], ...] = (
+    Column("state", lambda one: Text(one.state, style=OUTPUT_COLOURS.get(one.state, ""))),
+    Column("unit", lambda one: one.unit),
+    Column("output", lambda one: one.output),
+    Column("what is wrong", lambda one: one.detail),
+)
 
 
 def show_report(report: BatchReport, console: Console, *, again: Callable[[str], str]) -> None:
@@ -77,13 +89,16 @@ def _show_facts(report: BatchReport, console: Console) -> None:
     more = f", {open_:,} not done" if open_ else f", {units.cancelled:,} ended early" if units.cancelled else ""
     again = "" if report.rounds <= 1 else f", started {report.rounds} times; counts are those of the last"
     took = f"{duration_text(max(0.001, round(report.took_s, 1)))}{again}" if report.rounds else ""
-    facts = [
+    rows = [
         ("why", report.reason),
         ("sets", f"{report.sets:,}"),
         ("units", f"{report.total:,}: {ran}{more}"),
         ("outputs", _outputs_text(report.outputs)),
         *(
-            (name, f"{made_text(one)}, {one.failed:,} failed" + (f", {one.idle:,} lack inputs" if one.idle else ""))
+            (
+                printable(name),
+                f"{made_text(one)}, {one.failed:,} failed" + (f", {one.idle:,} lack inputs" if one.idle else ""),
+            )
             for name, one in report.aggregations.items()
         ),
         ("took", took),
@@ -91,13 +106,7 @@ def _show_facts(report: BatchReport, console: Console) -> None:
         ("code", report.code + (f"; {report.mixed}" if report.mixed else "")),
         ("repairs", report.resumed_from or ""),
     ]
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in facts:
-        if value:
-            grid.add_row(printable(name), Text(printable(value)))
-    console.print(grid)
+    console.print(facts(rows))
 
 
 # the map ------------------------------------------------------------------------------------------------
@@ -173,28 +182,24 @@ def _cell(cell: Cell | None, step: int) -> Text:
 
 
 def _show_sets(report: BatchReport, console: Console) -> None:
+    column = Column[SetOutcome]
+    columns = (
+        column("", lambda one: Text(_SYMBOLS[one.level], style=_COLOURS[one.level])),
+        column("intact", lambda one: f"{one.intact:,} of {one.units:,}"),
+        column("parameters", lambda one: params_text(one.params)),
+    )
     broken = report.broken_sets
-    rows = [
-        (
-            Text(_SYMBOLS[one.level], style=_COLOURS[one.level]),
-            Text(f"{one.intact:,} of {one.units:,}"),
-            Text(printable(params_text(one.params))),
-        )
-        for one in broken[:_LINES]
-    ]
-    _show_list("sets that are not whole", ("", "intact", "parameters"), rows, console, total=len(broken))
+    _show_list("sets that are not whole", columns, broken[:_LINES], console, total=len(broken))
 
 
 def _show_troubles(report: BatchReport, console: Console) -> None:
-    rows = [
-        (
-            Text(f"{one.units:,}"),
-            Text(printable(f"{one.type}: {one.message}"), style="red"),
-            Text(printable(one.example)),
-        )
-        for one in report.troubles[:_LINES]
-    ]
-    _show_list("errors of units", ("units", "error", "for instance"), rows, console)
+    column = Column[Trouble]
+    columns = (
+        column("units", lambda one: f"{one.units:,}", right=True),
+        column("error", lambda one: Text(printable(f"{one.type}: {one.message}"), style="red")),
+        column("for instance", lambda one: one.example),
+    )
+    _show_list("errors of units", columns, report.troubles[:_LINES], console)
     listed, others = left_out(report.troubles[_LINES:]), report.other_troubles
     for left in (listed, others):
         if left is not None:
@@ -202,47 +207,31 @@ def _show_troubles(report: BatchReport, console: Console) -> None:
 
 
 def _show_lacking(report: BatchReport, console: Console) -> None:
-    rows = [
-        (Text(one.state, style="red"), *(Text(printable(text)) for text in (one.unit, one.output, one.detail)))
-        for one in report.lacking[:_LINES]
-    ]
     total = report.outputs.missing + report.outputs.corrupt + report.outputs.unreadable
-    heads = ("state", "unit", "output", "what is wrong")
-    _show_list("missing or corrupt outputs", heads, rows, console, total=total)
+    _show_list("missing or corrupt outputs", DEFECT_COLUMNS, report.lacking[:_LINES], console, total=total)
 
 
 def _show_validations(report: BatchReport, console: Console) -> None:
-    rows = [
-        (
-            Text(time_text(one.at_ms), style="dim"),
-            coloured(one.verdict),
-            *(Text(f"{n:,}") for n in (one.present, one.missing, one.corrupt)),
-        )
-        for one in report.validations[-_LINES:]
-    ]
-    heads = ("when", "verdict", "present", "missing", "corrupt")
-    _show_list("validations", heads, rows, console, total=len(report.validations))
-
-
-def list_table(heads: Sequence[str], numbers: Sequence[str] = ()) -> Table:
-    """An empty table with these columns."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for head in heads:
-        table.add_column(head, overflow="fold", justify="right" if head in numbers else "left")
-    return table
+    column = Column[ValidationCounts]
+    columns = (
+        column("when", lambda one: Text(time_text(one.at_ms), style="dim")),
+        column("verdict", lambda one: coloured(one.verdict)),
+        column("present", lambda one: f"{one.present:,}", right=True),
+        column("missing", lambda one: f"{one.missing:,}", right=True),
+        column("corrupt", lambda one: f"{one.corrupt:,}", right=True),
+    )
+    validations = report.validations
+    _show_list("validations", columns, validations[-_LINES:], console, total=len(validations))
 
 
 def _show_list(
-    title: str, heads: Sequence[str], rows: Sequence[Sequence[Text]], console: Console, *, total: int = 0
+    title: str, columns: Sequence[Column[T]], rows: Sequence[T], console: Console, *, total: int = 0
 ) -> None:
     """Print a heading and a table; nothing without rows. `total` counts rows that are not listed, too."""
     if not rows:
         return
     _heading(title, console)
-    table = list_table(heads, ("units", "present", "missing", "corrupt"))
-    for row in rows:
-        table.add_row(*row)
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table(columns, rows), (0, 0, 0, 2)))
     if total > len(rows):
         console.print(Text(f"  {total - len(rows):,} more", style="dim"))
 

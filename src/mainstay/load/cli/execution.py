@@ -18,7 +18,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from ...cli import aside, screen
+from ...cli import aside, key_value, screen
 from ...cli.exits import BROKEN, DONE, INTERRUPTED, NO, UNTRUSTED
 from ...errors import InvalidInput
 from ...stores import shown_url
@@ -231,13 +231,8 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     >>> pairs(["user=ann", "url=http://a/?b=c"], field="set")
     {'user': 'ann', 'url': 'http://a/?b=c'}
     """
-    values = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise InvalidInput(field, f"{word!r} is not of the form name=value; write it like user=ann")
-        values[name] = value
-    return values
+    form = "name=value; write it like user=ann"
+    return dict(key_value(word, field=field, form=form) for word in words)
 
 
 def _planned(request: RunRequest) -> PlannedRun:

@@ -6,15 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ...cli import JsonOption, command, print_json, screen
-from ...cli.exits import NO
+from ...cli import CommandOutput
+from ...cli.exits import DONE, NO
 from .options import ConnectionOptions, PingOptions
 from .requirements import load_needed
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "ping")(ping)
 
 
 def ping(
@@ -23,8 +18,7 @@ def ping(
     url: Annotated[str, typer.Argument(metavar="URL", help="URL to call.")],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the response headers.")] = False,
     body: Annotated[bool, typer.Option("--body", "-b", help="Show the response body.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Make one call, and show where its time went. It uses the clients of load tests: http, https, http+unix, ws, wss,
     tcp, tls and udp, by the scheme of the URL.
 
@@ -43,9 +37,8 @@ def ping(
         from . import ping_view as view  # noqa: PLC0415 - an extra
         from .ping_call import make_call  # noqa: PLC0415 - the same
     reply = make_call(url, request, connection)
-    if as_json:
-        print_json(view.reply_data(reply, body=body))
-    else:
-        view.show_reply(reply, screen(), headers=verbose, body=body)
-    if reply.refused:
-        raise typer.Exit(NO)
+    return CommandOutput(
+        view.reply_data(reply, body=body),
+        lambda console: view.show_reply(reply, console, headers=verbose, body=body),
+        exit_code=NO if reply.refused else DONE,
+    )

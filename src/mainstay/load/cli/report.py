@@ -8,17 +8,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli import Where, aside, command, print_json, screen
+from ...cli import Where, aside, print_json, screen
 from .options import ComparisonPaths, ReportPaths
 from .requirements import STDOUT, errors_for, load_needed
 
 _RESULT = "A recorded stream, a JSON summary, or the id of the job."
-
-
-def register(group: typer.Typer) -> None:
-    """Add the commands."""
-    command(group, "report")(report)
-    command(group, "compare")(compare)
 
 
 def report(
@@ -73,7 +67,7 @@ def compare(
     tolerance: Annotated[
         str, typer.Option("--tolerance", metavar="10%", help="A change smaller than this counts as no change.")
     ] = "10%",
-) -> None:
+) -> int:
     """Compare two load tests: which steps became faster or slower, and whether the runs are comparable at all.
 
     A and B are recorded streams, JSON summaries, or ids of jobs; A is the earlier run. A change counts if it exceeds
@@ -112,4 +106,4 @@ def compare(
                 write_whole(kind, Path(path), page)
         if printed is None:
             show_comparison(found, screen())
-        raise typer.Exit(found.exit_code)
+        return found.exit_code

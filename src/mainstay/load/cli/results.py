@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ...cli import Connected, Where, connecting, full_id
+from ...cli import Connected, Where, connected, full_id, using
 from ...errors import InvalidInput, JobNotFound, StoreError
 from ...task import Sealer
 from ..handler import as_job_stands, summary_of
@@ -36,8 +36,8 @@ def result_of(given: str, where: Where) -> Run:
     if not where.typed and Path(FOLDER).is_dir():
         # runs without --store are in this folder, whatever MAINSTAY_STORE is
         with contextlib.suppress(JobNotFound, StoreError):
-            return connecting(_OWN, lambda to: _of_job(to, given))
-    return connecting(_store_of(where, given), lambda to: _of_job(to, given))
+            return using(connected(_OWN), lambda to: _of_job(to, given))
+    return using(connected(_store_of(where, given)), lambda to: _of_job(to, given))
 
 
 async def _of_job(to: Connected, given: str) -> Run:

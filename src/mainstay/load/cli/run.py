@@ -8,17 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli import command, panel
+from ...cli import panel
 from .options import AmountOptions, ConnectionOptions, RunPaths
 from .requirements import errors_for, load_needed
 
 _system = panel("System under test")
 _result = panel("Result")
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "run")(run)
 
 
 def run(
@@ -71,7 +66,7 @@ def run(
     queue: Annotated[
         str | None, typer.Option("--queue", help="With --detach: queue of the job.", show_default="default")
     ] = None,
-) -> None:
+) -> int:
     """Run a load test: all workflows of a file, or those you name. Options given here override the values of the
     workflow classes.
 
@@ -127,5 +122,4 @@ def run(
             strict=strict,
             queue=queue,
         )
-        code = execution.submit_test(request) if detach else execution.run_test(request)
-    raise typer.Exit(code)
+        return execution.submit_test(request) if detach else execution.run_test(request)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-import typer
 
-from ...cli import JsonOption, OptionGroup, command, panel, print_line, screen
+from ...cli import JsonOption, OptionGroup, panel, print_line, screen
 from .requirements import load_needed
 
 _response = panel("Responses")
@@ -41,11 +40,6 @@ class ServerOptions(OptionGroup, frozen=True, kw_only=True):
     seed: Annotated[int | None, _response("--seed", help="Seed of delays and errors; the same seed repeats them.")] = (
         None
     )
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "target")(target)
 
 
 def target(given: ServerOptions, as_json: JsonOption = False) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...cli import InvalidUsage
+from ...cli import InvalidUsage, key_value
 from ...errors import InvalidInput
 from .. import Task
 from ..type_errors import place_and_rule
@@ -88,9 +88,7 @@ def read(words: Sequence[str], args: str | None, args_file: str | None) -> Typed
         if word == STDIN:
             sources.append((STDIN, STDIN))
             continue
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise InvalidInput("arguments", f"{word!r} is not of the form key=value")
+        name, value = key_value(word, field="arguments")
         if name in texts:
             raise InvalidInput(f"arguments.{name}", "is given twice")
         texts[name] = value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from ...cli import OptionGroup, completion, full_id, panel
+from ...cli import OptionGroup, completion, full_id, key_value, panel
 from ...control import read_deadline, read_time
 from ...errors import InvalidInput
 from ...stores import JobStore
@@ -86,17 +85,7 @@ class Flags(OptionGroup, frozen=True, kw_only=True):
         if self.tag:
             options["tags"] = self.tag
         if self.metadata:
-            options["metadata"] = _entries(self.metadata)
+            options["metadata"] = dict(key_value(entry, field="metadata") for entry in self.metadata)
         if self.after:
             options["after"] = [await full_id(store, each, field="after") for each in self.after]
         return options
-
-
-def _entries(given: Sequence[str]) -> dict[str, str]:
-    entries = {}
-    for each in given:
-        key, equals, value = each.partition("=")
-        if not equals or not key:
-            raise InvalidInput("metadata", f"{each!r} is not of the form key=value")
-        entries[key] = value
-    return entries

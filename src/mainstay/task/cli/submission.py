@@ -106,6 +106,11 @@ class Stored(msgspec.Struct, kw_only=True):
     def created(self) -> int:
         return sum(job.created for job in self.jobs)
 
+    def data(self, **more: Any) -> dict[str, Any]:
+        """The jobs for programs, with how the submit ended."""
+        jobs = [{"id": job.id, "created": job.created} for job in self.jobs]
+        return {"stored": len(jobs), "created": self.created, "next_line": self.next_line, **more, "jobs": jobs}
+
 
 def lines_of(file: Iterable[bytes], *, start: int, on_read: Callable[[int], object]) -> Iterator[ArgumentLine]:
     """The lines from `start` on that are not empty; `on_read` gets the number of bytes of each line."""

@@ -10,10 +10,26 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ...cli import Connected, JsonOption, Where, aside, command, completion, connecting, panel, print_json, printable
+from ...cli import (
+    CommandOutput,
+    Connected,
+    ForOption,
+    JsonOption,
+    Where,
+    aside,
+    busy,
+    command,
+    completion,
+    connected,
+    error_data,
+    panel,
+    print_json,
+    printable,
+    stderr_console,
+    using,
+)
 from ...cli.exits import FAILED, NO
 from ...clock import seconds
 from ...control import Control, InsertResult, TaskDefaults, with_task_defaults
@@ -56,9 +72,9 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Wait until the job is settled, and print its result.")
     ] = False,
-    for_: Annotated[str | None, typer.Option("--for", metavar="TIME", help="Wait at most this time.")] = None,
+    for_: ForOption = None,
     as_json: JsonOption = False,
-) -> None:
+) -> CommandOutput:
     """Submit a job of a task, or a run of a load test of the app, and print its id.
 
     With --app the task checks the arguments and adds its own options. With only a store nothing is checked: the
@@ -91,89 +107,82 @@ def submit(
     given = read(words or (), args, args_file)
     if where.target().url.startswith("memory:"):
         raise InvalidInput("store", "memory: ends with this command, and so does the job; name a store that stays")
+    waits = wait or for_s is not None
     if jsonl is None:
-        _one(where, flags, name, given, wait=wait or for_s is not None, for_s=for_s, as_json=as_json)
-        return
-    if wait or for_s is not None:
+        return using(
+            connected(where, creates=True),
+            lambda to: _submit_one(to, flags, name, given, where, waits=waits, for_s=for_s, as_json=as_json),
+        )
+    if waits:
         raise InvalidInput("wait", "waits for one job, but --jsonl submits many; watch them with mainstay jobs watch")
     if given.data:
         raise InvalidInput("jsonl", "each line has its own arguments; write shared arguments as key=value")
     if flags.on_clash == "replace":
         raise InvalidInput("on_clash", "'replace' works for one job at a time, but --jsonl submits many")
-    _many(where, flags, name, given, jsonl, from_line, as_json=as_json)
-
-
-def _one(
-    where: Where, flags: Flags, name: str, given: TypedArguments, *, wait: bool, for_s: float | None, as_json: bool
-) -> None:
-    async def work(to: Connected) -> Job | None:
-        maker = await _maker(to, name, await flags.options(to.control.store))
-        submitted = await to.control.jobs.submit_request(maker.request(given))
-        data = {"id": submitted.id, "created": submitted.created, "validated": maker.validated}
-        if not as_json:
-            _print_id(submitted, validated=maker.validated, to_stderr=wait)
-        elif not wait:
-            print_json(data)
-        if not wait:
-            return None
-        try:
-            job = await _settled(to.control, submitted.id, for_s, quiet=as_json)
-            result = await maker.result(job) if job.status == "succeeded" else None
-        except MainstayError as error:
-            if not as_json:
-                raise
-            # the job is submitted all the same: print its id
-            print_json({**data, "error": {"code": error.code, "message": str(error)}})
-            raise typer.Exit(FAILED) from None
-        if as_json:
-            print_json({**data, **_ending(job), "result": result})
-        elif job.status == "succeeded":
-            print_json(result)
-        return job
-
-    job = connecting(where, work, creates=True)
-    if job is None or job.status == "succeeded":
-        return
-    if not as_json:
-        aside(printable(_failure(job)), style="bold red")
-        aside(where.again(f"mainstay jobs explain {job.id}"), style="cyan")
-    raise typer.Exit(NO)
-
-
-def _many(
-    where: Where, flags: Flags, name: str, given: TypedArguments, path: str, from_line: int, *, as_json: bool
-) -> None:
     stored = Stored(next_line=from_line)
-
-    async def work(to: Connected) -> bool:
-        options = await flags.options(to.control.store)
-        key = options.pop("key", None)
-        maker = await _maker(to, name, options)
-        try:
-            with _file(path) as file, _bar(path, stored, quiet=as_json) as on_read:
-                lines = lines_of(file, start=from_line, on_read=on_read)
-                await submit_lines(to.control, maker, lines, given, stored, key=key)
-        except asyncio.CancelledError:
-            aside(f"stopped: {how_to_continue(stored)}")
-            raise
-        return maker.validated
-
-    data: dict[str, Any] = {}
     try:
-        data["validated"] = connecting(where, work, creates=True)
+        validated = using(
+            connected(where, creates=True),
+            lambda to: _submit_file(to, flags, name, given, jsonl, stored, quiet=as_json),
+        )
     except MainstayError as error:
         if not as_json:
             raise
-        data["error"] = {"code": error.code, "message": str(error)}
-    if as_json:
-        jobs = [{"id": job.id, "created": job.created} for job in stored.jobs]
-        print_json(
-            {"stored": len(jobs), "created": stored.created, "next_line": stored.next_line, **data, "jobs": jobs}
-        )
-        if "error" in data:
-            raise typer.Exit(FAILED)
-        return
-    if not data["validated"]:
+        return CommandOutput(stored.data(error=error_data(error)), "", exit_code=FAILED)
+    return CommandOutput(stored.data(validated=validated), lambda _: _show_stored(stored, validated=validated))
+
+
+async def _submit_one(
+    to: Connected,
+    flags: Flags,
+    name: str,
+    given: TypedArguments,
+    where: Where,
+    *,
+    waits: bool,
+    for_s: float | None,
+    as_json: bool,
+) -> CommandOutput:
+    maker = await _maker(to, name, await flags.options(to.control.store))
+    submitted = await to.control.jobs.submit_request(maker.request(given))
+    data = {"id": submitted.id, "created": submitted.created, "validated": maker.validated}
+    if not waits:
+        return CommandOutput(data, lambda _: _show_id(submitted, validated=maker.validated, to_stderr=False))
+    if not as_json:
+        _show_id(submitted, validated=maker.validated, to_stderr=True)
+    try:
+        job = await _settled(to.control, submitted.id, for_s, quiet=as_json)
+        result = await maker.result(job) if job.status == "succeeded" else None
+    except MainstayError as error:
+        if not as_json:
+            raise
+        # the job is submitted all the same: print its id
+        return CommandOutput({**data, "error": error_data(error)}, "", exit_code=FAILED)
+    data |= {**_ending(job), "result": result}
+    if job.status == "succeeded":
+        return CommandOutput(data, lambda _: print_json(result))
+    return CommandOutput(data, lambda _: _show_failure(job, where), exit_code=NO)
+
+
+async def _submit_file(
+    to: Connected, flags: Flags, name: str, given: TypedArguments, path: str, stored: Stored, *, quiet: bool
+) -> bool:
+    """Submit a job for each line; whether a task has validated the arguments."""
+    options = await flags.options(to.control.store)
+    key = options.pop("key", None)
+    maker = await _maker(to, name, options)
+    try:
+        with _file(path) as file, _bar(path, stored, quiet=quiet) as on_read:
+            lines = lines_of(file, start=stored.next_line, on_read=on_read)
+            await submit_lines(to.control, maker, lines, given, stored, key=key)
+    except asyncio.CancelledError:
+        aside(f"stopped: {how_to_continue(stored)}")
+        raise
+    return maker.validated
+
+
+def _show_stored(stored: Stored, *, validated: bool) -> None:
+    if not validated:
         _warn_unvalidated()
     repeated = len(stored.jobs) - stored.created
     note = f" ({repeated:,} submitted before)" if repeated else ""
@@ -192,7 +201,7 @@ async def _maker(to: Connected, name: str, options: dict[str, Any]) -> Maker:
     return Checked(task_of(to.app, name), options)
 
 
-def _print_id(submitted: InsertResult, *, validated: bool, to_stderr: bool) -> None:
+def _show_id(submitted: InsertResult, *, validated: bool, to_stderr: bool) -> None:
     if not validated:
         _warn_unvalidated()
     if not submitted.created:
@@ -208,12 +217,10 @@ def _warn_unvalidated() -> None:
 
 
 async def _settled(control: Control, job_id: str, for_s: float | None, *, quiet: bool) -> Job:
-    console = _stderr()
     lease_ms = control.store.clock.lease_ms()
     if not quiet and not any(is_alive(session, lease_ms) for session in await control.store.sessions()):
         aside("no worker is alive now; the job waits for one")
-    spinner = console.status("waiting") if console.is_terminal and not quiet else contextlib.nullcontext()
-    with spinner:
+    with busy("waiting", quiet=quiet):
         return await control.jobs.wait(job_id, None if for_s is None else f"{for_s}s")
 
 
@@ -226,9 +233,11 @@ def _ending(job: Job) -> dict[str, Any]:
     }
 
 
-def _failure(job: Job) -> str:
+def _show_failure(job: Job, where: Where) -> None:
     causes = [text for text in (job.reason, job.error and f"{job.error.type}: {job.error.message}") if text]
-    return f"job {job.id} ended {job.status}" + (f": {' / '.join(causes)}" if causes else "")
+    failure = f"job {job.id} ended {job.status}" + (f": {' / '.join(causes)}" if causes else "")
+    aside(printable(failure), style="bold red")
+    aside(where.again(f"mainstay jobs explain {job.id}"), style="cyan")
 
 
 @contextlib.contextmanager
@@ -247,13 +256,9 @@ def _file(path: str) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _bar(path: str, stored: Stored, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Progress by bytes: the lines of the file are not counted beforehand."""
-    console = _stderr()
+    console = stderr_console()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     total = None if path == STDIN else Path(path).stat().st_size
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("submitting", total=total)
         yield lambda n: bar.update(task, advance=n, description=f"{len(stored.jobs):,} stored")
-
-
-def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)

@@ -22,7 +22,7 @@ from mainstay.load.handler import summary_of
 from mainstay.load.local_run import STORE, run_here
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
-from mainstay.load.report.files import output_for
+from mainstay.load.report.files import FileOutput
 from mainstay.load.stats.model import Summary
 from mainstay.load.stats.tally import from_json
 from mainstay.load.stream import read_stream, remade
@@ -309,7 +309,7 @@ async def test_a_run_in_this_process_is_a_job_too(
 
     job, summary = await run_here(
         PlannedRun(written(tmp_path, GET), LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url)),
-        outputs=[output_for("json", "run.json")],
+        outputs=[FileOutput("json", Path("run.json"))],
         on_submitted=submitted.append,
     )
 

@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 from ...errors import InvalidInput, UnknownOption
 from ..blocking_work import BackgroundThread
-from ..outputs import Output
 from ..stats.model import Header, Moment, StepStats, Summary
 from ..stats.tally import to_json
 from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
@@ -21,15 +20,6 @@ from .tables import points_csv, points_path, steps_csv
 Kind = Literal["html", "json", "csv", "junit", "hdr", "otlp"]
 #: reports of the histograms of steps, which a summary does not have
 OF_STEPS = ("hdr", "otlp")
-
-
-def output_for(kind: str, path: str | Path) -> Output:
-    """An output that writes a report of this kind when the run is over.
-
-    >>> output_for("html", "shop.html").name
-    'html shop.html'
-    """
-    return FileOutput(_known(kind), Path(path))
 
 
 def write_report(
@@ -66,7 +56,11 @@ def report_files(
 
 
 class FileOutput:
-    """An `Output` that writes the summary at the end, or histograms that it adds up during the run."""
+    """An `Output` that writes the summary at the end, or histograms that it adds up during the run.
+
+    >>> FileOutput("html", Path("shop.html")).name
+    'html shop.html'
+    """
 
     def __init__(self, kind: Kind, path: Path, *, strict: bool = False) -> None:
         self.name = f"{kind} {path}"

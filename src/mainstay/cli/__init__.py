@@ -14,7 +14,12 @@ from ..lazy_exports import lazy_exports
 from . import exits
 
 if TYPE_CHECKING:
-    from .commands import command as command, error_as_json as error_as_json
+    from .commands import (
+        Output as Output,
+        command as command,
+        command_group as command_group,
+        error_as_json as error_as_json,
+    )
     from .common import (
         InvalidUsage as InvalidUsage,
         JsonOption as JsonOption,
@@ -61,7 +66,7 @@ def _reopen_closed_streams() -> None:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".commands": "command error_as_json",
+        ".commands": "Output command command_group error_as_json",
         ".common": "InvalidUsage JsonOption aside coloured print_command print_json print_line printable screen",
         ".ids": "IdArgument IdsArgument full_id",
         ".root": "app",

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import typer
 
-from . import new, ping, report, run, target
+from ...cli import command, command_group
+from .new import new
+from .ping import ping
+from .report import compare, report
+from .run import run
+from .target import target
 
-group = typer.Typer(
-    help="Run load tests, and report and compare them.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+group = command_group("Run load tests, and report and compare them.")
+for function in (run, new, ping, target, report, compare):
+    command(group, function.__name__)(function)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for module in (run, new, ping, target, report):
-        module.register(group)
     app.add_typer(group, name="load")

@@ -7,24 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from ...cli import JsonOption, command, print_command, print_json, screen
+from ...cli import Output, print_command
 from ...errors import InvalidInput
 
 #: text, not a module: a module could be imported by mistake
 _TEMPLATE = Path(__file__).with_name("template.txt")
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "new")(new)
-
-
 def new(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Write a sample load test that runs as it is, against the target server of `mainstay load target`.
 
     An existing file is not overwritten without --force.
@@ -51,10 +46,10 @@ def new(
     except OSError as error:
         raise InvalidInput("file", f"{file} cannot be written ({error.strerror or error})") from None
     commands = ["mainstay load target", f"mainstay load run {name}"]
-    if as_json:
-        print_json({"file": str(file), "commands": commands})
-        return
-    console = screen()
-    console.print(f"{file} is written; try it in two terminals:", markup=False, soft_wrap=True)
-    for line in commands:
-        print_command(line, console)
+
+    def show(console: Console) -> None:
+        console.print(f"{file} is written; try it in two terminals:", markup=False, soft_wrap=True)
+        for line in commands:
+            print_command(line, console)
+
+    return Output({"file": str(file), "commands": commands}, show)

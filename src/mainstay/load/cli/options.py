@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from ...cli import OptionGroup, panel
 
 _request = panel("Request")
 _load = panel("Load")
 _connection = panel("Connection")
+_system = panel("System under test")
+_result = panel("Result")
 _report = panel("Reports")
 
 
@@ -55,6 +58,52 @@ class AmountOptions(OptionGroup, frozen=True, kw_only=True):
         str | None, _load("--drain", metavar="TIME", help="Time that iterations in flight have to finish at the end.")
     ] = None
     seed: Annotated[int, _load("--seed", help="Seed for every random choice.")] = 0
+
+
+class RunOptions(OptionGroup, frozen=True, kw_only=True):
+    """What a run tests, and how its result is shown and stored."""
+
+    base_url: Annotated[
+        str | None, _system("--base-url", metavar="URL", help="Prefix of every URL that starts with /.")
+    ] = None
+    set_: Annotated[
+        list[str] | None, _system("--set", metavar="KEY=VALUE", help="Set a value of self.params; may be repeated.")
+    ] = None
+    timeout: Annotated[str | None, _system("--timeout", metavar="TIME", help="Time limit of each call.")] = None
+    threshold: Annotated[
+        list[str] | None,
+        _result("--threshold", "-t", metavar="TEXT", help="Add a threshold, such as 'p95 < 200ms'; may be repeated."),
+    ] = None
+    strict: Annotated[bool, _result("--strict", help="Exit with 98 if the result is not trustworthy.")] = False
+    ui: Annotated[
+        str | None,
+        _result(
+            "--ui",
+            metavar="full|ci|none",
+            help="Live display: full screen, plain lines, or none.",
+            show_default="full on a terminal, else ci",
+        ),
+    ] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the test.", show_default="name of the file")] = (
+        None
+    )
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the job; may be repeated.")
+    ] = None
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            "-s",
+            metavar="URL",
+            help="Store of the job. With --detach, the default is MAINSTAY_STORE.",
+            show_default="SQLite in .mainstay",
+        ),
+    ] = None
+    detach: Annotated[bool, typer.Option("--detach", help="Submit the job, print its id and exit.")] = False
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="With --detach: queue of the job.", show_default="default")
+    ] = None
 
 
 class ConnectionOptions(OptionGroup, frozen=True, kw_only=True):
@@ -131,4 +180,12 @@ class PingOptions(OptionGroup, frozen=True, kw_only=True):
     )
 
 
-__all__ = ["AmountOptions", "ComparisonPaths", "ConnectionOptions", "PingOptions", "ReportPaths", "RunPaths"]
+__all__ = [
+    "AmountOptions",
+    "ComparisonPaths",
+    "ConnectionOptions",
+    "PingOptions",
+    "ReportPaths",
+    "RunOptions",
+    "RunPaths",
+]

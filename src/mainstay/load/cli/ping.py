@@ -6,25 +6,19 @@ from typing import Annotated
 
 import typer
 
-from ...cli import JsonOption, command, print_json, screen
-from ...cli.exits import NO
+from ...cli import Output
+from ...cli.exits import DONE, NO
+from ..extra import extra_needed
 from .options import ConnectionOptions, PingOptions
-from .requirements import load_needed
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    command(group, "ping")(ping)
-
-
-def ping(
+async def ping(
     request: PingOptions,
     connection: ConnectionOptions,
     url: Annotated[str, typer.Argument(metavar="URL", help="URL to call.")],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the response headers.")] = False,
     body: Annotated[bool, typer.Option("--body", "-b", help="Show the response body.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Make one call, and show where its time went. It uses the clients of load tests: http, https, http+unix, ws, wss,
     tcp, tls and udp, by the scheme of the URL.
 
@@ -39,13 +33,12 @@ def ping(
       mainstay load ping https://shop.test/ --http2 --insecure
       mainstay load ping ws://127.0.0.1:8080/ws --data hello --json
     """
-    with load_needed("a ping"):
+    with extra_needed("a ping"):
         from . import ping_view as view  # noqa: PLC0415 - an extra
         from .ping_call import make_call  # noqa: PLC0415 - the same
-    reply = make_call(url, request, connection)
-    if as_json:
-        print_json(view.reply_data(reply, body=body))
-    else:
-        view.show_reply(reply, screen(), headers=verbose, body=body)
-    if reply.refused:
-        raise typer.Exit(NO)
+    reply = await make_call(url, request, connection)
+    return Output(
+        view.reply_data(reply, body=body),
+        lambda console: view.show_reply(reply, console, headers=verbose, body=body),
+        exit_code=NO if reply.refused else DONE,
+    )

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from mainstay import App
@@ -99,7 +98,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def summary_in(app: App, job: Job) -> Summary:
-    found = summary_of(job, lambda data: msgspec.msgpack.decode(app.client.sealer.open(data, field="result")))
+    found = summary_of(job, app.client.sealer)
     assert found is not None
     return found
 

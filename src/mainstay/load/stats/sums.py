@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from .histogram import SketchSum, merged
 from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 
@@ -253,7 +255,7 @@ class WindowSum:
             draining=self.draining,
             **self.counts,
             steps=[self.steps[key].stats() for key in sorted(self.steps)],
-            checks=[_copy(self.checks[key]) for key in sorted(self.checks)],
+            checks=[replace(check, reasons=_sorted(check.reasons)) for _, check in sorted(self.checks.items())],
             metrics=[self.metrics[key].stats() for key in sorted(self.metrics, key=repr)],
             examples=dict(sorted(self.examples.items())),
             health={process: self._health[process].health() for process in sorted(self._health)},
@@ -276,14 +278,3 @@ def _count(known: dict[str, int], more: Mapping[str, int], most: int | None) -> 
 
 def _sorted(counts: dict[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
-
-
-def _copy(check: CheckStats) -> CheckStats:
-    return CheckStats(
-        workflow=check.workflow,
-        step=check.step,
-        passed=check.passed,
-        failed=check.failed,
-        skipped=check.skipped,
-        reasons=_sorted(check.reasons),
-    )

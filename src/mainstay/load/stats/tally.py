@@ -148,14 +148,7 @@ class RunTally:
             "steps": steps,
             "by_tag": tag_summaries(self._header, total.steps, load_s, most=KINDS),
             "checks": [
-                CheckSummary(
-                    workflow=check.workflow,
-                    step=check.step,
-                    passed=check.passed,
-                    failed=check.failed,
-                    skipped=check.skipped,
-                    reasons=by_number(check.reasons),
-                )
+                CheckSummary(**{**msgspec.structs.asdict(check), "reasons": by_number(check.reasons)})
                 for check in checks
             ],
             "metrics": [metric_summary(total.metrics[key], load_s) for key in sorted(total.metrics, key=repr)],

@@ -19,7 +19,7 @@ from ...web.dashboard import PageView, allowed_actions, cursor_of, filter_of, fo
 from ...worker import state_folder
 from ..extra import extra_needed
 from ..local_run import FOLDER
-from .api import unpack
+from .api import NO_CODEC
 from .texts import SummaryTexts
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _summary(job: Job) -> Summary | None:
     if size_left_out(job.result if job.result is not None else job.checkpoint) is not None:
         return None
     try:
-        return summary_of(job, unpack)
+        return summary_of(job, NO_CODEC)
     except (msgspec.MsgspecError, InvalidInput):
         # written by another version, or encoded by a codec: the rest of the page is still useful
         return None

@@ -24,7 +24,7 @@ from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import FileOutput
 from mainstay.load.stats.model import Summary
 from mainstay.load.stats.tally import from_json
-from mainstay.load.stream import read_stream, remade
+from mainstay.load.stream import RecordedStream, remade
 from mainstay.load.target import TargetOptions, TargetServer
 from mainstay.model import Job
 from mainstay.stores import Query
@@ -160,7 +160,7 @@ async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, targ
     assert summary.failed == counts.statuses["503"]
     assert summary.header.run == job.id
     assert Path(summary.stream).exists()
-    assert read_stream(summary.stream).header.run == job.id
+    assert RecordedStream(summary.stream).header.run == job.id
 
 
 async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: TargetServer) -> None:

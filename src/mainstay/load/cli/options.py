@@ -178,14 +178,3 @@ class PingOptions(OptionGroup, frozen=True, kw_only=True):
     timeout: Annotated[str, _connection("--timeout", "-t", metavar="TIME", help="Time limit of the whole call.")] = (
         "30s"
     )
-
-
-__all__ = [
-    "AmountOptions",
-    "ComparisonPaths",
-    "ConnectionOptions",
-    "PingOptions",
-    "ReportPaths",
-    "RunOptions",
-    "RunPaths",
-]

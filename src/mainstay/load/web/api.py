@@ -10,7 +10,7 @@ from ...web import Problem, in_thread
 from ...web.api import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response, size_of
 from ..extra import extra_needed
 from ..stats.model import Summary
-from .texts import shown_summary
+from .texts import texts_of
 
 #: reads the results of jobs; one that a codec has encoded cannot be read here
 NO_CODEC = Sealer(None)
@@ -25,7 +25,7 @@ async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status} and has no numbers yet; try again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)
-    shown = await shown_summary(ask.served.store, job, summary, ask.site.masker)
+    shown = (await texts_of(ask.served.store, job, ask.site.masker)).shown(summary)
     return json_response(msgspec.to_builtins(shown))
 
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from mainstay.errors import CallFailed, InvalidInput
+from mainstay.load.clients.events import EventParser
 from mainstay.load.clients.http import HTTPClient, ServerSentEvent
-from mainstay.load.clients.http.sse import EventParser
 from mainstay.load.clients.http.stream import HIGH
 from mainstay.load.clients.network import Network, Timeouts
 from tests.load.clients.http.scripted import OK, Heard, Talk, serving

@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+from ..events import ServerSentEvent
 from .heads import Fields
 from .response import HTTPResponse
 from .session import HTTPClient
-from .sse import Events, ServerSentEvent
+from .sse import Events
 
 __all__ = ["Events", "Fields", "HTTPClient", "HTTPResponse", "ServerSentEvent"]

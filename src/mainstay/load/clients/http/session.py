@@ -20,7 +20,7 @@ from .encoder import Encoder
 from .methods import HTTPMethods
 from .options import CallOptions
 from .pool import LIMIT, Pool
-from .redirects import USED_UP, next_parts
+from .redirects import add_redirect, next_parts
 from .response import HTTPResponse
 from .shared import SharedHTTPState
 
@@ -179,20 +179,13 @@ class HTTPClient(HTTPMethods["asyncio.Future[HTTPResponse]"]):
 
     async def _follow(self, call: HTTPCall, answer: HTTPResponse, location: str) -> HTTPResponse:
         parts = next_parts(call, location)
-        if call.redirects == USED_UP:
-            raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
         try:
             response = await self._perform(self._encoder.next_call(call, answer.status, parts), answer.started)
         except CallFailed as error:
             error.sent += answer.sent
             error.received += answer.received
             raise
-        # the time of the redirects is part of waiting for the response
-        response.written = answer.written
-        response.opening = answer.opening
-        response.sent += answer.sent
-        response.received += answer.received
-        response.redirects += 1
+        add_redirect(response, answer)
         return response
 
     def _go_on(self, coroutine: Coroutine[Any, Any, HTTPResponse], waiter: asyncio.Future[HTTPResponse]) -> None:

@@ -16,7 +16,7 @@ from ..http.calls import HTTPCall
 from ..http.encoder import Encoder
 from ..http.methods import HTTPMethods
 from ..http.options import CallOptions
-from ..http.redirects import USED_UP, next_parts
+from ..http.redirects import add_redirect, next_parts
 from ..http.shared import SharedHTTPState
 from ..network import Network
 from .connection import HTTP2Connection
@@ -66,15 +66,8 @@ class HTTP2Client(HTTPMethods[Calling]):
         if head.location is None or call.redirects == 0:
             return response
         parts = next_parts(call, head.location)
-        if call.redirects == USED_UP:
-            raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
         following = await self._perform(self._encoder.next_call(call, response.status, parts), started)
-        # the time of the redirects is part of waiting for the response
-        following.written = response.written
-        following.opening = response.opening
-        following.sent += response.sent
-        following.received += response.received
-        following.redirects += 1
+        add_redirect(following, response)
         return following
 
     async def _sent(self, call: HTTPCall, started: float) -> HTTP2Response:

@@ -132,10 +132,8 @@ class MetricSum:
         self.values.add(stats.values)
 
     def stats(self) -> MetricStats:
-        return MetricStats(
-            name=self.metric.name,
-            type=self.metric.type,
-            tags=self.metric.tags,
+        return replace(
+            self.metric,
             total=self.last if self.metric.type == "gauge" else self.total,
             count=self.count,
             low=self.low if self.count else 0.0,
@@ -148,34 +146,26 @@ class _HealthSum:
     """The health of a process over windows: its worst values, but the mean of its CPU (a tenth of a second at full CPU
     says little) and the sum of its waits."""
 
-    __slots__ = ("buckets", "files", "files_limit", "lag", "memory", "throttled", "used", "waited")
+    __slots__ = ("_buckets", "_sum", "_used")
 
     def __init__(self) -> None:
-        self.lag = 0.0
-        self.used = self.waited = self.throttled = 0.0
-        self.buckets = 0
-        self.memory = self.files = self.files_limit = 0
+        self._sum = Health()
+        self._used = 0.0
+        self._buckets = 0
 
     def add(self, health: Health, buckets: int) -> None:
-        self.lag = max(self.lag, health.lag)
-        self.used += health.cpu * buckets
-        self.waited += health.waited
-        self.throttled += health.throttled
-        self.buckets += buckets
-        self.memory = max(self.memory, health.memory)
-        self.files = max(self.files, health.files)
-        self.files_limit = max(self.files_limit, health.files_limit)
+        total = self._sum
+        total.lag = max(total.lag, health.lag)
+        total.waited += health.waited
+        total.throttled += health.throttled
+        total.memory = max(total.memory, health.memory)
+        total.files = max(total.files, health.files)
+        total.files_limit = max(total.files_limit, health.files_limit)
+        self._used += health.cpu * buckets
+        self._buckets += buckets
 
     def health(self) -> Health:
-        return Health(
-            lag=self.lag,
-            cpu=self.used / self.buckets if self.buckets else 0.0,
-            waited=self.waited,
-            throttled=self.throttled,
-            memory=self.memory,
-            files=self.files,
-            files_limit=self.files_limit,
-        )
+        return replace(self._sum, cpu=self._used / self._buckets if self._buckets else 0.0)
 
 
 class WindowSum:

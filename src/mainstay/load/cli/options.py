@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +15,7 @@ _load = panel("Load")
 _connection = panel("Connection")
 _system = panel("System under test")
 _result = panel("Result")
-_report = panel("Reports")
+_report = partial(panel("Reports"), metavar="PATH")
 
 
 class AmountOptions(OptionGroup, frozen=True, kw_only=True):
@@ -125,8 +126,8 @@ class ConnectionOptions(OptionGroup, frozen=True, kw_only=True):
 class ComparisonPaths(OptionGroup, frozen=True, kw_only=True):
     """The files that a comparison is written to."""
 
-    html: Annotated[str | None, _report("--html", metavar="PATH", help="Write an HTML page; - for stdout.")] = None
-    json: Annotated[str | None, _report("--json", metavar="PATH", help="Write JSON; - for stdout.")] = None
+    html: Annotated[str | None, _report("--html", help="Write an HTML page; - for stdout.")] = None
+    json: Annotated[str | None, _report("--json", help="Write JSON; - for stdout.")] = None
 
     def given(self) -> dict[str, str]:
         """The paths by kind of report."""
@@ -138,24 +139,18 @@ class ReportPaths(ComparisonPaths, frozen=True, kw_only=True):
     """The files that reports of a run are written to."""
 
     csv: Annotated[
-        str | None,
-        _report("--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."),
+        str | None, _report("--csv", help="Write CSV: steps, and a second file of points; - for steps on stdout.")
     ] = None
-    junit: Annotated[
-        str | None, _report("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
-    ] = None
-    hdr: Annotated[str | None, _report("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")] = (
-        None
-    )
-    otlp: Annotated[str | None, _report("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")] = None
+    junit: Annotated[str | None, _report("--junit", help="Write JUnit XML for build servers; - for stdout.")] = None
+    hdr: Annotated[str | None, _report("--hdr", help="Write histograms for HdrHistogram's tools.")] = None
+    otlp: Annotated[str | None, _report("--otlp", help="Write histograms as OTLP in JSON.")] = None
 
 
 class RunPaths(ReportPaths, frozen=True, kw_only=True):
     """The files that a run writes."""
 
     ndjson: Annotated[
-        str | None,
-        _report("--ndjson", metavar="PATH", help="Record the stream of windows; .zst compresses, - for stdout."),
+        str | None, _report("--ndjson", help="Record the stream of windows; .zst compresses, - for stdout.")
     ] = None
 
 

@@ -27,7 +27,9 @@ class MessageConnection(ABC):
 
     @property
     def usable(self) -> bool:
-        return self._transport is not None and not self._transport.closed and self._waiting is None
+        return (
+            self._transport is not None and not self._transport.closed and self._waiting is None and self._ended is None
+        )
 
     def give_up(self) -> None:
         self._watch.stop()

@@ -90,10 +90,6 @@ class WebsocketConnection(MessageConnection):
         """of the opening handshake: status 101, its times and bytes"""
 
     @property
-    def usable(self) -> bool:
-        return super().usable and self._ended is None
-
-    @property
     def subprotocol(self) -> str | None:
         """The negotiated subprotocol."""
         return self._wire.subprotocol

@@ -96,7 +96,8 @@ class Accuracy(Run, kw_only=True):
 @contextlib.contextmanager
 def target(**options: Any) -> Iterator[str]:
     """A target as a process of its own; its URL."""
-    command = [sys.executable, "-m", "mainstay.load.target", json.dumps(options)]
+    given = [f"--{name}={value}" for name, value in options.items()]
+    command = [sys.executable, "-m", "mainstay", "load", "target", "--port=0", "--json", *given]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

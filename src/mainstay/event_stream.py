@@ -73,6 +73,3 @@ class EventParser:
         data, name, retry = self._data, self._event or "message", self._retry
         self._data, self._event, self._retry = [], "", None
         return ServerSentEvent(event=name, data="\n".join(data), id=self._id, retry=retry) if data else None
-
-
-__all__ = ["EventParser", "ServerSentEvent"]

@@ -16,8 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from mainstay.load.engine.messages import CollectProvided, Values, WindowReport, framed
-from mainstay.load.generator_process import GeneratorProcess
-from mainstay.load.generators import GeneratorLost, Limits
+from mainstay.load.generator_process import GeneratorLost, GeneratorProcess, Limits
 from mainstay.load.stats.model import Window
 from tests.load.test_run import alive
 

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from mainstay import App
@@ -22,10 +21,10 @@ from mainstay.load.handler import summary_of
 from mainstay.load.local_run import STORE, run_here
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
-from mainstay.load.report.files import output_for
+from mainstay.load.report.files import FileOutput
 from mainstay.load.stats.model import Summary
 from mainstay.load.stats.tally import from_json
-from mainstay.load.stream import read_stream, remade
+from mainstay.load.stream import RecordedStream, remade
 from mainstay.load.target import TargetOptions, TargetServer
 from mainstay.model import Job
 from mainstay.stores import Query
@@ -99,7 +98,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def summary_in(app: App, job: Job) -> Summary:
-    found = summary_of(job, lambda data: msgspec.msgpack.decode(app.client.sealer.open(data, field="result")))
+    found = summary_of(job, app.client.sealer)
     assert found is not None
     return found
 
@@ -161,7 +160,7 @@ async def test_a_worker_runs_it_and_its_result_is_the_summary(place: Place, targ
     assert summary.failed == counts.statuses["503"]
     assert summary.header.run == job.id
     assert Path(summary.stream).exists()
-    assert read_stream(summary.stream).header.run == job.id
+    assert RecordedStream(summary.stream).header.run == job.id
 
 
 async def test_a_threshold_that_is_not_kept_fails_the_job_once(place: Place, target: TargetServer) -> None:
@@ -309,7 +308,7 @@ async def test_a_run_in_this_process_is_a_job_too(
 
     job, summary = await run_here(
         PlannedRun(written(tmp_path, GET), LoadOptions(vus=3, duration="400ms", processes=1, base_url=target.url)),
-        outputs=[output_for("json", "run.json")],
+        outputs=[FileOutput("json", Path("run.json"))],
         on_submitted=submitted.append,
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.clock import SystemClock
-from mainstay.load.generators import Limits
+from mainstay.load.generator_process import Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run import LoadRun

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from mainstay.errors import InvalidInput
-from mainstay.load.generators import GeneratorLost, Generators, Limits
+from mainstay.load.generator_process import GeneratorLost, Limits
+from mainstay.load.generators import Generators
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import LoadTest

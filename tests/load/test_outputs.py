@@ -109,14 +109,15 @@ async def test_whoever_stops_waiting_does_not_leave_a_call_behind() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("output", ["output_for('json', path)", "StreamOutput(path)"])
+@pytest.mark.parametrize("output", ["FileOutput('json', Path(path))", "StreamOutput(path)"])
 def test_a_pipe_that_nobody_reads_does_not_keep_the_program(tmp_path: Path, output: str) -> None:
     os.mkfifo(pipe := tmp_path / "run")
     program = f"""
 import asyncio, sys
+from pathlib import Path
 from mainstay.load.outputs import RunOutputs
 from mainstay.load.stream import StreamOutput
-from mainstay.load.report.files import output_for
+from mainstay.load.report.files import FileOutput
 from tests.load.test_outputs import HASTY, HEADER, SUMMARY
 
 async def main(path):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from mainstay.clock import SystemClock
-from mainstay.load.generators import Limits
+from mainstay.load.generator_process import Limits
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
-from mainstay.load.report.files import output_for
+from mainstay.load.report.files import FileOutput
 from mainstay.load.run import LoadRun
 from mainstay.load.stats.model import StepSummary, Summary
 from mainstay.load.stats.tally import from_json
@@ -984,7 +984,7 @@ async def test_each_workflow_has_its_own_limit_for_its_calls(target: TargetServe
 async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: TargetServer, tmp_path: Path) -> None:
     planned = PlannedRun(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
     report = tmp_path / "run.json"
-    run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[output_for("json", report)])
+    run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[FileOutput("json", report)])
     task = asyncio.ensure_future(run.run())
     await until(lambda: run.so_far()[0].requests > 0, task)
     task.cancel()

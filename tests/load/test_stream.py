@@ -16,11 +16,12 @@ import pytest
 import zstandard
 
 from mainstay.errors import InvalidInput
+from mainstay.load.stats.grammar import parse
 from mainstay.load.stats.model import Health, Moment, Summary, Trust, Window
 from mainstay.load.stats.tally import RunTally
-from mainstay.load.stats.thresholds import ThresholdJudge, parse
+from mainstay.load.stats.thresholds import ThresholdJudge
 from mainstay.load.stats.trust import TrustWatch
-from mainstay.load.stream import StreamOutput, read_stream, remade
+from mainstay.load.stream import RecordedStream, StreamOutput, remade
 from tests.load.stats.made import header, step, window
 
 full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
@@ -70,7 +71,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 async def test_a_summary_made_from_the_stream_is_the_recorded_one(path: Path) -> None:
     summary = await recorded(path, run())
     assert remade(path) == summary
-    stream = read_stream(path)
+    stream = RecordedStream(path)
     assert [one.width for one in stream.windows()] == [10, 10, 10, 4]
     assert (stream.torn, stream.header) == ("", summary.header)
     assert stream.end == msgspec.structs.replace(summary, points=[])
@@ -104,7 +105,7 @@ async def test_a_torn_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     await recorded(path, run(30))
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.rindex(b'{"type":"end"') - 20])
-    stream = read_stream(path)
+    stream = RecordedStream(path)
     assert len(list(stream.windows())) == 2
     assert stream.end is None
     assert stream.torn == f"the last line of {path} is torn and was skipped"
@@ -123,7 +124,7 @@ async def test_what_is_cut_off_anywhere_is_read_up_to_there(path: Path) -> None:
     # the last bytes of a compressed stream close it, and hold nothing of what is in it
     for at in range(len(whole) // 4, len(whole) - 16, len(whole) // 40):
         path.write_bytes(whole[:at])
-        stream = read_stream(path)
+        stream = RecordedStream(path)
         found.append(len(list(stream.windows())))
         assert stream.end is None
     assert found == sorted(found)
@@ -150,7 +151,7 @@ async def test_damage_before_the_end_is_refused_with_its_line(tmp_path: Path) ->
     lines[1] = b'{"type":"window","bucket":"x"}\n'
     path.write_bytes(b"".join(lines))
     with pytest.raises(InvalidInput, match=r"line 2 of .* cannot be read"):
-        list(read_stream(path).windows())
+        list(RecordedStream(path).windows())
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b'{"type":"window"}\n', b'{"requests":3}\n{}\n'])
@@ -158,12 +159,12 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     other = tmp_path / "other.json"
     other.write_bytes(content)
     with pytest.raises(InvalidInput, match=r"is not a recorded load test|cannot be read"):
-        read_stream(other)
+        RecordedStream(other)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
-        read_stream(tmp_path / "none")
+        RecordedStream(tmp_path / "none")
 
 
 async def test_a_place_that_cannot_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ async def test_adding_does_not_wait_for_the_file(tmp_path: Path) -> None:
     assert not output._written.done()
     gate.set()
     await output.stop(RunTally(header()).summary())
-    assert len(list(read_stream(output.path).windows())) == 3
+    assert len(list(RecordedStream(output.path).windows())) == 3
 
 
 KILLED = """
@@ -251,7 +252,7 @@ def test_a_killed_run_leaves_a_stream_that_can_be_read(tmp_path: Path) -> None:
         running = remade(path)
         child.send_signal(signal.SIGKILL)
     assert (running.ended, running.verdict) == ("running", "running")
-    stream = read_stream(path)
+    stream = RecordedStream(path)
     assert [one.width for one in stream.windows()] == [10, 10]
     assert stream.end is None
     killed = remade(path)

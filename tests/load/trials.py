@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mainstay.clock import SystemClock
-from mainstay.load.generator_process import LineHandler
-from mainstay.load.generators import Limits
+from mainstay.load.generator_process import Limits, LineHandler
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run import LoadRun

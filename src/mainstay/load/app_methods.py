@@ -48,6 +48,3 @@ class LoadMethods(AppBase):
     ) -> Handle[Summary]:
         """`submit_load`, for code without an event loop."""
         return self.client.run(lambda: self.submit_load(test, load, **options), what="submit_load_sync")
-
-
-__all__ = ["LoadMethods"]

@@ -10,30 +10,21 @@ import msgspec
 
 from ..errors import InvalidInput
 from .graph import Graph
-from .method_roles import StepKind, members_of, signature_of, state_direction
+from .method_roles import StepRole, members_of, signature_of, state_direction
 from .prepared import URL, Prepared
-from .stats.model import MetricType
 from .workflow import Workflow
 
 
-class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
+class StepPlan(StepRole, frozen=True, kw_only=True):
     """A step."""
 
     name: str
-    kind: StepKind
-    metric: MetricType | None
     after: tuple[str, ...]
     prepared: dict[str, Prepared]
     """arguments that are prepared once, before the load starts"""
     taken: tuple[str, ...]
     """arguments that come from the context, if it has them"""
     tags: dict[str, str]
-    optional: bool = False
-    """whether it may return nothing"""
-    left_out: bool = False
-    """whether its return value is ignored on purpose"""
-    several: bool = False
-    """whether it returns several responses, each of them measured"""
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,15 +117,11 @@ def _step(workflow: type[Workflow], name: str, known: set[str]) -> StepPlan:
             )
     return StepPlan(
         name=name,
-        kind=signature.kind,
-        metric=signature.metric,
         after=mark.names,
         prepared=prepared,
         taken=tuple(taken),
         tags=mark.tags,
-        optional=signature.optional,
-        left_out=signature.left_out,
-        several=signature.several,
+        **{field: getattr(signature, field) for field in StepRole.__struct_fields__},
     )
 
 

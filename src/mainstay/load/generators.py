@@ -31,8 +31,6 @@ from .planned_run import PlannedRun
 from .stats.model import Window
 from .stats.tally import merge_windows
 
-__all__ = ["GeneratorLost", "Generators", "Limits", "WindowMerger"]
-
 #: between the order to go and the start: every process must have received it
 _AHEAD_S = 0.2
 

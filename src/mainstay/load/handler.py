@@ -17,7 +17,7 @@ from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
 from ..lifecycle import table_of
 from ..model import Job
-from ..task import AppClient, enter_job
+from ..task import AppClient, Sealer, enter_job
 from ..worker import Context, LetGo, Mode, Outage, context
 from .generator_process import LineHandler
 from .outputs import Output
@@ -227,7 +227,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _point = msgspec.msgpack.Decoder(Point).decode
 
 
-def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:
+def summary_of(job: Job, sealer: Sealer) -> Summary | None:
     """The stored summary of a run: the final one, or the last one that was saved on the way. None before the first.
 
     Its verdict agrees with the state of the job: see `as_job_stands`.
@@ -235,7 +235,9 @@ def summary_of(job: Job, unpack: Callable[[bytes], Any]) -> Summary | None:
     if job.kind != KIND:
         raise InvalidInput("job", f"{job.id} ({job.name}) is a {job.kind} job, not a load test")
     data = job.result if job.result is not None else job.checkpoint
-    return None if data is None else as_job_stands(job, msgspec.convert(unpack(data), Summary))
+    if data is None:
+        return None
+    return as_job_stands(job, msgspec.msgpack.decode(sealer.open(data, field="result"), type=Summary))
 
 
 def as_job_stands(job: Job, summary: Summary) -> Summary | None:

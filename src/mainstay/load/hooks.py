@@ -98,33 +98,33 @@ def step(*after: str, tags: Mapping[str, str] | None = None) -> Callable[[F], F]
     for name in after:
         if not isinstance(name, str):
             raise InvalidInput("step", f"{name!r} is not a name; write the names of steps: @step('login')")
-    return _marking(MethodMark(role="step", names=after, tags=dict(tags or {})), "step")
+    return _marking(MethodMark(role="step", names=after, tags=dict(tags or {})))
 
 
 def setup(function: F) -> F:
     """Run once, before the load. Its return value (plain data) is in `self.context` under the method's name."""
-    return _marking(MethodMark(role="setup"), "setup")(function)
+    return _marking(MethodMark(role="setup"))(function)
 
 
 def teardown(function: F) -> F:
     """Run once, after the load, even if it was stopped."""
-    return _marking(MethodMark(role="teardown"), "teardown")(function)
+    return _marking(MethodMark(role="teardown"))(function)
 
 
 def on_start(function: F) -> F:
     """Run by each virtual user before its first iteration."""
-    return _marking(MethodMark(role="on_start"), "on_start")(function)
+    return _marking(MethodMark(role="on_start"))(function)
 
 
 def on_stop(function: F) -> F:
     """Run by each virtual user after its last iteration."""
-    return _marking(MethodMark(role="on_stop"), "on_stop")(function)
+    return _marking(MethodMark(role="on_stop"))(function)
 
 
 def state(*workflows: str) -> Callable[[F], F]:
     """Pass data between workflows: `-> Provide[T]` gives it to the named ones when this one is done, `-> Use[T]` takes
     it from them. Both sides must name each other."""
-    return _marking(MethodMark(role="state", names=workflows), "state", plain=True)
+    return _marking(MethodMark(role="state", names=workflows))
 
 
 def depends(*workflows: str) -> Callable[[C], C]:
@@ -139,7 +139,10 @@ def depends(*workflows: str) -> Callable[[C], C]:
     return mark
 
 
-def _marking(mark: MethodMark, name: str, *, plain: bool = False) -> Callable[[F], F]:
+def _marking(mark: MethodMark) -> Callable[[F], F]:
+    name = mark.role
+    plain = name == "state"
+
     def apply(function: F) -> F:
         if not inspect.isfunction(function):
             raise InvalidInput(name, f"belongs above a method: @{name}() above `async def`, not {function!r}")

@@ -13,7 +13,7 @@ import random
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -143,11 +143,7 @@ async def _cancelled(app: App, job_id: str) -> Summary | None:
 
 def _stored_summary(app: App, job: Job) -> Summary | None:
     """The summary of a job that has just been run here, with the curves that a job has no room for."""
-
-    def unpack(data: bytes) -> Any:
-        return msgspec.msgpack.decode(app.client.sealer.open(data, field="result"))
-
-    summary = summary_of(job, unpack)
+    summary = summary_of(job, app.client.sealer)
     if summary is None or any(point.by_step for point in summary.points) or not Path(summary.stream).is_file():
         return summary
     recorded = remade(summary.stream)

@@ -22,21 +22,26 @@ StepKind = Literal["measured", "metric", "check", "action"]
 _METRICS: dict[Any, MetricType] = {Counter: "counter", Gauge: "gauge", Rate: "rate", Trend: "trend"}
 
 
-class StepSignature(msgspec.Struct, frozen=True):
-    """The signature of a step."""
+class StepRole(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step returns, and what that means."""
 
     kind: StepKind
     metric: MetricType | None
-    parameters: dict[str, inspect.Parameter]
-    """without `self`"""
-    hints: dict[str, Any]
-    """resolved"""
     optional: bool
     """whether it may return nothing"""
     left_out: bool
     """annotated `-> object`: its return value is ignored on purpose"""
-    several: bool = False
-    """a measured step that returns several responses"""
+    several: bool
+    """a measured step that returns several responses, each of them measured"""
+
+
+class StepSignature(StepRole, frozen=True, kw_only=True):
+    """The signature of a step."""
+
+    parameters: dict[str, inspect.Parameter]
+    """without `self`"""
+    hints: dict[str, Any]
+    """resolved"""
 
 
 def signature_of(function: Any, *, field: str) -> StepSignature:
@@ -53,8 +58,16 @@ def signature_of(function: Any, *, field: str) -> StepSignature:
         )
     hint = _plain(hint)
     kind, metric = _kind(hint, field=field)
-    several = kind == "measured" and any(_is_results(part) for part in members_of(hint))
-    return StepSignature(kind, metric, parameters, hints, _may_be_nothing(hint), hint is object, several)
+    return StepSignature(
+        kind=kind,
+        metric=metric,
+        # a check that returns an exception returns None when it holds
+        optional=any(part is type(None) or _is(part, BaseException) for part in members_of(hint)),
+        left_out=hint is object,
+        several=kind == "measured" and any(_is_results(part) for part in members_of(hint)),
+        parameters=parameters,
+        hints=hints,
+    )
 
 
 def hints_of(function: Any, *, field: str) -> dict[str, Any]:
@@ -112,11 +125,6 @@ def _plain(hint: Any) -> Any:
 def _mentions(hint: Any, base: type) -> bool:
     """Whether a type occurs anywhere in an annotation."""
     return _is(hint, base) or any(_mentions(_plain(part), base) for part in typing.get_args(hint))
-
-
-def _may_be_nothing(hint: Any) -> bool:
-    """`X | None`; a check that returns an exception returns None when it holds."""
-    return any(part is type(None) or _is(part, BaseException) for part in members_of(hint))
 
 
 def _metric_type(hint: Any, *, field: str) -> MetricType:

@@ -354,7 +354,3 @@ class File(Prepared):
 
     def __repr__(self) -> str:
         return f"File({str(self.path)!r})"
-
-
-prepared_types: tuple[type[Prepared], ...] = (URL, Headers, Data, Params, Cookies, Auth, File)
-"""types of arguments that the engine prepares before the load starts"""

@@ -16,8 +16,8 @@ import msgspec
 from ..clock import Clock
 from .blueprint import Blueprint
 from .engine.messages import WorkflowReport
-from .generator_process import LineHandler
-from .generators import GeneratorLost, Generators, Limits
+from .generator_process import GeneratorLost, Limits, LineHandler
+from .generators import Generators
 from .outputs import Output, OutputLimits, RunOutputs
 from .planned_run import PlannedRun
 from .stats.accounts import IterationLedger

@@ -60,6 +60,3 @@ class _FixedList(list[Any]):
     def __deepcopy__(self, _: Any) -> list[Any]:
         copied: list[Any] = own(self)
         return copied
-
-
-__all__ = ["fixed", "own"]

@@ -7,7 +7,7 @@
 A line is written within a second, so a killed run leaves a readable stream; a torn last line is skipped and reported. A
 stream whose name ends in .zst is compressed.
 
-`StreamOutput` writes a stream, `read_stream` reads it, `remade` recomputes the summary from its windows.
+`StreamOutput` writes a stream, `RecordedStream` reads it, `remade` recomputes the summary from its windows.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import zstandard
 from ..errors import InvalidInput
 from ..storage import open_private
 from .blocking_work import BackgroundThread
+from .stats.grammar import parse
 from .stats.model import Header, Moment, Summary, Window
 from .stats.tally import SECOND, RunTally, merge_windows
-from .stats.thresholds import RUNNING, ThresholdJudge, parse, verdict_of
+from .stats.thresholds import RUNNING, ThresholdJudge, verdict_of
 from .stats.trust import TrustWatch
 
 _T = TypeVar("_T")
@@ -149,10 +150,11 @@ class _Lines:
 
 
 class RecordedStream:
-    """An open stream. `end` and `torn` are known after `windows()` is exhausted."""
+    """An open stream, compressed or not. Its `header` is read at once, its `windows()` one by one; `end` and `torn` are
+    known after them."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
         self.end: Summary | None = None
         """None: the run did not end, or its end was not written"""
         self.torn = ""
@@ -235,21 +237,13 @@ def _is_being_written(path: Path) -> bool:
     return False
 
 
-def read_stream(path: str | os.PathLike[str]) -> RecordedStream:
-    """Open a recorded stream, compressed or not.
-
-    Its `header` is read at once, its `windows()` one by one, its `end` (None if there is none) after them.
-    """
-    return RecordedStream(Path(path))
-
-
 def remade(path: str | os.PathLike[str]) -> Summary:
     """The summary of a recorded run, recomputed from its windows.
 
     If the run did not end, thresholds and trust are judged by the recorded seconds. Such a run is *running* while its
     process writes the stream, and *lost* after that.
     """
-    recorded = read_stream(path)
+    recorded = RecordedStream(path)
     # checked first: if the run ends now, the stream has its end
     goes_on = _is_being_written(recorded.path)
     tally = RunTally(recorded.header)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .clients.all import Clients
     from .engine.user import User
     from .feeders import Feed
-    from .stats.thresholds import Threshold
+    from .stats.grammar import Threshold
 
 #: names that steps cannot have: a virtual user has them already
 _TAKEN = frozenset({"client", "context", "vu", "params", "count", "gauge", "rate_of", "trend"})

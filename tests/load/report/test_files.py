@@ -15,7 +15,7 @@ import pytest
 
 from mainstay.errors import InvalidInput
 from mainstay.load.cli.execution import code_of
-from mainstay.load.report.files import output_for, write_report, write_whole
+from mainstay.load.report.files import FileOutput, Kind, write_report, write_whole
 from mainstay.load.report.junit import junit_xml
 from mainstay.load.report.tables import points_csv, steps_csv
 from mainstay.load.stats.model import CheckSummary, ThresholdOutcome, Trust
@@ -24,8 +24,8 @@ from tests.load.report.runs import a_header, a_step, a_summary, a_tag, an_empty_
 
 
 @pytest.mark.parametrize("kind", ["html", "json", "csv", "junit"])
-async def test_an_output_writes_its_file_when_the_run_is_over(kind: str, tmp_path: Path) -> None:
-    output = output_for(kind, tmp_path / "run.out")
+async def test_an_output_writes_its_file_when_the_run_is_over(kind: Kind, tmp_path: Path) -> None:
+    output = FileOutput(kind, tmp_path / "run.out")
 
     await output.start(a_header())
     assert list(tmp_path.iterdir()) == []
@@ -38,17 +38,17 @@ async def test_an_output_writes_its_file_when_the_run_is_over(kind: str, tmp_pat
 
 async def test_a_folder_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"html: the folder '.*nowhere' does not exist; create it"):
-        await output_for("html", tmp_path / "nowhere" / "run.html").start(a_header())
+        await FileOutput("html", tmp_path / "nowhere" / "run.html").start(a_header())
 
 
 async def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"json: .* is a folder; name a file in it"):
-        await output_for("json", tmp_path).start(a_header())
+        await FileOutput("json", tmp_path).start(a_header())
 
 
 def test_an_unknown_kind_is_refused_with_a_hint() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'junit'"):
-        output_for("juint", "x")
+        write_report("juint", "x", a_summary())
 
 
 def test_what_json_holds_is_the_summary_itself(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 from mainstay.errors import InvalidInput
-from mainstay.load.report.files import output_for, write_report
+from mainstay.load.report.files import FileOutput, Kind, write_report
 from mainstay.load.report.recorded import read_result
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import Moment, StepStats, Summary, Trust, Window
@@ -60,9 +60,9 @@ class Known:
             ],
         )
 
-    async def written(self, kind: str, path: Path) -> Path:
+    async def written(self, kind: Kind, path: Path) -> Path:
         """As a run writes it when it is over."""
-        output = output_for(kind, path)
+        output = FileOutput(kind, path)
         await output.start(HEADER)
         for window in self.windows:
             output.add(Moment(window=window, elapsed_s=0.0, phase="running", trust=Trust()))
@@ -168,8 +168,8 @@ def test_a_summary_alone_is_refused(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hdr", "otlp"])
-async def test_a_run_that_measured_nothing_is_an_empty_file(kind: str, tmp_path: Path) -> None:
-    output = output_for(kind, tmp_path / "run.out")
+async def test_a_run_that_measured_nothing_is_an_empty_file(kind: Kind, tmp_path: Path) -> None:
+    output = FileOutput(kind, tmp_path / "run.out")
     await output.start(HEADER)
     await output.stop(RunTally(HEADER).summary())
 

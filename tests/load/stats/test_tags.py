@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
+from mainstay.load.stats.grammar import parse
 from mainstay.load.stats.histogram import Histogram
 from mainstay.load.stats.model import CheckStats, Header, MetricStats, TagSummary
 from mainstay.load.stats.tags import groups_of, tagged, tags_of, tags_text
 from mainstay.load.stats.tally import RunTally, from_json, to_json
-from mainstay.load.stats.thresholds import ThresholdJudge, check, parse, threshold
+from mainstay.load.stats.thresholds import ThresholdJudge, check, threshold
 from tests.load.stats.made import header, step, window
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mainstay.errors import InvalidInput
+from mainstay.load.stats.grammar import Threshold, parse
 from mainstay.load.stats.model import CheckStats, MetricStats, StepStats, ThresholdOutcome, Window
-from mainstay.load.stats.thresholds import Threshold, ThresholdJudge, check, parse, threshold, thresholds_of, verdict_of
+from mainstay.load.stats.thresholds import ThresholdJudge, check, threshold, thresholds_of, verdict_of
 from tests.load.stats.made import FIRST, header, sketched, step, window
 
 # written ------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ import pytest
 
 from mainstay.load.engine.recorder import StepRecorder
 from mainstay.load.results import Result
+from mainstay.load.stats.grammar import parse
 from mainstay.load.stats.model import Summary, Window
 from mainstay.load.stats.tally import RunTally, merge_windows
-from mainstay.load.stats.thresholds import ThresholdJudge, parse
+from mainstay.load.stats.thresholds import ThresholdJudge
 from tests.load.stats.made import FIRST, header
 
 #: a bucket is less than this part of its values wide

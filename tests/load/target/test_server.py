@@ -127,7 +127,7 @@ async def test_openssl_ends_with_a_target_that_is_cancelled_while_it_opens(
 
 @pytest.mark.slow
 def test_a_process_of_its_own_tells_its_address_and_in_the_end_its_counts() -> None:
-    command = [sys.executable, "-m", "mainstay.load.target", '{"latency": "1ms"}']
+    command = [sys.executable, "-m", "mainstay", "load", "target", "--port=0", "--latency=1ms", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         told = msgspec.json.decode(child.stdout.readline())

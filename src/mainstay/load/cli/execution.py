@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -33,10 +32,10 @@ from ..report.text import show_summary
 from ..sources import LoadTest, load_file
 from ..stats.model import Summary
 from ..stream import StreamOutput
-from .files import print_content, to_stdout
+from .files import STDOUT, print_content, to_stdout
 from .lines import Lines, print_line, terminal_gone
 from .live import Display, LiveView
-from .requirements import STDOUT
+from .options import RunOptions
 
 UIS = ("full", "ci", "none")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,22 +45,6 @@ TOGETHER_S = 0.5
 _ENDING = "ending: waiting for iterations in flight; press Ctrl-C again to abandon them"
 _GIVING_UP = "giving up: iterations in flight are abandoned; press Ctrl-C again to skip teardowns as well"
 _LEAVING = "leaving at once, without teardowns"
-
-
-class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of the command."""
-
-    file: Path
-    options: LoadOptions
-    name: str | None = None
-    store: str | None = None
-    """None: SQLite in the working folder"""
-    ui: str | None = None
-    files: dict[str, str] = {}
-    """the reports to write: kind -> path"""
-    strict: bool = False
-    queue: str | None = None
-    """of a run that is only submitted; None: the default one"""
 
 
 class Interrupts:
@@ -115,21 +98,21 @@ class Interrupts:
                 each.note(text)
 
 
-def run_test(request: RunRequest) -> int:
-    """Run the test to its end, and return the exit code."""
-    if request.queue is not None:
+def run_test(file: Path, options: LoadOptions, given: RunOptions, paths: dict[str, str]) -> int:
+    """Run the test to its end, write the reports (kind -> path), and return the exit code."""
+    if given.queue is not None:
         raise InvalidInput("queue", "is for --detach; without it, this command runs the test itself")
-    printed = to_stdout(request.files)
+    printed = to_stdout(paths)
     if printed in OF_STEPS:
         raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
     quiet_stdout = printed is not None
     console = Display(stderr=quiet_stdout, highlight=False)
-    ui = _ui(request, console, quiet=quiet_stdout)
-    files = _outputs(request.files, strict=request.strict)
-    planned = _planned(request)
+    ui = _ui(given.ui, console, quiet=quiet_stdout)
+    files = _outputs(paths, strict=given.strict)
+    planned = _planned(file, options, given.name)
     left: list[Summary] = []
     try:
-        summary, pressed = asyncio.run(_run(planned, request, ui, files, console, left.append))
+        summary, pressed = asyncio.run(_run(planned, given.store, ui, files, console, left.append))
     except asyncio.CancelledError:
         if not left:
             return INTERRUPTED
@@ -138,10 +121,10 @@ def run_test(request: RunRequest) -> int:
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
     with _to_open_terminal():
         if printed is not None and printed != "ndjson":
-            print_content(report_content(printed, summary, strict=request.strict))
+            print_content(report_content(printed, summary, strict=given.strict))
         elif printed is None and ui != "none":
             show_summary(summary, screen())
-    return INTERRUPTED if pressed else code_of(summary, strict=request.strict)
+    return INTERRUPTED if pressed else code_of(summary, strict=given.strict)
 
 
 @contextlib.contextmanager
@@ -159,7 +142,7 @@ def _to_open_terminal() -> Iterator[None]:
 
 async def _run(
     planned: PlannedRun,
-    request: RunRequest,
+    store: str | None,
     ui: str,
     files: Sequence[Output],
     console: Console,
@@ -177,7 +160,7 @@ async def _run(
         with interrupts.caught(shown):
             done = await run_here(
                 planned,
-                store=request.store,
+                store=store,
                 outputs=[*shown, *files],
                 stop=interrupts.stop,
                 give_up=interrupts.give_up,
@@ -187,29 +170,29 @@ async def _run(
         return done.summary, interrupts.pressed
 
 
-def submit_test(request: RunRequest) -> int:
+def submit_test(file: Path, options: LoadOptions, given: RunOptions, paths: dict[str, str]) -> int:
     """Only submit the test, and return the exit code."""
-    if request.files or request.ui or request.strict:
+    if paths or given.ui or given.strict:
         raise InvalidInput("detach", "a detached run has no display; leave out --ui, --strict and the reports")
-    store = request.store or os.environ.get("MAINSTAY_STORE") or None
+    store = given.store or os.environ.get("MAINSTAY_STORE") or None
     if store is None:
         raise InvalidInput("store", "is required with --detach; name the store of your workers")
     if store.startswith("memory:"):
         raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
-    planned = _planned(request)
+    planned = _planned(file, options, given.name)
 
     async def submit() -> str:
-        chosen: SubmitOptions = {} if request.queue is None else {"queue": request.queue}
+        chosen: SubmitOptions = {} if given.queue is None else {"queue": given.queue}
         async with app_of(planned.test, store) as app:
             return (await app.loads.submit(planned, chosen)).id
 
     job_id = asyncio.run(submit())
     typer.echo(job_id)
-    queue = request.queue or DEFAULT_QUEUE
-    where = "" if request.queue is None else f", queue={request.queue!r}"
+    queue = given.queue or DEFAULT_QUEUE
+    where = "" if given.queue is None else f", queue={given.queue!r}"
     aside(
         f"a worker on {shown_url(store)} that listens on the queue {queue} runs it if its app has this load test: "
-        f'app.load(load_file("{request.file}"){where})'
+        f'app.load(load_file("{file}"){where})'
     )
     return DONE
 
@@ -235,24 +218,24 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     return dict(key_value(word, field=field, form=form) for word in words)
 
 
-def _planned(request: RunRequest) -> PlannedRun:
-    test = load_file(request.file)
-    if request.name is not None:
-        test = LoadTest(request.name, test.workflows.values(), source=test.source)
-    planned = PlannedRun(test, request.options)
+def _planned(file: Path, options: LoadOptions, name: str | None) -> PlannedRun:
+    test = load_file(file)
+    if name is not None:
+        test = LoadTest(name, test.workflows.values(), source=test.source)
+    planned = PlannedRun(test, options)
     for note in planned.notes:
         aside(f"warning: {note}")
     return planned
 
 
-def _ui(request: RunRequest, console: Console, *, quiet: bool) -> str:
+def _ui(wanted: str | None, console: Console, *, quiet: bool) -> str:
     drawable = console.is_terminal and not console.is_dumb_terminal
-    if request.ui is not None:
-        if request.ui not in UIS:
-            raise InvalidInput("ui", f"unknown display {request.ui!r}; use {', '.join(UIS)}")
-        if request.ui == "full" and not drawable:
+    if wanted is not None:
+        if wanted not in UIS:
+            raise InvalidInput("ui", f"unknown display {wanted!r}; use {', '.join(UIS)}")
+        if wanted == "full" and not drawable:
             raise InvalidInput("ui", "full needs a terminal; use ci for plain lines")
-        return request.ui
+        return wanted
     return "full" if drawable else "none" if quiet else "ci"
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import typer
 
-from ...errors import InvalidInput
+from ...cli import error_as_json
+from ...errors import InvalidInput, MainstayError
 from ..report.tables import points_path
-from .requirements import STDOUT
+
+#: stands for stdout in place of a path
+STDOUT = "-"
+
+
+@contextlib.contextmanager
+def errors_for(json: str | None) -> Iterator[None]:
+    """Prints errors as JSON if the JSON of the command goes to stdout."""
+    try:
+        yield
+    except MainstayError as error:
+        if json != STDOUT:
+            raise
+        raise error_as_json(error) from None
 
 
 def to_stdout(files: Mapping[str, str]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -47,10 +46,10 @@ def new(
     except OSError as error:
         raise InvalidInput("file", f"{file} cannot be written ({error.strerror or error})") from None
     commands = ["mainstay load target", f"mainstay load run {name}"]
-    return CommandOutput({"file": str(file), "commands": commands}, lambda console: _show(file, commands, console))
 
+    def show(console: Console) -> None:
+        console.print(f"{file} is written; try it in two terminals:", markup=False, soft_wrap=True)
+        for line in commands:
+            print_command(line, console)
 
-def _show(file: Path, commands: Sequence[str], console: Console) -> None:
-    console.print(f"{file} is written; try it in two terminals:", markup=False, soft_wrap=True)
-    for line in commands:
-        print_command(line, console)
+    return CommandOutput({"file": str(file), "commands": commands}, show)

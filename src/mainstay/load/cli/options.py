@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from ...cli import OptionGroup, panel
 
 _request = panel("Request")
 _load = panel("Load")
 _connection = panel("Connection")
-_report = panel("Reports")
+_system = panel("System under test")
+_result = panel("Result")
+_report = partial(panel("Reports"), metavar="PATH")
 
 
 class AmountOptions(OptionGroup, frozen=True, kw_only=True):
@@ -57,6 +61,52 @@ class AmountOptions(OptionGroup, frozen=True, kw_only=True):
     seed: Annotated[int, _load("--seed", help="Seed for every random choice.")] = 0
 
 
+class RunOptions(OptionGroup, frozen=True, kw_only=True):
+    """What a run tests, and how its result is shown and stored."""
+
+    base_url: Annotated[
+        str | None, _system("--base-url", metavar="URL", help="Prefix of every URL that starts with /.")
+    ] = None
+    set_: Annotated[
+        list[str] | None, _system("--set", metavar="KEY=VALUE", help="Set a value of self.params; may be repeated.")
+    ] = None
+    timeout: Annotated[str | None, _system("--timeout", metavar="TIME", help="Time limit of each call.")] = None
+    threshold: Annotated[
+        list[str] | None,
+        _result("--threshold", "-t", metavar="TEXT", help="Add a threshold, such as 'p95 < 200ms'; may be repeated."),
+    ] = None
+    strict: Annotated[bool, _result("--strict", help="Exit with 98 if the result is not trustworthy.")] = False
+    ui: Annotated[
+        str | None,
+        _result(
+            "--ui",
+            metavar="full|ci|none",
+            help="Live display: full screen, plain lines, or none.",
+            show_default="full on a terminal, else ci",
+        ),
+    ] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the test.", show_default="name of the file")] = (
+        None
+    )
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the job; may be repeated.")
+    ] = None
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            "-s",
+            metavar="URL",
+            help="Store of the job. With --detach, the default is MAINSTAY_STORE.",
+            show_default="SQLite in .mainstay",
+        ),
+    ] = None
+    detach: Annotated[bool, typer.Option("--detach", help="Submit the job, print its id and exit.")] = False
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="With --detach: queue of the job.", show_default="default")
+    ] = None
+
+
 class ConnectionOptions(OptionGroup, frozen=True, kw_only=True):
     """How clients connect to a server."""
 
@@ -76,8 +126,8 @@ class ConnectionOptions(OptionGroup, frozen=True, kw_only=True):
 class ComparisonPaths(OptionGroup, frozen=True, kw_only=True):
     """The files that a comparison is written to."""
 
-    html: Annotated[str | None, _report("--html", metavar="PATH", help="Write an HTML page; - for stdout.")] = None
-    json: Annotated[str | None, _report("--json", metavar="PATH", help="Write JSON; - for stdout.")] = None
+    html: Annotated[str | None, _report("--html", help="Write an HTML page; - for stdout.")] = None
+    json: Annotated[str | None, _report("--json", help="Write JSON; - for stdout.")] = None
 
     def given(self) -> dict[str, str]:
         """The paths by kind of report."""
@@ -89,24 +139,18 @@ class ReportPaths(ComparisonPaths, frozen=True, kw_only=True):
     """The files that reports of a run are written to."""
 
     csv: Annotated[
-        str | None,
-        _report("--csv", metavar="PATH", help="Write CSV: steps, and a second file of points; - for steps on stdout."),
+        str | None, _report("--csv", help="Write CSV: steps, and a second file of points; - for steps on stdout.")
     ] = None
-    junit: Annotated[
-        str | None, _report("--junit", metavar="PATH", help="Write JUnit XML for build servers; - for stdout.")
-    ] = None
-    hdr: Annotated[str | None, _report("--hdr", metavar="PATH", help="Write histograms for HdrHistogram's tools.")] = (
-        None
-    )
-    otlp: Annotated[str | None, _report("--otlp", metavar="PATH", help="Write histograms as OTLP in JSON.")] = None
+    junit: Annotated[str | None, _report("--junit", help="Write JUnit XML for build servers; - for stdout.")] = None
+    hdr: Annotated[str | None, _report("--hdr", help="Write histograms for HdrHistogram's tools.")] = None
+    otlp: Annotated[str | None, _report("--otlp", help="Write histograms as OTLP in JSON.")] = None
 
 
 class RunPaths(ReportPaths, frozen=True, kw_only=True):
     """The files that a run writes."""
 
     ndjson: Annotated[
-        str | None,
-        _report("--ndjson", metavar="PATH", help="Record the stream of windows; .zst compresses, - for stdout."),
+        str | None, _report("--ndjson", help="Record the stream of windows; .zst compresses, - for stdout.")
     ] = None
 
 
@@ -129,6 +173,3 @@ class PingOptions(OptionGroup, frozen=True, kw_only=True):
     timeout: Annotated[str, _connection("--timeout", "-t", metavar="TIME", help="Time limit of the whole call.")] = (
         "30s"
     )
-
-
-__all__ = ["AmountOptions", "ComparisonPaths", "ConnectionOptions", "PingOptions", "ReportPaths", "RunPaths"]

@@ -8,11 +8,11 @@ import typer
 
 from ...cli import CommandOutput
 from ...cli.exits import DONE, NO
+from ..extra import extra_needed
 from .options import ConnectionOptions, PingOptions
-from .requirements import load_needed
 
 
-def ping(
+async def ping(
     request: PingOptions,
     connection: ConnectionOptions,
     url: Annotated[str, typer.Argument(metavar="URL", help="URL to call.")],
@@ -33,10 +33,10 @@ def ping(
       mainstay load ping https://shop.test/ --http2 --insecure
       mainstay load ping ws://127.0.0.1:8080/ws --data hello --json
     """
-    with load_needed("a ping"):
+    with extra_needed("a ping"):
         from . import ping_view as view  # noqa: PLC0415 - an extra
         from .ping_call import make_call  # noqa: PLC0415 - the same
-    reply = make_call(url, request, connection)
+    reply = await make_call(url, request, connection)
     return CommandOutput(
         view.reply_data(reply, body=body),
         lambda console: view.show_reply(reply, console, headers=verbose, body=body),

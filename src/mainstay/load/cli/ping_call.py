@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import time
@@ -41,7 +40,7 @@ class PingReply(msgspec.Struct, frozen=True, kw_only=True):
         return not self.result.ok
 
 
-def make_call(url: str, request: PingOptions, connection: ConnectionOptions) -> PingReply:
+async def make_call(url: str, request: PingOptions, connection: ConnectionOptions) -> PingReply:
     """Make the call. Raises `CallFailed` if there is no response."""
     parts = split(url)
     if parts.scheme not in _HTTP and (request.http2 or request.method or request.header):
@@ -53,17 +52,13 @@ def make_call(url: str, request: PingOptions, connection: ConnectionOptions) -> 
         proxy=connection.proxy,
     )
     data = None if request.data is None else _data(request.data)
-
-    async def call() -> PingReply:
-        clients = Clients(network)
-        try:
-            if parts.scheme in _HTTP:
-                return await _http(clients, url, parts.shown, request, data)
-            return await _message(clients, parts.scheme, url, parts.shown, data)
-        finally:
-            await clients.close()
-
-    return asyncio.run(call())
+    clients = Clients(network)
+    try:
+        if parts.scheme in _HTTP:
+            return await _http(clients, url, parts.shown, request, data)
+        return await _message(clients, parts.scheme, url, parts.shown, data)
+    finally:
+        await clients.close()
 
 
 async def _http(clients: Clients, url: str, shown: str, request: PingOptions, data: bytes | None) -> PingReply:

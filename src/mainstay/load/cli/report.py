@@ -9,8 +9,9 @@ import msgspec
 import typer
 
 from ...cli import Where, aside, print_json, screen
+from ..extra import extra_needed
+from .files import STDOUT, errors_for, print_content, to_stdout
 from .options import ComparisonPaths, ReportPaths
-from .requirements import STDOUT, errors_for, load_needed
 
 _RESULT = "A recorded stream, a JSON summary, or the id of the job."
 
@@ -35,10 +36,9 @@ def report(
       mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
     """
     with errors_for(paths.json):
-        with load_needed("a report"):
+        with extra_needed("a report"):
             from ..report.files import report_content, write_report  # noqa: PLC0415 - an extra
             from ..report.text import show_summary  # noqa: PLC0415 - the same
-            from .files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .results import result_of  # noqa: PLC0415 - the same
         given = paths.given()
         printed = to_stdout(given)
@@ -82,13 +82,12 @@ def compare(
       mainstay load compare 4de452e6b59d 81f0c3b8e2aa --tolerance 5% --html change.html
     """
     with errors_for(paths.json):
-        with load_needed("a comparison"):
+        with extra_needed("a comparison"):
             from ..report.compare import compare as compare_runs  # noqa: PLC0415 - an extra
             from ..report.compare_page import comparison_html  # noqa: PLC0415 - the same
             from ..report.compare_text import show_comparison  # noqa: PLC0415 - the same
             from ..report.files import write_whole  # noqa: PLC0415 - the same
             from ..target.units import share_of  # noqa: PLC0415 - the same
-            from .files import print_content, to_stdout  # noqa: PLC0415 - the same
             from .results import result_of  # noqa: PLC0415 - the same
         given = paths.given()
         printed = to_stdout(given)

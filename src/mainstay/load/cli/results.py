@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -42,12 +41,7 @@ def result_of(given: str, where: Where) -> Run:
 
 async def _of_job(to: Connected, given: str) -> Run:
     job = await to.control.jobs.get(await full_id(to.control.store, given))
-    sealer = Sealer(None) if to.app is None else to.app.client.sealer
-
-    def unpack(data: bytes) -> Any:
-        return msgspec.msgpack.decode(sealer.open(data, field="result"))
-
-    summary = summary_of(job, unpack)
+    summary = summary_of(job, Sealer(None) if to.app is None else to.app.client.sealer)
     if summary is None:
         raise InvalidInput("result", f"job {job.id} ({job.name}) is {job.status} and has no numbers yet")
     # the stream has more than fits into a job; it exists if the run was on this machine

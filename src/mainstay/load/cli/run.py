@@ -8,15 +8,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli import panel
-from .options import AmountOptions, ConnectionOptions, RunPaths
-from .requirements import errors_for, load_needed
-
-_system = panel("System under test")
-_result = panel("Result")
+from ..extra import extra_needed
+from .files import errors_for
+from .options import AmountOptions, ConnectionOptions, RunOptions, RunPaths
 
 
 def run(
+    given: RunOptions,
     amount: AmountOptions,
     connection: ConnectionOptions,
     paths: RunPaths,
@@ -24,47 +22,6 @@ def run(
     workflows: Annotated[
         list[str] | None,
         typer.Argument(metavar="[WORKFLOW]...", help="Run only these workflows and those they depend on."),
-    ] = None,
-    base_url: Annotated[
-        str | None, _system("--base-url", metavar="URL", help="Prefix of every URL that starts with /.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, _system("--set", metavar="KEY=VALUE", help="Set a value of self.params; may be repeated.")
-    ] = None,
-    timeout: Annotated[str | None, _system("--timeout", metavar="TIME", help="Time limit of each call.")] = None,
-    threshold: Annotated[
-        list[str] | None,
-        _result("--threshold", "-t", metavar="TEXT", help="Add a threshold, such as 'p95 < 200ms'; may be repeated."),
-    ] = None,
-    strict: Annotated[bool, _result("--strict", help="Exit with 98 if the result is not trustworthy.")] = False,
-    ui: Annotated[
-        str | None,
-        _result(
-            "--ui",
-            metavar="full|ci|none",
-            help="Live display: full screen, plain lines, or none.",
-            show_default="full on a terminal, else ci",
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the test.", show_default="name of the file")
-    ] = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the job; may be repeated.")
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store",
-            "-s",
-            metavar="URL",
-            help="Store of the job. With --detach, the default is MAINSTAY_STORE.",
-            show_default="SQLite in .mainstay",
-        ),
-    ] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Submit the job, print its id and exit.")] = False,
-    queue: Annotated[
-        str | None, typer.Option("--queue", help="With --detach: queue of the job.", show_default="default")
     ] = None,
 ) -> int:
     """Run a load test: all workflows of a file, or those you name. Options given here override the values of the
@@ -95,16 +52,16 @@ def run(
       mainstay load run shop.py --ui ci --strict --junit load.xml
     """
     with errors_for(paths.json):
-        with load_needed("a load test"):
+        with extra_needed("a load test"):
             from ..plan import LoadOptions  # noqa: PLC0415 - an extra
             from . import execution  # noqa: PLC0415 - the same
         options = LoadOptions(
             workflows=tuple(workflows or ()),
-            base_url=base_url,
-            params=execution.pairs(set_ or (), field="set"),
-            tags=execution.pairs(tag or (), field="tag"),
-            timeout=timeout,
-            thresholds=tuple(threshold or ()),
+            base_url=given.base_url,
+            params=execution.pairs(given.set_ or (), field="set"),
+            tags=execution.pairs(given.tag or (), field="tag"),
+            timeout=given.timeout,
+            thresholds=tuple(given.threshold or ()),
             verify=not connection.insecure,
             ca=connection.ca,
             cert=connection.cert,
@@ -112,14 +69,5 @@ def run(
             proxy=connection.proxy,
             **msgspec.structs.asdict(amount),
         )
-        request = execution.RunRequest(
-            file=file,
-            options=options,
-            name=name,
-            store=store,
-            ui=ui,
-            files=paths.given(),
-            strict=strict,
-            queue=queue,
-        )
-        return execution.submit_test(request) if detach else execution.run_test(request)
+        carry_out = execution.submit_test if given.detach else execution.run_test
+        return carry_out(file, options, given, paths.given())

@@ -35,6 +35,3 @@ class LoadMaker:
         """The summary without its curves, which are in the reports."""
         summary = await self._app.loads.handle(self._name, InsertResult(job.id, created=True)).result()
         return msgspec.to_builtins(msgspec.structs.replace(summary, points=[]))
-
-
-__all__ = ["LoadMaker"]

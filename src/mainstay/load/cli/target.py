@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ...cli import JsonOption, OptionGroup, panel, print_line, screen
-from .requirements import load_needed
+from ..extra import extra_needed
 
 _response = panel("Responses")
 _network = panel("Network")
@@ -66,7 +66,7 @@ def target(given: ServerOptions, as_json: JsonOption = False) -> None:
       mainstay load target --port 0 --latency "bimodal 20ms 1.5s 1%" --seed 1 --json
       mainstay load target --tls --tcp-port 9001 --udp-port 9002
     """
-    with load_needed("the target"):
+    with extra_needed("the target"):
         from ..target import TargetOptions, serve  # noqa: PLC0415 - an extra
         from . import target_view as view  # noqa: PLC0415 - the same
     options = TargetOptions(**msgspec.structs.asdict(given))

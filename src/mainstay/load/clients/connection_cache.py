@@ -18,17 +18,17 @@ class CachedConnection(Protocol):
         ...
 
 
-C = TypeVar("C", bound=CachedConnection)
+ConnectionT = TypeVar("ConnectionT", bound=CachedConnection)
 
 
-class ConnectionCache(Generic[C]):
+class ConnectionCache(Generic[ConnectionT]):
     """Lends each connection to one call at a time, the most recently used one first."""
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[C]] = {}
-        self._all: set[C] = set()
+        self._idle: dict[str, list[ConnectionT]] = {}
+        self._all: set[ConnectionT] = set()
 
-    def take(self, origin: str, make: Callable[[], C]) -> C:
+    def take(self, origin: str, make: Callable[[], ConnectionT]) -> ConnectionT:
         """A free connection, or a new one, which the call opens. Always give it back."""
         connection = self._free(origin)
         if connection is None:
@@ -36,17 +36,17 @@ class ConnectionCache(Generic[C]):
             self._all.add(connection)
         return connection
 
-    def give_back(self, origin: str, connection: C) -> None:
+    def give_back(self, origin: str, connection: ConnectionT) -> None:
         if connection.usable:
             self._idle.setdefault(origin, []).append(connection)
         else:
             self._all.discard(connection)
 
-    def add(self, connection: C) -> None:
+    def add(self, connection: ConnectionT) -> None:
         """Close this connection with the others; it is not lent."""
         self._all.add(connection)
 
-    def drop(self, connection: C) -> None:
+    def drop(self, connection: ConnectionT) -> None:
         self._all.discard(connection)
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class ConnectionCache(Generic[C]):
         self._all.clear()
         self._idle.clear()
 
-    def _free(self, origin: str) -> C | None:
+    def _free(self, origin: str) -> ConnectionT | None:
         idle = self._idle.get(origin)
         while idle:
             connection = idle.pop()

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from ...errors import CallFailed, InvalidInput
 from ..prepared import URL, URLParts
 from ..results import Opening
-from .call_limits import PendingCall, TimeoutWatch, bytes_of, in_time
-from .connection_cache import ConnectionCache, parts_of
-from .http.options import Timeout, limits_of
+from .call_limits import PendingCall, bytes_of, in_time
+from .connection_cache import parts_of
+from .http.options import Timeout
+from .messages import MessageClient, MessageConnection
 from .network import Network, Timeouts
 from .responses import TCPResponse
-from .transport import DirectTransport, open_transport
+from .transport import open_transport
 
 __all__ = ["TCPClient", "TCPConnection", "TCPResponse"]
 
@@ -45,22 +46,17 @@ class _ResponseEnd(NamedTuple):
         return len(held)
 
 
-class TCPConnection:
+class TCPConnection(MessageConnection):
     """One connection, for one call at a time."""
 
     def __init__(self, network: Network, parts: URLParts) -> None:
-        self._network = network
-        self._watch = TimeoutWatch()
-        self._parts = parts
-        self._transport: DirectTransport | None = None
+        super().__init__(network, parts)
         self._opening: Opening | None = None
         """for the call that opened it"""
         self._held = bytearray()
         self._first = 0.0
         self._gone = 0.0
         self._wanted: _ResponseEnd | None = None
-        self._waiting: PendingCall | None = None
-        self._ended: CallFailed | None = None
 
     def send(self, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send, and be done when the system has taken all of it."""
@@ -75,23 +71,6 @@ class TCPConnection:
     ) -> Calling:
         """Send, and wait for the response. Earlier bytes are discarded; take them with `receive`."""
         return self._call(bytes_of(data), _wanted(until, size), self._limits(timeout))
-
-    @property
-    def usable(self) -> bool:
-        return self._transport is not None and not self._transport.closed and self._waiting is None
-
-    def give_up(self) -> None:
-        self._watch.stop()
-        self._discard()
-        if self._transport is not None:
-            self._transport.close()
-        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the client closed the connection")
-        if self._waiting is not None and not self._waiting.future.done():
-            self._network.aborted += 1
-            self._waiting.fail(self._ended)
-
-    def _limits(self, timeout: Timeout | None) -> Timeouts:
-        return limits_of(timeout, self._network.timeouts)
 
     async def _open(self, started: float, limits: Timeouts) -> None:
         async with in_time(limits, started, self._parts.shown):
@@ -193,17 +172,12 @@ class TCPConnection:
             waiting.fail(self._ended)
 
 
-class TCPClient:
+class TCPClient(MessageClient[TCPConnection]):
     """`self.client.tcp`: the connections of one virtual user. They stay open; a connection has one call at a time.
 
     r = await self.client.tcp.bidirectional("tcp://127.0.0.1:9000", b"PING\\r\\n", until=b"\\r\\n")
     r.content, r.elapsed
     """
-
-    def __init__(self, network: Network, *, base_url: str = "") -> None:
-        self.base_url = base_url
-        self._network = network
-        self._connections: ConnectionCache[TCPConnection] = ConnectionCache()
 
     def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send, and be done when the system has taken all of it."""
@@ -225,13 +199,10 @@ class TCPClient:
         self, url: URL | str, *, timeout: Timeout | None = None
     ) -> contextlib.AbstractAsyncContextManager[TCPConnection]:
         """A connection that no other call uses; closed at the end of the block."""
-        return self._connected(self._parts(url), limits_of(timeout, self._network.timeouts))
-
-    async def close(self) -> None:
-        self._connections.close()
+        return self._connected(self._parts(url), self._limits(timeout))
 
     def _call(self, url: URL | str, data: bytes, wanted: _ResponseEnd | None, timeout: Timeout | None) -> Calling:
-        return self._lent(self._parts(url), data, wanted, limits_of(timeout, self._network.timeouts))
+        return self._lent(self._parts(url), data, wanted, self._limits(timeout))
 
     async def _lent(self, parts: URLParts, data: bytes, wanted: _ResponseEnd | None, limits: Timeouts) -> TCPResponse:
         started = _now()

@@ -17,6 +17,7 @@ from ..results import Opening
 from .call_limits import too_long
 from .http.connect import open_socket
 from .http.shared import SharedHTTPState
+from .http.turns import LATER
 from .network import Network, Timeouts
 
 #: a larger buffer for each read would take a fifth of the time of a small call
@@ -24,7 +25,6 @@ _READ = 16 * 1024
 _READ_MORE = 256 * 1024
 #: the most reads before a call is sent, for servers that send without a pause
 _POLLS = 64
-_LATER = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 OnData = Callable[[bytes], None]
 OnEnd = Callable[[CallFailed], None]
@@ -58,7 +58,7 @@ class DirectTransport:
         if not self._left:
             try:
                 sent = self._sock.send(data)
-            except _LATER:
+            except LATER:
                 sent = 0
             except OSError as error:
                 self._end(error)
@@ -93,7 +93,7 @@ class DirectTransport:
         """Read once. False: no data."""
         try:
             data = self._sock.recv(self._read)
-        except _LATER:
+        except LATER:
             return False
         except OSError as error:
             self._end(error)
@@ -111,7 +111,7 @@ class DirectTransport:
     def _writable(self) -> None:
         try:
             sent = self._sock.send(self._left)
-        except _LATER:
+        except LATER:
             return
         except OSError as error:
             self._end(error)

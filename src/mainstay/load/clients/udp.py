@@ -19,8 +19,9 @@ from ...errors import CallFailed, InvalidInput
 from ..prepared import URL, URLParts
 from ..results import Opening
 from .call_limits import PendingCall, TimeoutWatch, bytes_of, in_time
-from .connection_cache import ConnectionCache, parts_of
-from .http.options import Timeout, limits_of
+from .connection_cache import parts_of
+from .http.options import Timeout
+from .messages import MessageClient
 from .network import Network, Timeouts, is_address
 from .responses import UDPResponse
 
@@ -202,17 +203,12 @@ class _Endpoint:
         return CallFailed("closed", f"{shown}: {error.strerror or error}")
 
 
-class UDPClient:
+class UDPClient(MessageClient[_Endpoint]):
     """`self.client.udp`: the sockets of one virtual user.
 
     r = await self.client.udp.bidirectional("udp://127.0.0.1:9000", b"ping", timeout="1s")
     r.content, r.elapsed
     """
-
-    def __init__(self, network: Network, *, base_url: str = "") -> None:
-        self.base_url = base_url
-        self._network = network
-        self._connections: ConnectionCache[_Endpoint] = ConnectionCache()
 
     def send(self, url: URL | str, data: Any, *, timeout: Timeout | None = None) -> Calling:
         """Send a datagram, and be done when the system has taken it."""
@@ -232,16 +228,13 @@ class UDPClient:
         """
         return self._call(url, bytes_of(data), timeout, match, answered=True)
 
-    async def close(self) -> None:
-        self._connections.close()
-
     def _call(
         self, url: URL | str, data: bytes | None, timeout: Timeout | None, match: Match | None, *, answered: bool
     ) -> Calling:
         if self._network.proxy is not None:
             raise InvalidInput("proxy", "UDP does not work through a proxy; leave the proxy out")
         parts = parts_of(url, self.base_url, ("udp",), "UDP")
-        return self._lent(parts, data, answered, limits_of(timeout, self._network.timeouts), match)
+        return self._lent(parts, data, answered, self._limits(timeout), match)
 
     async def _lent(
         self, parts: URLParts, data: bytes | None, answered: bool, limits: Timeouts, match: Match | None

@@ -18,12 +18,13 @@ from ...errors import CallFailed, InvalidInput
 from ..extra import extra_needed
 from ..prepared import URL, Data, Headers, URLParts, joined
 from ..results import Opening
-from .call_limits import PendingCall, TimeoutWatch, bytes_of, in_time
-from .connection_cache import ConnectionCache, parts_of
-from .http.options import Timeout, headers_of, limits_of
+from .call_limits import PendingCall, bytes_of, in_time
+from .connection_cache import parts_of
+from .http.options import Timeout, headers_of
+from .messages import MessageClient, MessageConnection
 from .network import Network, Timeouts
 from .responses import WebsocketResponse
-from .transport import DirectTransport, open_transport
+from .transport import open_transport
 
 with extra_needed("WebSocket"):
     from websockets.client import ClientProtocol
@@ -71,33 +72,22 @@ _NOTHING = _ReceivedMessage(b"", False, 0.0, 0.0, 0)
 _GOODBYE = Timeouts(total=1.0)
 
 
-class WebsocketConnection:
+class WebsocketConnection(MessageConnection):
     """One connection. Only one call at a time can receive; others can send."""
 
     def __init__(self, network: Network, parts: URLParts, handshake: _Handshake = _PLAIN) -> None:
-        self._network = network
-        self._watch = TimeoutWatch()
-        self._parts = parts
+        super().__init__(network, parts)
         self._handshake = handshake
-        self._transport: DirectTransport | None = None
         self._wire = _protocol(parts, handshake)
         self._pieces: list[bytes] = []
         self._text = False
         self._first = 0.0
         self._size = 0
         self._held: collections.deque[_ReceivedMessage] = collections.deque()
-        self._waiting: PendingCall | None = None
         self._match: Match | None = None
         self._gone = 0.0
-        self._ended: CallFailed | None = None
         self.response: WebsocketResponse | None = None
         """of the opening handshake: status 101, its times and bytes"""
-
-    @property
-    def usable(self) -> bool:
-        return (
-            self._transport is not None and not self._transport.closed and self._waiting is None and self._ended is None
-        )
 
     @property
     def subprotocol(self) -> str | None:
@@ -132,16 +122,6 @@ class WebsocketConnection:
             self._waiting = None
         self.give_up()
 
-    def give_up(self) -> None:
-        self._watch.stop()
-        self._discard()
-        if self._transport is not None:
-            self._transport.close()
-        self._ended = self._ended or CallFailed("closed", f"{self._parts.shown}: the client closed the connection")
-        if self._waiting is not None and not self._waiting.future.done():
-            self._network.aborted += 1
-            self._waiting.fail(self._ended)
-
     async def open(self, started: float, limits: Timeouts) -> Opening:
         """Open the connection; its times. The handshake is part of connecting."""
         async with in_time(limits, started, self._parts.shown):
@@ -173,9 +153,6 @@ class WebsocketConnection:
         self.response = self._result(started, message, sent, opening, status=101)
         took = self.response.ended - self._gone
         return opening._replace(connect=opening.connect + took)
-
-    def _limits(self, timeout: Timeout | None) -> Timeouts:
-        return limits_of(timeout, self._network.timeouts)
 
     async def _call(
         self, data: Any, *, answered: bool, limits: Timeouts, started: float = 0.0, match: Match | None = None
@@ -359,7 +336,7 @@ class WebsocketConnection:
             self._waiting.fail(self._ended)
 
 
-class WebsocketClient:
+class WebsocketClient(MessageClient[WebsocketConnection]):
     """`self.client.websocket`: the connections of one virtual user.
 
     async with self.client.websocket.connect("ws://127.0.0.1:8080/ws") as connection:
@@ -369,11 +346,6 @@ class WebsocketClient:
     r = await self.client.websocket.send("ws://127.0.0.1:8080/ws", {"ask": "time"})
     r.data, r.elapsed
     """
-
-    def __init__(self, network: Network, *, base_url: str = "") -> None:
-        self.base_url = base_url
-        self._network = network
-        self._connections: ConnectionCache[WebsocketConnection] = ConnectionCache()
 
     def send(
         self,
@@ -391,7 +363,7 @@ class WebsocketClient:
         """
         parts = self._parts(url)
         handshake = _PLAIN if headers is None else _Handshake(headers_of(headers), (), False)
-        return self._lent(parts, data, handshake, limits_of(timeout, self._network.timeouts), match)
+        return self._lent(parts, data, handshake, self._limits(timeout), match)
 
     def connect(
         self,
@@ -405,10 +377,7 @@ class WebsocketClient:
         """A separate connection; closed at the end of the block. `compress` offers permessage-deflate."""
         handshake = _Handshake(headers_of(headers), tuple(subprotocols), compress)
         connection = WebsocketConnection(self._network, self._parts(url), handshake)
-        return self._connected(connection, limits_of(timeout, self._network.timeouts))
-
-    async def close(self) -> None:
-        self._connections.close()
+        return self._connected(connection, self._limits(timeout))
 
     async def _lent(
         self, parts: URLParts, data: Any, handshake: _Handshake, limits: Timeouts, match: Match | None

@@ -7,29 +7,20 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from ...errors import InvalidInput, UnknownOption
 from ..blocking_work import BackgroundThread
-from ..outputs import Output
 from ..stats.model import Header, Moment, StepStats, Summary
+from ..stats.sums import WindowSum
 from ..stats.tally import to_json
-from .histograms import StepTotals, hdr_text, needed_steps, otlp_json
+from .histograms import hdr_text, needed_steps, otlp_json
 from .junit import junit_xml
 from .tables import points_csv, points_path, steps_csv
 
 Kind = Literal["html", "json", "csv", "junit", "hdr", "otlp"]
 #: reports of the histograms of steps, which a summary does not have
 OF_STEPS = ("hdr", "otlp")
-
-
-def output_for(kind: str, path: str | Path) -> Output:
-    """An output that writes a report of this kind when the run is over.
-
-    >>> output_for("html", "shop.html").name
-    'html shop.html'
-    """
-    return FileOutput(_known(kind), Path(path))
 
 
 def write_report(
@@ -66,14 +57,19 @@ def report_files(
 
 
 class FileOutput:
-    """An `Output` that writes the summary at the end, or histograms that it adds up during the run."""
+    """An `Output` that writes the summary at the end, or histograms that it adds up during the run.
+
+    >>> FileOutput("html", Path("shop.html")).name
+    'html shop.html'
+    """
 
     def __init__(self, kind: Kind, path: Path, *, strict: bool = False) -> None:
         self.name = f"{kind} {path}"
         self._strict = strict
         self._kind = kind
         self._path = path
-        self._totals = StepTotals() if kind in OF_STEPS else None
+        # these reports have no errors, so one kind is enough
+        self._totals = WindowSum(most=1) if kind in OF_STEPS else None
 
     def check(self) -> None:
         """Raise if the files could not be written at the end. A command calls it before anything else."""
@@ -88,7 +84,7 @@ class FileOutput:
             self._totals.add(moment.window)
 
     async def stop(self, summary: Summary) -> None:
-        steps = None if self._totals is None else self._totals.steps()
+        steps = None if self._totals is None else self._totals.window().steps
         await asyncio.wrap_future(BackgroundThread().submit(self.write, summary, steps))
 
     def write(self, summary: Summary, steps: Sequence[StepStats] | None = None) -> list[Path]:
@@ -136,8 +132,6 @@ def _check(field: str, path: Path) -> None:
 
 
 def _known(kind: str) -> Kind:
-    for one in get_args(Kind):
-        if one == kind:
-            known: Kind = one
-            return known
-    raise UnknownOption(kind, get_args(Kind))
+    if kind not in get_args(Kind):
+        raise UnknownOption(kind, get_args(Kind))
+    return cast("Kind", kind)

@@ -13,29 +13,10 @@ import msgspec
 from ...errors import InvalidInput
 from ..stats.export import hdr_log, otlp_point
 from ..stats.histogram import Histogram
-from ..stats.model import Sketch, StepStats, Summary, Window
-from ..stats.sums import StepSum
+from ..stats.model import Sketch, StepStats, Summary
 
 #: AGGREGATION_TEMPORALITY_CUMULATIVE: from the start of the run on
 _CUMULATIVE = 2
-
-
-class StepTotals:
-    """The steps of a run, added up window by window. Its size does not depend on the length of the run."""
-
-    def __init__(self) -> None:
-        self._steps: dict[tuple[str, str], StepSum] = {}
-
-    def add(self, window: Window) -> None:
-        for step in window.steps:
-            key = (step.workflow, step.step)
-            if key not in self._steps:
-                self._steps[key] = StepSum(*key)
-            # the report has no errors, so one kind is enough
-            self._steps[key].add(step, most=1)
-
-    def steps(self) -> list[StepStats]:
-        return [self._steps[key].stats() for key in sorted(self._steps)]
 
 
 def hdr_text(summary: Summary, steps: Sequence[StepStats]) -> str:

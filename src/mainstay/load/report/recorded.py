@@ -10,7 +10,7 @@ from ..stats.histogram import Histogram
 from ..stats.model import Sketch
 from ..stats.sums import WindowSum
 from ..stats.tally import from_json
-from ..stream import read_stream, remade
+from ..stream import RecordedStream, remade
 from .compare import Histograms, Run, as_run
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -41,7 +41,7 @@ def _read(path: Path, most: int = -1) -> bytes:
 
 
 def _from_stream(path: Path) -> Run:
-    recorded = read_stream(path)
+    recorded = RecordedStream(path)
     total = WindowSum()
     for window in recorded.windows():
         total.add(window)

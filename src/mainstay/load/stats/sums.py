@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from .histogram import SketchSum, merged
 from .model import CheckStats, Health, MetricStats, Sketch, StepStats, Window
 
@@ -130,10 +132,8 @@ class MetricSum:
         self.values.add(stats.values)
 
     def stats(self) -> MetricStats:
-        return MetricStats(
-            name=self.metric.name,
-            type=self.metric.type,
-            tags=self.metric.tags,
+        return replace(
+            self.metric,
             total=self.last if self.metric.type == "gauge" else self.total,
             count=self.count,
             low=self.low if self.count else 0.0,
@@ -146,34 +146,26 @@ class _HealthSum:
     """The health of a process over windows: its worst values, but the mean of its CPU (a tenth of a second at full CPU
     says little) and the sum of its waits."""
 
-    __slots__ = ("buckets", "files", "files_limit", "lag", "memory", "throttled", "used", "waited")
+    __slots__ = ("_buckets", "_sum", "_used")
 
     def __init__(self) -> None:
-        self.lag = 0.0
-        self.used = self.waited = self.throttled = 0.0
-        self.buckets = 0
-        self.memory = self.files = self.files_limit = 0
+        self._sum = Health()
+        self._used = 0.0
+        self._buckets = 0
 
     def add(self, health: Health, buckets: int) -> None:
-        self.lag = max(self.lag, health.lag)
-        self.used += health.cpu * buckets
-        self.waited += health.waited
-        self.throttled += health.throttled
-        self.buckets += buckets
-        self.memory = max(self.memory, health.memory)
-        self.files = max(self.files, health.files)
-        self.files_limit = max(self.files_limit, health.files_limit)
+        total = self._sum
+        total.lag = max(total.lag, health.lag)
+        total.waited += health.waited
+        total.throttled += health.throttled
+        total.memory = max(total.memory, health.memory)
+        total.files = max(total.files, health.files)
+        total.files_limit = max(total.files_limit, health.files_limit)
+        self._used += health.cpu * buckets
+        self._buckets += buckets
 
     def health(self) -> Health:
-        return Health(
-            lag=self.lag,
-            cpu=self.used / self.buckets if self.buckets else 0.0,
-            waited=self.waited,
-            throttled=self.throttled,
-            memory=self.memory,
-            files=self.files,
-            files_limit=self.files_limit,
-        )
+        return replace(self._sum, cpu=self._used / self._buckets if self._buckets else 0.0)
 
 
 class WindowSum:
@@ -253,7 +245,7 @@ class WindowSum:
             draining=self.draining,
             **self.counts,
             steps=[self.steps[key].stats() for key in sorted(self.steps)],
-            checks=[_copy(self.checks[key]) for key in sorted(self.checks)],
+            checks=[replace(check, reasons=_sorted(check.reasons)) for _, check in sorted(self.checks.items())],
             metrics=[self.metrics[key].stats() for key in sorted(self.metrics, key=repr)],
             examples=dict(sorted(self.examples.items())),
             health={process: self._health[process].health() for process in sorted(self._health)},
@@ -276,14 +268,3 @@ def _count(known: dict[str, int], more: Mapping[str, int], most: int | None) -> 
 
 def _sorted(counts: dict[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items()))
-
-
-def _copy(check: CheckStats) -> CheckStats:
-    return CheckStats(
-        workflow=check.workflow,
-        step=check.step,
-        passed=check.passed,
-        failed=check.failed,
-        skipped=check.skipped,
-        reasons=_sorted(check.reasons),
-    )

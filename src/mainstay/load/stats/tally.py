@@ -148,14 +148,7 @@ class RunTally:
             "steps": steps,
             "by_tag": tag_summaries(self._header, total.steps, load_s, most=KINDS),
             "checks": [
-                CheckSummary(
-                    workflow=check.workflow,
-                    step=check.step,
-                    passed=check.passed,
-                    failed=check.failed,
-                    skipped=check.skipped,
-                    reasons=by_number(check.reasons),
-                )
+                CheckSummary(**{**msgspec.structs.asdict(check), "reasons": by_number(check.reasons)})
                 for check in checks
             ],
             "metrics": [metric_summary(total.metrics[key], load_s) for key in sorted(total.metrics, key=repr)],
@@ -270,7 +263,7 @@ class _Stretch:
         for name, sketch in responses.items():
             by_step.setdefault(name, [0.0, None, None, None]).extend(percentiles_of(sketch, _OF_STEP))
         whole = merged(steps.values())
-        p50, p90, p95, p99, most = percentiles_of(whole, (0.5, 0.9, 0.95, 0.99, 1.0))
+        response = merged(responses.values())
         return Point(
             at_s=self.at_s,
             width_s=self.width_s,
@@ -278,21 +271,16 @@ class _Stretch:
             rate=per(0 if whole is None else whole.count, self.width_s),
             failed=per(self.failed, self.width_s),
             dropped=per(self.dropped, self.width_s),
-            p50=p50,
-            p90=p90,
-            p95=p95,
-            p99=p99,
-            max=most,
-            response=_percentiles(merged(responses.values())),
+            **_percentiles(whole),
+            response=None if response is None else Percentiles(**_percentiles(response)),
             by_step=by_step,
         )
 
 
-def _percentiles(sketch: Sketch | None) -> Percentiles | None:
-    latency = latency_of(sketch)
-    if latency is None:
-        return None
-    return Percentiles(p50=latency.p50, p90=latency.p90, p95=latency.p95, p99=latency.p99, max=latency.max)
+def _percentiles(sketch: Sketch | None) -> dict[str, Any]:
+    """The fields of `Percentiles`, which a `Point` has as well."""
+    values = percentiles_of(sketch, (0.5, 0.9, 0.95, 0.99, 1.0))
+    return dict(zip(Percentiles.__struct_fields__, values, strict=True))
 
 
 def _joined(earlier: dict[str, bytes], later: dict[str, bytes]) -> dict[str, Sketch]:

@@ -33,19 +33,6 @@ from .tags import groups_of, tagged, tags_text
 from .tally import SECOND
 from .terms import term_of
 
-__all__ = [
-    "RUNNING",
-    "Threshold",
-    "ThresholdJudge",
-    "came_to_its_end",
-    "check",
-    "parse",
-    "threshold",
-    "thresholds_of",
-    "verdict_of",
-]
-
-
 #: `ended` of a run that has not ended
 RUNNING = "running"
 #: kinds of steps that can have errors: any step may raise

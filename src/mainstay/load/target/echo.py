@@ -6,31 +6,24 @@ import asyncio
 import time
 from typing import Any
 
+from .connections import CountedConnection
 from .counts import PathTally
-from .due_responses import PausingProtocol, at_once
+from .due_responses import PausingProtocol
 from .site import Site
 
 _now = time.perf_counter
 
 
-class TcpEcho(PausingProtocol):
+class TcpEcho(PausingProtocol, CountedConnection):
     """Echoes a stream in order. It has no requests, so only bytes and connections are counted."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
-        self._site = site
-        self._open = open_connections
+        super().__init__(site, open_connections)
         self._last = 0.0
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._write = at_once(transport)
-        self._open.add(transport)
-        self._site.counter.open += 1
-        self._site.counter.connections += 1
-
-    def connection_lost(self, _exc: BaseException | None) -> None:
-        self._open.discard(self._transport)
-        self._site.counter.open -= 1
+        super().connection_made(transport)
+        self._count()
 
     def data_received(self, data: bytes) -> None:
         site = self._site

@@ -15,8 +15,9 @@ from collections import deque
 from typing import Any
 
 from ..extra import extra_needed
+from .connections import CountedConnection
 from .counts import BROKEN, PathTally
-from .due_responses import PausingProtocol, at_once
+from .due_responses import PausingProtocol
 from .message import Request, TargetResponse
 from .site import Site
 
@@ -30,13 +31,11 @@ _now = time.perf_counter
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-class HTTP1ServerConnection(PausingProtocol):
+class HTTP1ServerConnection(PausingProtocol, CountedConnection):
     """An HTTP/1.1 connection, until it switches to another protocol."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
-        self._site = site
-        self._open = open_connections
-        self._counted = True
+        super().__init__(site, open_connections)
         self._busy = False
         self._waiting: deque[Request] = deque()
         self._under_way: PathTally | None = None
@@ -50,20 +49,14 @@ class HTTP1ServerConnection(PausingProtocol):
     # callbacks of the transport
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._write = at_once(transport)
-        self._open.add(transport)
-        counter = self._site.counter
-        counter.open += 1
-        counter.connections += 1
+        super().connection_made(transport)
+        self._count()
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() == "h2":
             self._switch_to_http2(b"")
 
-    def connection_lost(self, _exc: BaseException | None) -> None:
-        self._open.discard(self._transport)
-        if self._counted:
-            self._site.counter.open -= 1
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
         if self._under_way is not None:
             self._under_way.abandoned += 1
             self._under_way = None
@@ -273,13 +266,6 @@ class HTTP1ServerConnection(PausingProtocol):
             self._transport.close()
 
     # other protocols
-
-    def _not_counted(self) -> None:
-        """Do not count a connection that reads the counts."""
-        if self._counted:
-            self._counted = False
-            self._site.counter.open -= 1
-            self._site.counter.connections -= 1
 
     def _upgraded(self, rest: bytes) -> bool:
         """Whether another protocol took over."""

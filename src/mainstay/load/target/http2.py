@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
 from ..extra import extra_needed
+from .connections import CountedConnection
 from .counts import BROKEN, PathTally
-from .due_responses import at_once
 from .message import Request, TargetResponse
 from .site import Site
 
@@ -45,13 +44,11 @@ class _Stream:
         """whether `left` is complete"""
 
 
-class HTTP2ServerConnection(asyncio.Protocol):
+class HTTP2ServerConnection(CountedConnection):
     """Takes over a connection that was counted when it opened."""
 
     def __init__(self, site: Site, open_connections: set[Any]) -> None:
-        self._site = site
-        self._open = open_connections
-        self._counted = True
+        super().__init__(site, open_connections)
         self._streams: dict[int, _Stream] = {}
         self._read = 0.0
         """the time of the last read"""
@@ -59,15 +56,12 @@ class HTTP2ServerConnection(asyncio.Protocol):
         self._wire.local_settings = h2.settings.Settings(client=False, initial_values=_SETTINGS)
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._write = at_once(transport)
+        super().connection_made(transport)
         self._wire.initiate_connection()
         self._flush()
 
-    def connection_lost(self, _exc: BaseException | None) -> None:
-        self._open.discard(self._transport)
-        if self._counted:
-            self._site.counter.open -= 1
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
         for stream_id in list(self._streams):
             self._forget(stream_id)
 
@@ -203,12 +197,6 @@ class HTTP2ServerConnection(asyncio.Protocol):
             self._wire.reset_stream(stream_id, h2.errors.ErrorCodes.CANCEL)
         else:
             self._transport.close()
-
-    def _not_counted(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._site.counter.open -= 1
-            self._site.counter.connections -= 1
 
     def _flush(self) -> None:
         data = self._wire.data_to_send()

@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from ..extra import extra_needed
+from .connections import CountedConnection
 from .counts import PathTally
-from .due_responses import PausingProtocol, at_once
+from .due_responses import PausingProtocol
 from .message import Request
 from .site import Site
 
@@ -23,12 +24,11 @@ _now = time.perf_counter
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
-class WebsocketServerConnection(PausingProtocol):
+class WebsocketServerConnection(PausingProtocol, CountedConnection):
     """Takes over a connection that was counted when it opened."""
 
     def __init__(self, site: Site, open_connections: set[Any], request: Request) -> None:
-        self._site = site
-        self._open = open_connections
+        super().__init__(site, open_connections)
         self._request = request
         self._wire = ServerProtocol(extensions=[ServerPerMessageDeflateFactory()], max_size=None)
         self._parts: list[bytes] = []
@@ -37,8 +37,7 @@ class WebsocketServerConnection(PausingProtocol):
         self._under_way: list[PathTally] = []
 
     def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        self._write = at_once(transport)
+        super().connection_made(transport)
         lines = [f"GET {self._request.path} HTTP/1.1", *(f"{name}: {value}" for name, value in self._request.headers)]
         self._wire.receive_data("\r\n".join((*lines, "", "")).encode("latin-1"))
         for event in self._wire.events_received():
@@ -46,9 +45,8 @@ class WebsocketServerConnection(PausingProtocol):
                 self._wire.send_response(self._wire.accept(event))
         self._flush()
 
-    def connection_lost(self, _exc: BaseException | None) -> None:
-        self._open.discard(self._transport)
-        self._site.counter.open -= 1
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
         for tally in self._under_way:
             tally.abandoned += 1
         self._under_way.clear()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from starlette.responses import Response
 
@@ -12,7 +10,10 @@ from ...web import Problem, in_thread
 from ...web.api import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response, size_of
 from ..extra import extra_needed
 from ..stats.model import Summary
-from .texts import shown_summary
+from .texts import texts_of
+
+#: reads the results of jobs; one that a codec has encoded cannot be read here
+NO_CODEC = Sealer(None)
 
 
 async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
@@ -20,17 +21,12 @@ async def get_summary(ask: ApiRequest[NoParameters, None]) -> Response:
         from ..handler import summary_of  # noqa: PLC0415 - an extra that most servers do without
 
     job = await ask.served.control.jobs.get(ask.path("id"))
-    summary = await in_thread(lambda: summary_of(job, unpack), size_of(job))
+    summary = await in_thread(lambda: summary_of(job, NO_CODEC), size_of(job))
     if summary is None:
         detail = f"job {job.id} ({job.name}) is {job.status} and has no numbers yet; try again later"
         raise Problem(409, "no_numbers_yet", detail, headers={"Retry-After": "2"}, job_status=job.status)
-    shown = await shown_summary(ask.served.store, job, summary, ask.site.masker)
+    shown = (await texts_of(ask.served.store, job, ask.site.masker)).shown(summary)
     return json_response(msgspec.to_builtins(shown))
-
-
-def unpack(data: bytes) -> Any:
-    """The stored result of a job; one that a codec has encoded cannot be read here."""
-    return msgspec.msgpack.decode(Sealer(None).open(data, field="result"))
 
 
 OPERATIONS = (

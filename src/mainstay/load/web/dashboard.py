@@ -14,13 +14,13 @@ from ...lifecycle import table_of
 from ...model import Job, check_id
 from ...stores import size_left_out
 from ...web import in_thread
-from ...web.api import etag_of, shown_job, size_of, text_mask_of
+from ...web.api import etag_of, shown_job, size_of
 from ...web.dashboard import PageView, allowed_actions, cursor_of, filter_of, forced_states, jobs_of_kind
 from ...worker import state_folder
 from ..extra import extra_needed
 from ..local_run import FOLDER
-from .api import unpack
-from .texts import SummaryTexts
+from .api import NO_CODEC
+from .texts import SummaryTexts, texts_of
 
 if TYPE_CHECKING:
     from ..report.compare import Run
@@ -44,7 +44,7 @@ async def loads(view: PageView) -> Response:
 
 async def load(view: PageView) -> Response:
     job = await view.served.control.jobs.get(check_id(view.path("id")))
-    texts = SummaryTexts(view.masker, await text_mask_of(view.served.store, job, view.masker))
+    texts = await texts_of(view.served.store, job, view.masker)
     content = await in_thread(lambda: _content(job, texts), size_of(job))
     state = table_of(job.parent).get(job.status)
     return view.page(
@@ -72,8 +72,7 @@ async def compare_loads(view: PageView) -> Response:
     # the earlier run is A
     jobs.sort(key=lambda job: job.created_ms)
     # a recording can be long, and must not block other requests
-    masker = view.masker
-    texts = [SummaryTexts(masker, await text_mask_of(view.served.store, job, masker)) for job in jobs]
+    texts = [await texts_of(view.served.store, job, view.masker) for job in jobs]
     first, second = [await asyncio.to_thread(_run, job, text) for job, text in zip(jobs, texts, strict=True)]
     comparison = await asyncio.to_thread(compare, first, second)
     report = await asyncio.to_thread(comparison_fragment, comparison, first, second)
@@ -131,7 +130,7 @@ def _summary(job: Job) -> Summary | None:
     if size_left_out(job.result if job.result is not None else job.checkpoint) is not None:
         return None
     try:
-        return summary_of(job, unpack)
+        return summary_of(job, NO_CODEC)
     except (msgspec.MsgspecError, InvalidInput):
         # written by another version, or encoded by a codec: the rest of the page is still useful
         return None
@@ -193,5 +192,3 @@ def _part(value: float | None, limit: float) -> float | None:
 
 
 PAGES = {"/loads": loads, "/loads/compare": compare_loads, "/loads/{id}": load}
-
-__all__ = ["PAGES", "compare_loads", "load", "loads"]

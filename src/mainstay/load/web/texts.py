@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ..stats.model import Summary
 
 
-async def shown_summary(store: JobStore, job: Job, summary: Summary, masker: Masker) -> Summary:
-    """The summary with its texts masked."""
-    return SummaryTexts(masker, await text_mask_of(store, job, masker)).shown(summary)
+async def texts_of(store: JobStore, job: Job, masker: Masker) -> SummaryTexts:
+    """Masks the summary of this job."""
+    return SummaryTexts(masker, await text_mask_of(store, job, masker))
 
 
 class SummaryTexts:
@@ -108,6 +108,3 @@ def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     for text, n in pairs:
         sums[text] += n
     return dict(sums)
-
-
-__all__ = ["SummaryTexts", "shown_summary"]

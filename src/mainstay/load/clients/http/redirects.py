@@ -7,6 +7,7 @@ from urllib.parse import urljoin
 from ....errors import CallFailed, InvalidInput
 from ...prepared import Headers, URLParts, split
 from .calls import HTTPCall
+from .response import HTTPResponse
 
 _OF_THE_CALLER = frozenset({"authorization", "cookie", "proxy-authorization", "host"})
 _OF_THE_BODY = frozenset({"content-type", "content-length", "content-encoding", "content-language"})
@@ -16,7 +17,7 @@ USED_UP = -1
 
 
 def next_parts(call: HTTPCall, location: str) -> URLParts:
-    """The URL of a redirect."""
+    """The URL of a redirect; raises `CallFailed` if it is not followed."""
     try:
         parts = split(urljoin(call.parts.full, location))
     except (InvalidInput, ValueError):
@@ -25,6 +26,8 @@ def next_parts(call: HTTPCall, location: str) -> URLParts:
         ) from None
     if parts.scheme not in ("http", "https"):
         raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}, which is not HTTP")
+    if call.redirects == USED_UP:
+        raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
     return parts
 
 
@@ -51,6 +54,15 @@ def next_call(call: HTTPCall, status: int, parts: URLParts, *, jar: str, proxy: 
         stream=call.stream,
         proxy=proxy,
     )
+
+
+def add_redirect(response: HTTPResponse, earlier: HTTPResponse) -> None:
+    """Add the response that redirected to the numbers of the call. Its time is part of waiting for the response."""
+    response.written = earlier.written
+    response.opening = earlier.opening
+    response.sent += earlier.sent
+    response.received += earlier.received
+    response.redirects += 1
 
 
 def _without(headers: Headers | None, names: frozenset[str]) -> Headers | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Unpack
 
-from ....errors import CallFailed, InvalidInput
+from ....errors import CallFailed
 from ...prepared import URL
 from ...results import Opening
 from ..call_limits import in_time, time_left, too_long
@@ -16,19 +16,18 @@ from ..network import Network
 from .calls import HTTPCall
 from .connect import open_socket
 from .connection import HTTP1Connection
-from .cookies import Jar
 from .encoder import Encoder
-from .options import CallOptions, events_options
+from .methods import HTTPMethods
+from .options import CallOptions
 from .pool import LIMIT, Pool
-from .redirects import USED_UP, next_parts
+from .redirects import add_redirect, next_parts
 from .response import HTTPResponse
 from .shared import SharedHTTPState
-from .sse import Events
 
 _now = time.perf_counter
 
 
-class HTTPClient:
+class HTTPClient(HTTPMethods["asyncio.Future[HTTPResponse]"]):
     """A call returns when its response is complete, and raises `CallFailed` if there is none; a 503 is a response.
     Connections and cookies are kept, for this user only.
 
@@ -38,31 +37,16 @@ class HTTPClient:
         r.status, r.json()["token"], r.elapsed
     """
 
-    __slots__ = ("_encoder", "_loop", "_network", "_pools", "_ready", "_shared", "_tasks")
+    __slots__ = ("_loop", "_pools", "_ready", "_shared", "_tasks")
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
         """`base_url`: the prefix of URLs without scheme and host."""
-        self._network = network
         self._loop = asyncio.get_running_loop()
         self._shared = network.keep(SharedHTTPState)
-        self._encoder = Encoder(self._shared, base_url=base_url)
+        super().__init__(network, Encoder(self._shared, base_url=base_url))
         self._ready = self._encoder.ready
         self._pools: dict[str, Pool] = {}
         self._tasks: set[asyncio.Task[HTTPResponse]] = set()
-
-    @property
-    def cookies(self) -> Jar:
-        """The cookies that servers have set."""
-        return self._encoder.cookies
-
-    @property
-    def base_url(self) -> str:
-        return self._encoder.base_url
-
-    @base_url.setter
-    def base_url(self, value: str) -> None:
-        self._encoder.base_url = value
-        self._encoder.ready.clear()
 
     def get(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
         # not a coroutine: one frame less per call
@@ -73,35 +57,6 @@ class HTTPClient:
                 return idle.pop().start(call, started)
             return self._task(self._perform(call, started))
         return self._launch("GET", url, options, started)
-
-    def post(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        return self._launch("POST", url, options, _now())
-
-    def put(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        return self._launch("PUT", url, options, _now())
-
-    def patch(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        return self._launch("PATCH", url, options, _now())
-
-    def delete(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        return self._launch("DELETE", url, options, _now())
-
-    def head(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        return self._launch("HEAD", url, options, _now())
-
-    def options(self, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        return self._launch("OPTIONS", url, options, _now())
-
-    def request(self, method: str, url: URL | str, **options: Unpack[CallOptions]) -> asyncio.Future[HTTPResponse]:
-        """Any method."""
-        return self._launch(method_name(method), url, options, _now())
-
-    def sse(self, url: URL | str, **options: Unpack[CallOptions]) -> Events:
-        """Server-sent events: `async with self.client.http.sse(url) as events: async for event in events: ...`
-
-        Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
-        """
-        return Events(self._launch("GET", url, events_options(options, self._network.timeouts), _now()))
 
     async def close(self) -> None:
         """Close all connections; calls under way are aborted."""
@@ -120,8 +75,9 @@ class HTTPClient:
     # making calls
 
     def _launch(
-        self, method: str, url: URL | str, options: CallOptions | dict[str, Any], started: float
+        self, method: str, url: URL | str, options: CallOptions | dict[str, Any], started: float = 0.0
     ) -> asyncio.Future[HTTPResponse]:
+        started = started or _now()
         call = self._encoder.call(method, url, options)
         origin = call.parts.origin
         pool = self._pools.get(origin)
@@ -223,20 +179,13 @@ class HTTPClient:
 
     async def _follow(self, call: HTTPCall, answer: HTTPResponse, location: str) -> HTTPResponse:
         parts = next_parts(call, location)
-        if call.redirects == USED_UP:
-            raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
         try:
             response = await self._perform(self._encoder.next_call(call, answer.status, parts), answer.started)
         except CallFailed as error:
             error.sent += answer.sent
             error.received += answer.received
             raise
-        # the time of the redirects is part of waiting for the response
-        response.written = answer.written
-        response.opening = answer.opening
-        response.sent += answer.sent
-        response.received += answer.received
-        response.redirects += 1
+        add_redirect(response, answer)
         return response
 
     def _go_on(self, coroutine: Coroutine[Any, Any, HTTPResponse], waiter: asyncio.Future[HTTPResponse]) -> None:
@@ -260,10 +209,3 @@ class HTTPClient:
 
         task.add_done_callback(over)
         waiter.add_done_callback(not_wanted)
-
-
-def method_name(name: str) -> str:
-    """A method as it is sent; raises `InvalidInput`."""
-    if not name.isascii() or not name.replace("-", "").isalnum():
-        raise InvalidInput("method", f"{name!r} is not a method; write GET, POST or the like")
-    return name.upper()

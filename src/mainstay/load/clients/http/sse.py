@@ -54,6 +54,3 @@ class Events:
                     yield event
         finally:
             await chunks.aclose()
-
-
-__all__ = ["Events"]

@@ -6,20 +6,18 @@ import asyncio
 import itertools
 import time
 from collections.abc import Coroutine
-from typing import Any, Unpack
+from typing import Any
 
 from ....errors import CallFailed, InvalidInput
 from ...prepared import URL
 from ...results import Opening
 from ..call_limits import PendingCall, in_time
 from ..http.calls import HTTPCall
-from ..http.cookies import Jar
 from ..http.encoder import Encoder
-from ..http.options import CallOptions, events_options
-from ..http.redirects import USED_UP, next_parts
-from ..http.session import method_name
+from ..http.methods import HTTPMethods
+from ..http.options import CallOptions
+from ..http.redirects import add_redirect, next_parts
 from ..http.shared import SharedHTTPState
-from ..http.sse import Events
 from ..network import Network
 from .connection import HTTP2Connection
 from .exchange import NotProcessed
@@ -31,7 +29,7 @@ _MOST_TRIES = 5
 Calling = Coroutine[Any, Any, HTTP2Response]
 
 
-class HTTP2Client:
+class HTTP2Client(HTTPMethods[Calling]):
     """The calls and options are those of HTTP/1.1. A user has one connection to each origin, for all its calls.
 
     r = await self.client.http2.get("https://127.0.0.1:8443/")
@@ -39,56 +37,10 @@ class HTTP2Client:
     """
 
     def __init__(self, network: Network, *, base_url: str = "") -> None:
-        self._network = network
-        self._encoder = Encoder(network.keep(SharedHTTPState), base_url=base_url)
+        super().__init__(network, Encoder(network.keep(SharedHTTPState), base_url=base_url))
         self._connections: dict[str, HTTP2Connection] = {}
         self._opening: dict[str, asyncio.Task[tuple[HTTP2Connection, Opening]]] = {}
         self._all: set[HTTP2Connection] = set()
-
-    @property
-    def cookies(self) -> Jar:
-        """The cookies that servers have set."""
-        return self._encoder.cookies
-
-    @property
-    def base_url(self) -> str:
-        return self._encoder.base_url
-
-    @base_url.setter
-    def base_url(self, value: str) -> None:
-        self._encoder.base_url = value
-
-    def get(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("GET", url, options)
-
-    def post(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("POST", url, options)
-
-    def put(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("PUT", url, options)
-
-    def patch(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("PATCH", url, options)
-
-    def delete(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("DELETE", url, options)
-
-    def head(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("HEAD", url, options)
-
-    def options(self, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        return self._launch("OPTIONS", url, options)
-
-    def request(self, method: str, url: URL | str, **options: Unpack[CallOptions]) -> Calling:
-        """Any method."""
-        return self._launch(method_name(method), url, options)
-
-    def sse(self, url: URL | str, **options: Unpack[CallOptions]) -> Events:
-        """Server-sent events: `async with self.client.http2.sse(url) as events: async for event in events: ...`
-
-        Return `events.result` from the step. The whole call has no limit unless `timeout` says so.
-        """
-        return Events(self._launch("GET", url, events_options(options, self._network.timeouts)))
 
     async def close(self) -> None:
         """Close all connections; calls under way are aborted."""
@@ -114,15 +66,8 @@ class HTTP2Client:
         if head.location is None or call.redirects == 0:
             return response
         parts = next_parts(call, head.location)
-        if call.redirects == USED_UP:
-            raise CallFailed("redirects", f"{call.parts.shown} redirects to {parts.shown}: too many redirects")
         following = await self._perform(self._encoder.next_call(call, response.status, parts), started)
-        # the time of the redirects is part of waiting for the response
-        following.written = response.written
-        following.opening = response.opening
-        following.sent += response.sent
-        following.received += response.received
-        following.redirects += 1
+        add_redirect(following, response)
         return following
 
     async def _sent(self, call: HTTPCall, started: float) -> HTTP2Response:

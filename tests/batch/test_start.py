@@ -62,3 +62,21 @@ async def test_a_forced_batch_is_planned_by_its_driver_because_the_release_befor
     assert driver is not None
     assert decoded(driver.payload) is None
     assert (await run.status()).units == UnitCounts(made=3, succeeded=3)
+
+
+async def test_a_driver_that_waits_has_a_checkpoint_because_the_release_before_reads_no_other_plan(
+    app: App, box: Harness
+) -> None:
+    """Without one, it would withdraw running units and plan again."""
+
+    @app.batch(name="study", outputs={"result": "result.txt"}, retries=9, backoff_base="1h", backoff_cap="1h")
+    def study(seed: int, out: Outputs) -> None:
+        raise ValueError("not yet")
+
+    run = await app.submit_batch(study, seeds=3)
+    await box.drain(until="30s")
+
+    (driver,) = await box.store.get([driver_id((await run.status()).job)])
+    assert driver is not None
+    assert driver.checkpoint is not None
+    assert decoded(driver.checkpoint)["planned"]

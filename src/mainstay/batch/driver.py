@@ -143,6 +143,7 @@ class DriverRun:
         self._actor = context.job.session or DRIVER
         self._clock = control.store.clock
         self._state = state
+        self._saved = context.job.checkpoint is not None
         self._parent: Job
         self._spec: Spec
         self._outside: OutsideJob
@@ -433,11 +434,15 @@ class DriverRun:
 
     async def _save(self) -> None:
         await self._context.save(msgspec.to_builtins(self._state))
+        self._saved = True
 
     async def _put_off(self, wait_s: float, reason: str) -> NoReturn:
         if (ends_ms := self._parent.expires_ms) is not None:
             # the sweep ends the batch at its deadline; its pending units are withdrawn right after it
             left_s = (ends_ms - self._clock.now_ms()) / 1000
             wait_s = min(wait_s, max(_SHORTEST_S, left_s))
+        if not self._saved:
+            # a driver of the release before may run next, and does not read the plan that was made at the start
+            await self._save()
         await self._control.drivers.put_off(self._job, timedelta(seconds=wait_s), reason=reason[:500])
         raise LetGo(reason)

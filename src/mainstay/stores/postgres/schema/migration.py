@@ -229,6 +229,7 @@ async def _make_functions(db: Db, address: PostgresAddress) -> None:
     await _alone(db, address, None, run)
 
 
+_COMMENT = re.compile(r"--[^\n]*")
 _EACH = re.compile(r"^(?=CREATE OR REPLACE FUNCTION )", re.MULTILINE)
 _HEAD = re.compile(r"CREATE OR REPLACE FUNCTION mainstay\.(\w+)\((.*?)\)\s*(?:RETURNS|LANGUAGE)", re.DOTALL)
 _ARGUMENT = re.compile(r"(?:IN |INOUT |VARIADIC )?\w+ (.*?)(?: DEFAULT .*)?", re.DOTALL)
@@ -307,12 +308,21 @@ async def _outside(db: Db, address: PostgresAddress, version: int, sql: str, old
     try:
         if (await _found(db, address)).version == version:
             await db.execute("SET lock_timeout TO 0")
-            for statement in filter(None, (part.strip() for part in sql.split(";"))):
+            for statement in _statements(sql):
                 await db.execute(statement)
             await _store_facts(db, version=str(version + 1), compatible_from=oldest)
     finally:
         if not db.raw.is_closed():
             await db.execute("SELECT pg_advisory_unlock(hashtextextended($1, 0))", _lock_name(address))
+
+
+def _statements(sql: str) -> list[str]:
+    """The statements of a script, without its comments, which may have semicolons.
+
+    >>> _statements("-- first drop; then create\\nDROP INDEX a;\\nCREATE INDEX a ON t (x);\\n")
+    ['DROP INDEX a', 'CREATE INDEX a ON t (x)']
+    """
+    return [part.strip() for part in _COMMENT.sub("", sql).split(";") if part.strip()]
 
 
 def _locked_out(address: PostgresAddress) -> StoreLocked:

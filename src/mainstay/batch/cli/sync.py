@@ -58,7 +58,7 @@ async def sync(session: BatchSession, job_ids: IdsArgument = None) -> CommandOut
     store = service.control.store
     # results that workers of this machine kept
     written = [] if job_ids else [one async for one in write_kept(store, kept_files(store.url))]
-    runners = Runners() if app is None else app.part("batch").outsides.runners
+    runners = Runners() if app is None else app.part("batch").launcher.runners
     ids = [await session.full_id(given) for given in job_ids] if job_ids else None
     outside = [one async for one in sync_outside(service, runners, ids, actor=local_actor())]
 

@@ -67,19 +67,19 @@ def _submit_files() -> Measured:
 
 
 MEASURES = [
-    Measure("code lines of src", _code, 63_000, 69_200),
-    Measure("code lines of the command line", _command_line, 6_000, 7_150),
+    Measure("code lines of src", _code, 63_000, 68_050),
+    Measure("code lines of the command line", _command_line, 6_000, 6_450),
     Measure(
         "functions of a submit on SQLite",
         lambda: Measured(_submit().functions, tuple(_submit().lines)),
         MOST_FUNCTIONS,
-        81,
+        50,
     ),
     Measure("files of a submit on SQLite", _submit_files, MOST_FILES, 20),
-    Measure("class names used twice", _shared_class_names, 10, 37),
-    Measure("class names used twice without a reason", _listed(names.unexplained_class_names), 0, 37),
-    Measure("gerund modules without a reason", _listed(names.gerund_modules), 0, 1),
-    Measure("imports past a package's face", _listed(names.past_the_face), 0, 495),
+    Measure("class names used twice", _shared_class_names, 10, 0),
+    Measure("class names used twice without a reason", _listed(names.unexplained_class_names), 0, 0),
+    Measure("gerund modules without a reason", _listed(names.gerund_modules), 0, 0),
+    Measure("imports past a package's face", _listed(names.past_the_face), 0, 0),
     Measure("listed words on pages", _listed(lambda: [str(one) for one in words.in_pages()]), 0, 0),
     Measure("listed words in programs", _listed(lambda: [str(one) for one in words.in_programs()]), 0, 0),
     Measure("CPU seconds of mainstay --help", lambda: Measured(startup.cpu_seconds_of_help()), 0.25, None),

@@ -444,14 +444,14 @@ def test_progress_is_told_if_this_attempt_made_it(progress: Progress, at_ms: int
     [
         pytest.param(
             settled("succeeded"),
-            "It has been succeeded since 2023-11-14 22:12:20Z, 1m ago: done, and it stays done.",
+            "It succeeded at 2023-11-14 22:12:20Z, 1m ago: done, and it stays done.",
             "Nothing: it never changes again.",
             [],
             id="succeeded",
         ),
         pytest.param(
             settled("succeeded", expires_ms=NOW + 1_000, options=Options(keep_s=61)),
-            "It has been succeeded",
+            "It succeeded at",
             "It is kept until 2023-11-14 22:13:21Z and may be trimmed after that.",
             [],
             id="with its own retention",

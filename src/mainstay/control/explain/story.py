@@ -119,7 +119,9 @@ class _Story:
         at_ms = job.settled_ms if job.settled_ms is not None else job.changed_ms
         # it has settled, so the part of the meaning about retries does not apply
         meaning = state.meaning.split(";")[0] if state.name == "failed" else state.meaning
-        lines = [f"It has been {state.name} since {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
+        # the other states are words for a condition: it has been failed, paused, quarantined
+        began = "It succeeded at" if state.name == "succeeded" else f"It has been {state.name} since"
+        lines = [f"{began} {moment(at_ms)}, {span(self.facts.now_ms - at_ms)} ago: {meaning}."]
         if job.reason:
             lines.append(self._labelled("Why", job.reason + self._beyond(state)))
         if self._is_permanent() and job.error is not None:

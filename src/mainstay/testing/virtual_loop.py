@@ -1,7 +1,7 @@
 """An event loop in virtual time: no I/O, no threads, no waiting, and one seed that decides every choice it has.
 
 A wait costs nothing: when nothing is ready, the clock jumps to the next timer. Tasks that are ready at the same moment
-run in an order drawn from the seed, so many seeds try many interleavings, and a seed that fails fails again.
+run in an order drawn from the seed: different seeds try different interleavings, and a failing seed fails again.
 
 Tasks can belong to a `SimulatedHost`, which can crash (its tasks never run again, not even their `finally`) and freeze
 (its tasks run late, as on a machine that was suspended).

@@ -34,7 +34,7 @@ class LoginSession(msgspec.Struct, frozen=True, kw_only=True):
     """One sign-in."""
 
     id: str
-    """random, and new at every sign-in, so that nobody can be lured into the session of an attacker"""
+    """random, and new at every sign-in, so that an attacker cannot plant a session of their own"""
     token_id: str
     expires_ms: int
 

@@ -1,6 +1,6 @@
 """A queue for small inserts: jobs that arrive while one insert runs are stored together by the next.
 
-A commit costs the server a sync of its disk, whether it holds one job or a thousand. So many callers share a commit,
+A commit costs the server a sync of its disk, whether it holds one job or a thousand. Therefore, callers share a commit,
 and none of them waits for more than the insert before its own. Only jobs that cannot be refused on their own share:
 those without a key, a parent or jobs to wait for.
 """

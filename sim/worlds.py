@@ -8,7 +8,7 @@ from .runs import RunResult, World, simulate
 from .workers import WorkersWorld
 
 WORLDS: dict[str, type[World]] = {"workers": WorkersWorld}
-#: every so many seeds, one runs twice and must give the same trace
+#: one seed in this number runs twice, and must give the same trace
 TWICE = 20
 
 

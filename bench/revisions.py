@@ -4,8 +4,8 @@
     python -m bench.revisions REV [--rounds 7] [--only queues,batch,load,web] [--json FILE]
 
 Each round runs both revisions, the one that begins alternates, so drifts of the machine meet both. The dependencies
-are those of this environment. A ratio above 1 means that this tree is faster. A suite whose interval of ratios lies
-below 0.95 is marked as slower.
+are those of this environment. A ratio above 1 means that this tree is faster. A ratio of the
+medians below 0.95 is marked as slower: repeat it alone with more rounds before you believe it.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ async def test_a_file_is_read_once_and_a_missing_one_is_named(tmp_path: Path) ->
     ids=lambda value: type(value).__name__,
 )
 async def test_each_can_be_prepared_twice_and_made_from_another(value: Prepared) -> None:
-    assert issubclass(type(value), Prepared)
+    assert type(value) in (URL, Headers, Data, Params, Cookies, Auth, File)
     await value.prepare(Network())
     await value.prepare(Network())
     again = type(value)(value)

@@ -135,8 +135,8 @@ def serve(
       mainstay serve --alerts > mainstay-alerts.yml
     """
     # the HTTP side is an extra, and other commands start without it
-    from ..web import extra_needed  # noqa: PLC0415
-    from ..web.live import alert_rules  # noqa: PLC0415
+    from ..web import extra_needed  # noqa: PLC0415 - the help does not need the HTTP side
+    from ..web.live import alert_rules  # noqa: PLC0415 - as above
 
     if output.alerts:
         typer.echo(alert_rules(), nl=False)

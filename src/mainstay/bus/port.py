@@ -87,9 +87,11 @@ class Bus(Protocol):
     async def subscribe(
         self, subject: str, *, group: str | None = None, limit: int | None = None
     ) -> Subscription[BusMessage]:
-        """Receive the messages of a subject or pattern that are published from now on, own ones included. Of the
-        subscriptions with the same `group` one gets each message. `limit` bounds the queue: see `Subscription`; by
-        default it is that of the class in `QUEUE_LIMITS`."""
+        """Receive the messages of a subject or pattern that are published from now on, own ones included. Returns when
+        the server knows the subscription.
+
+        Of the subscriptions with the same `group` one gets each message. `limit` bounds the queue: see `Subscription`;
+        by default it is that of the class in `QUEUE_LIMITS`."""
         ...
 
     async def presence(self, *, limit: int | None = None) -> Subscription[PresenceNotice]:
@@ -98,7 +100,8 @@ class Bus(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the connection. Subscriptions end, waiting requests raise `BusClosed`. A second call does nothing."""
+        """Close the connection. Subscriptions end and the server forgets them, and waiting requests raise `BusClosed`.
+        A second call does nothing."""
         ...
 
 

@@ -44,7 +44,7 @@ from .program import Program, Work
 from .recorder import Recorder
 from .reports import Reports, RunLink
 from .run import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, JobRun
-from .solo_turn import SoloTurn
+from .solo_turn import SoloLock
 
 log = logging.getLogger("mainstay.worker")
 
@@ -64,7 +64,7 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     recorder: Recorder | None = None
     children: Children | None = None
     """without them, every job runs in this process"""
-    solo_turn: SoloTurn | None = None
+    solo_turn: SoloLock | None = None
     open_session: Callable[[], Awaitable[Session]] | None = None
     """opens the next session when one was lost"""
     on_retire: Callable[[str], None] | None = None

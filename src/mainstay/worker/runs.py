@@ -104,7 +104,7 @@ class Runs:
         # for work that belongs in a child process when there are none: never two at a time in this process
         self._one_thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job-alone")
         self._works: dict[tuple[str, str], Work] = {}
-        self._unserved = Offers()
+        self._unserved = Offers(self._loop.time)
         self._free_slots = list(range(concurrency - 1, -1, -1))
         self._waiting = ClaimedJobs()
         self._running: dict[int, JobRun] = {}

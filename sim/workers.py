@@ -1,7 +1,7 @@
 """The world of direct workers: clients submit, cancel and ask again; workers claim, run, beat and sweep.
 
 The engines, control, lifecycle and the rules of the memory store are the real ones. What a supervisor does for an
-engine (beat, sweep, lead) is done here by `_WorkerHost`, because a supervisor is about processes.
+engine (beat, sweep, lead) is done here by `_WorkerHost`: that is cheap. `supervised` has real supervisors.
 
 What must hold:
 
@@ -54,7 +54,12 @@ class WorkersWorld(FaultyWorld):
         self.leads: dict[int, str] = {}
         """by epoch: the session that led"""
 
-        @self.app.task(name="work")
+        self.work = self.declare(self.app)
+
+    def declare(self, app: App) -> Any:
+        """The task of this world, in an app."""
+
+        @app.task(name="work")
         async def work(seconds: float, fails: int) -> str:
             job = context().job
             self.note(f"run {job.id} token {job.token}")
@@ -63,7 +68,7 @@ class WorkersWorld(FaultyWorld):
                 raise ConnectionError("as planned")
             return f"{job.id} {job.token}"
 
-        self.work = work
+        return work
 
     async def serve(self, name: str) -> None:
         await _WorkerHost(self, name, self.started).run()
@@ -87,8 +92,8 @@ class WorkersWorld(FaultyWorld):
             if f"{row.id} {row.token}".encode() not in row.result:
                 raise Violation(f"{row.id} has the result of another attempt than the one with token {row.token}")
         elif row.status == "quarantined":
-            if row.losses < self.app.settings.crash_budget:
-                raise Violation(f"{row.id} was given up after {row.losses} losses: {row.error}")
+            if max(row.losses, row.crashes) < self.app.settings.crash_budget:
+                raise Violation(f"{row.id} was given up after {row.losses} losses, {row.crashes} crashes: {row.error}")
         elif row.status != "cancelled" or row.id not in self.cancelled:
             raise Violation(f"{row.id} ended {row.status}, which no client asked for")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 
 from .runs import RunResult, World, simulate
+from .supervised import SupervisedWorld
 from .workers import WorkersWorld
 
-WORLDS: dict[str, type[World]] = {"workers": WorkersWorld}
+WORLDS: dict[str, type[World]] = {"workers": WorkersWorld, "supervised": SupervisedWorld}
 #: one seed in this number runs twice, and must give the same trace
 TWICE = 20
 

@@ -14,8 +14,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     options: WorkerOptions
     supervisor_pid: int
     """the process it dies with"""
-    link_fd: int
-    recorder_fd: int
+    link_fd: int = -1
+    recorder_fd: int = -1
     solo_fd: int = -1
     """the lock that the engines of a worker share; -1: none"""
 

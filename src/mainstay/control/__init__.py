@@ -40,6 +40,19 @@ from .progress import checked_progress
 from .rules.attempts import error_line
 from .rules.blame import is_suspect, runs_alone
 from .rules.overdue import has_stalled
+from .rules.placement import (
+    ACK_WINDOW_MS,
+    ask_again,
+    assign_unit,
+    budget_spent,
+    give_unit_up,
+    is_due_to_ask,
+    is_present,
+    may_assign,
+    open_nodes,
+    take_unit_back,
+    window_is_over,
+)
 from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
 from .sweep import Swept
 from .task_defaults import TaskDefaults, with_task_defaults
@@ -52,6 +65,7 @@ from .worker_drain import crew_of, worker_of
 from .writer import Outcome
 
 __all__ = [
+    "ACK_WINDOW_MS",
     "LARGEST_NUMBER",
     "OPTION_NAMES",
     "PRIVATE_FIELDS",
@@ -87,6 +101,9 @@ __all__ = [
     "TaskDefaults",
     "Verdict",
     "Wait",
+    "ask_again",
+    "assign_unit",
+    "budget_spent",
     "by_age",
     "cancelling",
     "check_count",
@@ -102,15 +119,20 @@ __all__ = [
     "error_info",
     "error_line",
     "event_view",
+    "give_unit_up",
     "has_stalled",
+    "is_due_to_ask",
     "is_over",
+    "is_present",
     "is_sealed",
     "is_suspect",
     "job_view",
     "log_end",
+    "may_assign",
     "move_index",
     "note_stored",
     "one_line",
+    "open_nodes",
     "read_deadline",
     "read_stats",
     "read_story",
@@ -123,9 +145,11 @@ __all__ = [
     "state_meant",
     "storable_text",
     "stored_value",
+    "take_unit_back",
     "unique_of",
     "unserved",
     "value_of",
+    "window_is_over",
     "with_task_defaults",
     "withdrawing",
     "worker_of",

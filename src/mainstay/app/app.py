@@ -18,6 +18,7 @@ from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, Wh
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..load import LoadMethods
 from ..model import Settings, route_of
+from ..node import NodeJobMethods
 from ..stores import JobStore, shown_url, usual_settings
 from ..task import AppClient, BeforeSubmit, Call, Codec, Handle, Returns, Task, TaskMethods, canonical, check_hook
 from ..worker import Context, Hook, Host, Work, target_of
@@ -30,18 +31,19 @@ from .settings import AppSettings
 if TYPE_CHECKING:
     from ..batch.runners import Runner
     from ..load import LoadJob, LoadTest
+    from ..node import NodeCall, NodeJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G")
-S = TypeVar("S", bound="Task[..., Any] | Call[Any] | LoadTest | LoadJob")
+S = TypeVar("S", bound="Task[..., Any] | Call[Any] | LoadTest | LoadJob | NodeJob | NodeCall")
 B = TypeVar("B", bound=BeforeSubmit)
 M = TypeVar("M", bound=hooks.Manager)
 
 DEFAULT_QUEUE = "default"
 
 
-class App(TaskMethods, BatchMethods, LoadMethods):
+class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
     """Tasks, their settings, and the store of their jobs.
 
     The store opens on first use. `async with app:` opens it now; the last block to end closes it. Settings are keyword

@@ -50,6 +50,7 @@ from .rules.placement import (
     is_present,
     may_assign,
     open_nodes,
+    retry_unit,
     take_unit_back,
     window_is_over,
 )
@@ -138,6 +139,7 @@ __all__ = [
     "read_story",
     "read_time",
     "readable_value",
+    "retry_unit",
     "retrying",
     "runs_alone",
     "schedule_data",

@@ -22,8 +22,8 @@ from .decisions import (
     JobView,
     TakeBack,
 )
-from .results import NodeJobResult
-from .spec import KIND, LEADER, LOCAL, NodeSpec, UnitCall, row_name, unit_id, unit_of
+from .results import NodeJobResult, StoredResult
+from .spec import KIND, LEADER, LOCAL, NodeSpec, UnitCall, leader_unit, row_name, unit_id, unit_of
 
 
 class RowChange(msgspec.Struct, frozen=True):
@@ -55,8 +55,8 @@ def _changes(action: Action, view: JobView, spec: NodeSpec, now_ms: int) -> list
             units = tuple(_node_unit(job, job.token, spec, node, view.members) for node in nodes)
             note = Move(to=job.status, reason=f"joined later: {_names(nodes)}", flag="note")
             return [RowChange(job, (note,), units)]
-        case BeginLeaderPhase(ended=ended, reason=reason):
-            unit = _leader_unit(job, job.token, spec, view.members, ended)
+        case BeginLeaderPhase(round=round_, ended=ended, reason=reason):
+            unit = _leader_unit(job, job.token, spec, view.members, ended, round_)
             return [RowChange(job, (Move(to="finalizing", reason=reason),), (unit,))]
         case End():
             cancelled = [_cancel(unit, f"the job ends: {action.reason or action.to}") for unit in action.cancels]
@@ -92,7 +92,7 @@ def _start(job: Job, freeze: Freeze, spec: NodeSpec, now_ms: int) -> RowChange:
         units = tuple(_node_unit(job, token, spec, node, members) for node in freeze.members)
     else:
         moves.append(Move(to="finalizing", reason="the leader phase begins"))
-        units = (_leader_unit(job, token, spec, (), ()),)
+        units = (_leader_unit(job, token, spec, (), (), 1),)
     return RowChange(job, tuple(moves), units)
 
 
@@ -103,8 +103,7 @@ def _end(end: End) -> Move:
 
 def encoded_result(result: NodeJobResult) -> bytes:
     """The result as it is stored. Its value is the stored result of the leader phase, sealed as that is."""
-    value = None if result.value is None else msgspec.Raw(result.value)
-    return msgspec.msgpack.encode(msgspec.structs.replace(result, value=value))
+    return msgspec.msgpack.encode(StoredResult.of(result))
 
 
 def _cancel(unit: Job, reason: str) -> RowChange:
@@ -123,9 +122,11 @@ def _node_unit(job: Job, token: int, spec: NodeSpec, node: Session, members: tup
     return _unit(job, token, spec, unit_of(node.node), LOCAL, call)
 
 
-def _leader_unit(job: Job, token: int, spec: NodeSpec, members: tuple[str, ...], ended: tuple[str, ...]) -> JobRequest:
-    call = UnitCall(phase="leader", claim=token, members=members, arguments=spec.arguments, ended=ended)
-    return _unit(job, token, spec, LEADER, LEADER, call)
+def _leader_unit(
+    job: Job, token: int, spec: NodeSpec, members: tuple[str, ...], ended: tuple[str, ...], round_: int
+) -> JobRequest:
+    call = UnitCall(phase="leader", claim=token, members=members, arguments=spec.arguments, ended=ended, round=round_)
+    return _unit(job, token, spec, leader_unit(round_), LEADER, call)
 
 
 def _unit(job: Job, token: int, spec: NodeSpec, unit: str, phase: str, call: UnitCall) -> JobRequest:

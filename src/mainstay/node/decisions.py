@@ -22,7 +22,7 @@ from ..control import budget_spent, is_due_to_ask, may_assign, window_is_over
 from ..model import ErrorInfo, Job, Session
 from ..words import counted
 from .results import NodeJobResult
-from .spec import LEADER, LOCAL, NodePolicy, Quorum, members_of, node_of, row_name, unit_id
+from .spec import LEADER, LOCAL, NodePolicy, Quorum, members_of, node_of, round_of, row_name, unit_id
 
 
 class Freeze(msgspec.Struct, frozen=True):
@@ -40,6 +40,8 @@ class AddLate(msgspec.Struct, frozen=True):
 class BeginLeaderPhase(msgspec.Struct, frozen=True):
     """Create the unit of the leader phase."""
 
+    round: int
+    """which leader phase of this start it is"""
     ended: tuple[str, ...]
     """the nodes whose results it gets"""
     reason: str
@@ -117,17 +119,24 @@ class JobView:
         """by node"""
         self.earlier: list[Job] = []
         """units from before the job was started again"""
-        self.leader: Job | None = None
+        self.leaders: list[Job] = []
+        """the units of its leader phases, in order: several, if nodes were retried after the first"""
         for unit in sorted(units, key=lambda each: each.unit or ""):
             name = unit.unit or ""
             if unit.id != unit_id(job.id, job.token, name):
                 self.earlier.append(unit)
-            elif name == LEADER:
-                self.leader = unit
+            elif node := node_of(name):
+                self.units[node] = unit
             else:
-                self.units[node_of(name)] = unit
-        known = next(iter(self.units.values()), self.leader)
+                self.leaders.append(unit)
+        self.leaders.sort(key=lambda each: round_of(each.unit or ""))
+        known = next(iter([*self.units.values(), *self.leaders]), None)
         self.members = () if known is None else members_of(known)
+
+    @property
+    def leader(self) -> Job | None:
+        """The unit of the current leader phase; None: it has not begun."""
+        return self.leaders[-1] if self.leaders and self.job.status != "running" else None
 
     @property
     def late(self) -> tuple[str, ...]:
@@ -136,8 +145,7 @@ class JobView:
     @property
     def open(self) -> tuple[Job, ...]:
         """All units that have not ended."""
-        every = [*self.units.values(), *([] if self.leader is None else [self.leader])]
-        return tuple(unit for unit in every if not is_settled(unit))
+        return tuple(unit for unit in (*self.units.values(), *self.leaders) if not is_settled(unit))
 
     @property
     def open_nodes(self) -> tuple[str, ...]:
@@ -265,7 +273,7 @@ def _after_local(view: JobView, cluster: Cluster, now_ms: int) -> JobAction | No
     if policy.has_leader:
         ended = tuple(node for node, unit in view.units.items() if is_settled(unit))
         reached = f"{view.reached} of {counted(len(view.members), 'node')} succeeded"
-        return BeginLeaderPhase(ended, f"{reached}; the leader phase begins")
+        return BeginLeaderPhase(len(view.leaders) + 1, ended, f"{reached}; the leader phase begins")
     since_ms = view.quorum_ms if view.has_quorum else limit_ms
     return _end_in_time(view, since_ms, now_ms) or _add_late(view, cluster)
 
@@ -377,9 +385,8 @@ def _place(view: JobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitActio
 
 def _session_for(view: JobView, cluster: Cluster, unit: Job) -> Session | None:
     """The session that a unit belongs to: the leader's own for the leader phase, otherwise that of its node."""
-    if unit.unit == LEADER:
-        return _leader_session(view, cluster)
-    return cluster.nodes.get(node_of(unit.unit or ""))
+    node = node_of(unit.unit or "")
+    return cluster.nodes.get(node) if node else _leader_session(view, cluster)
 
 
 def _leader_session(view: JobView, cluster: Cluster) -> Session | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from ..control import is_sealed
 from ..model import ErrorInfo
 
 
@@ -70,4 +71,29 @@ class NodeJobResult(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-__all__ = ["LeaderRun", "Node", "NodeJobResult", "NodeResult"]
+class StoredResult(NodeJobResult, frozen=True, kw_only=True):
+    """The result of a node job as it is stored. The leader that writes it need not have the codec that sealed the
+    value."""
+
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+    sealed: bool = False
+    """the value is the bytes of a sealed one"""
+
+    @classmethod
+    def of(cls, result: NodeJobResult) -> StoredResult:
+        """From a result whose value is the stored result of the leader phase; None: it has none."""
+        fields = {name: getattr(result, name) for name in NodeJobResult.__struct_fields__ if name != "value"}
+        if result.value is None:
+            return cls(**fields)
+        sealed = is_sealed(msgspec.msgpack.decode(result.value))
+        value = msgspec.msgpack.encode(result.value) if sealed else result.value
+        return cls(value=msgspec.Raw(value), sealed=sealed, **fields)
+
+    def opened(self, read: Callable[[bytes | None], Any]) -> NodeJobResult:
+        """The result, with the value that `read` makes of the stored one."""
+        data: bytes | None = msgspec.msgpack.decode(self.value, type=bytes) if self.sealed else bytes(self.value)
+        fields = {name: getattr(self, name) for name in NodeJobResult.__struct_fields__ if name != "value"}
+        return NodeJobResult(value=read(None if data == b"\xc0" else data), **fields)
+
+
+__all__ = ["LeaderRun", "Node", "NodeJobResult", "NodeResult", "StoredResult"]

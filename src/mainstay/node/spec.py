@@ -10,7 +10,7 @@ import msgspec
 
 from ..control import Plan
 from ..errors import BadArguments, InvalidInput, SchemaTooNew
-from ..model import Job
+from ..model import Job, Options
 from ..task import Sealer
 
 SCHEMA = 1
@@ -18,8 +18,10 @@ KIND = "node"
 #: the phases of a job; the name of a unit's row is the name of the job and its phase
 LOCAL, LEADER = "local", "leader"
 _NODE = "node/"
-#: a unit is claimed far less often
-_CLAIMS = 1_000_000
+#: a unit is claimed less often, and a start has fewer leader phases
+_CLAIMS, _ROUNDS = 10_000, 100
+#: the first byte of bytes in msgpack
+_BYTES = (b"\xc4", b"\xc5", b"\xc6")
 
 Quorum = Literal["majority", "all"] | int
 OnNoQuorum = Literal["proceed", "wait", "fail"]
@@ -54,7 +56,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     """the options of each unit"""
     arguments: msgspec.Raw
-    """of both methods; sealed if the app has a codec"""
+    """of both methods: a mapping, or bytes that the codec of the app has sealed (`stored_arguments`)"""
     schema: int = SCHEMA
 
 
@@ -71,6 +73,8 @@ class UnitCall(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     ended: tuple[str, ...] = ()
     """for the leader phase: the nodes whose results it gets, in order"""
+    round: int = 1
+    """for the leader phase: which one it is, since nodes of the job may be retried"""
 
 
 class _Head(msgspec.Struct):
@@ -97,6 +101,25 @@ def spec_of(job: Job, sealer: Sealer) -> NodeSpec:
     raise SchemaTooNew(
         f"job {job.id} was submitted by a newer Mainstay (schema {schema} of node jobs); upgrade this one"
     )
+
+
+def unreadable_spec() -> NodeSpec:
+    """The payload of a job whose own is not needed, or cannot be read: its units are only cancelled."""
+    return NodeSpec(policy=NodePolicy(), plan=Plan(options=Options()), arguments=msgspec.Raw(b"\x80"))
+
+
+def stored_arguments(packed: bytes, sealer: Sealer) -> msgspec.Raw:
+    """Packed arguments as they are stored within a payload. Sealed ones are bytes: a store takes sealed data only as a
+    whole payload."""
+    return msgspec.Raw(msgspec.msgpack.encode(sealer.seal(packed)) if sealer.seals else packed)
+
+
+def opened_arguments(stored: msgspec.Raw, sealer: Sealer) -> bytes:
+    """The packed arguments; raises `InvalidInput`."""
+    data = bytes(stored)
+    if data[:1] not in _BYTES:
+        return data
+    return sealer.open(msgspec.msgpack.decode(data, type=bytes), field="arguments")
 
 
 def call_of(payload: bytes) -> UnitCall:
@@ -131,6 +154,20 @@ def node_of(unit: str) -> str:
     return unit.removeprefix(_NODE) if unit.startswith(_NODE) else ""
 
 
+def leader_unit(round_: int) -> str:
+    """The name of the unit of a leader phase within its job; nodes that are retried are followed by another one.
+
+    >>> leader_unit(1), leader_unit(2), round_of("leader/2")
+    ('leader', 'leader/2', 2)
+    """
+    return LEADER if round_ == 1 else f"{LEADER}/{round_}"
+
+
+def round_of(unit: str) -> int:
+    """Which leader phase a unit is."""
+    return int(unit.partition("/")[2] or 1)
+
+
 def unit_id(job_id: str, token: int, unit: str) -> str:
     """The id of a unit since the start of the job with this token. It follows from these alone, so a second leader that
     starts the same phase creates no second unit.
@@ -145,4 +182,4 @@ def unit_id(job_id: str, token: int, unit: str) -> str:
 
 def fencing_token(call: UnitCall, unit: Job) -> int:
     """A number that grows with every claim of a unit, and also when the whole job is retried with new units."""
-    return call.claim * _CLAIMS + unit.token
+    return (call.claim * _ROUNDS + call.round - 1) * _CLAIMS + unit.token

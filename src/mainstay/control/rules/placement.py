@@ -13,12 +13,14 @@ A unit that comes back is assigned again, until a budget is spent:
                 asked for `OUT_MS`; a session that was opened since then is asked at once
     losses      the session died: at most `MOST_LOSSES`
 
-Failures and crashes of the work itself are counted by the retry policy of the unit, as for any job.
+An operator's retry gives a unit one more assignment. Failures and crashes of the work itself are counted by the retry
+policy of the unit, as for any job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ...lifecycle import Move
 from ...model import ErrorInfo, Job, Session
@@ -30,6 +32,7 @@ ACK_WINDOW_MS = 20_000
 OUT_MS = 30_000
 MOST_REFUSALS = 5
 MOST_LOSSES = 3
+_RETRIED = ErrorInfo(type="Retried", code="retried", message="an operator opened it again")
 
 
 def open_nodes(sessions: Iterable[Session], *, lease_ms: int) -> dict[str, Session]:
@@ -59,13 +62,15 @@ def may_assign(unit: Job, session: Session, *, now_ms: int) -> bool:
 
 def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:
     """Give a unit to a session, under the next token, for the length of its window."""
-    held = {
+    held: dict[str, Any] = {
         "token": unit.token + 1,
         "session": session.id,
         "claimed_ms": now_ms,
         "started_ms": None,
         "expires_ms": now_ms + ACK_WINDOW_MS,
     }
+    if _is_retried(unit):
+        held["error"] = None
     return (Move(to="dispatched", reason=f"assigned to node {session.node}", fields=held),)
 
 
@@ -102,7 +107,7 @@ def refusals(unit: Job) -> int:
 def budget_spent(unit: Job) -> ErrorInfo | None:
     """Why a unit is not assigned again; None: it may be."""
     refused, lost = refusals(unit), unit.losses
-    if refused < MOST_REFUSALS and lost < MOST_LOSSES:
+    if (refused < MOST_REFUSALS and lost < MOST_LOSSES) or _is_retried(unit):
         return None
     last = f"; last: {unit.reason}" if unit.reason else ""
     if lost >= MOST_LOSSES:
@@ -110,6 +115,17 @@ def budget_spent(unit: Job) -> ErrorInfo | None:
         return ErrorInfo(type="NodeLost", code="node_lost", message=message, retryable=False)
     message = f"given back or not confirmed {counted(refused, 'time')} (limit {MOST_REFUSALS}){last}"
     return ErrorInfo(type="NotPlaced", code="not_placed", message=message, retryable=False)
+
+
+def retry_unit(unit: Job, reason: str, *, now_ms: int) -> Moves:
+    """Open a settled unit again for an operator. Counters never shrink, so its error marks that it may be assigned once
+    more although its budget is spent."""
+    fields = {"due_ms": max(now_ms, unit.due_ms), "extra_ms": 0, "error": _RETRIED}
+    return (Move(to="pending", reason=reason, fields=fields),)
+
+
+def _is_retried(unit: Job) -> bool:
+    return unit.error is not None and unit.error.code == _RETRIED.code
 
 
 def give_unit_up(error: ErrorInfo) -> Moves:

@@ -291,9 +291,15 @@ class WorkerNotFound(MainstayError, LookupError):
 
 
 class NotLeader(MainstayError):
-    """A leader's write arrived after its lease had passed to another session."""
+    """A leader's write arrived after its lease had passed to another session, or was given up. `holder` and `epoch`
+    are those of the current leader; None if there is none, or the store did not say."""
 
     code = "not_leader"
+
+    def __init__(self, message: str, *, holder: str | None = None, epoch: int | None = None) -> None:
+        self.holder = holder
+        self.epoch = epoch
+        super().__init__(message)
 
 
 class RunnerFailed(MainstayError):

@@ -11,7 +11,7 @@ from .chunks import move_index, note_stored
 from .claims import Extension
 from .control import Control
 from .drivers import driver_id
-from .duties import Duties, Duty
+from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .ended_log import log_end
 from .failure import error_info, one_line, storable_text
 from .group import SubmittedGroup
@@ -53,7 +53,10 @@ from .writer import Outcome
 
 __all__ = [
     "LARGEST_NUMBER",
+    "LEADER",
     "OPTION_NAMES",
+    "PLACEMENT",
+    "PLACEMENT_LEASE_S",
     "PRIVATE_FIELDS",
     "SEALED",
     "WAITING_STATES",

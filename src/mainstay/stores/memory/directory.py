@@ -69,7 +69,9 @@ class LeadershipTable:
         current = self._current.get(lead.name)
         if current is None or (current.holder, current.epoch) != (lead.holder, lead.epoch):
             raise NotLeader(
-                f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
+                f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written",
+                holder=None if current is None else current.holder or None,
+                epoch=None if current is None else current.epoch,
             )
 
 

@@ -24,7 +24,7 @@ import servers
 from mainstay.clock import SystemClock
 from mainstay.lifecycle import Move, apply
 from mainstay.model import IdSource
-from mainstay.stores import Change, JobStore, Query, open_store
+from mainstay.stores import JobStore, Query, SealedChange, open_store
 from mainstay.stores.versioned import prepare_versioned
 from mainstay.testing import new_job
 from servers.azurite import Azurite
@@ -127,10 +127,10 @@ async def _on(name: str, url: str, sizes: Sizes) -> list[Took]:
     return rows
 
 
-def _note(store: JobStore, job: object, now_ms: int) -> Change:
+def _note(store: JobStore, job: object, now_ms: int) -> SealedChange:
     move = Move(to="pending", reason="looked at", flag="note")
     moved = apply(job, move, now_ms=now_ms, actor="bench", chain=store.chain)  # type: ignore[arg-type]
-    return Change.of(job, moved)  # type: ignore[arg-type]
+    return SealedChange.of(job, moved)  # type: ignore[arg-type]
 
 
 async def _timed(n: int, call: Callable[[int], Awaitable[object]]) -> list[float]:

@@ -291,8 +291,10 @@ class WorkerNotFound(MainstayError, LookupError):
 
 
 class NotLeader(MainstayError):
-    """A leader's write arrived after its lease had passed to another session, or was given up. `holder` and `epoch`
-    are those of the current leader; None if there is none, or the store did not say."""
+    """A leader's write arrived after its lease had passed to another session.
+
+    `holder` and `epoch` are those of the current leadership; None: not known, or no session leads.
+    """
 
     code = "not_leader"
 

@@ -49,11 +49,11 @@ def _hands_over(changes: list[Change]) -> bool:
 
 
 def _goes_on_to_validate(changes: list[Change]) -> bool:
-    return any(change.after.status == "validating" for change in changes)
+    return any(change.moves[-1].to == "validating" for change in changes)
 
 
 def _cancels(changes: list[Change]) -> bool:
-    return any(change.after.status == "cancelled" for change in changes)
+    return any(change.moves[-1].to == "cancelled" for change in changes)
 
 
 @pytest.mark.parametrize("too_late", [False, True])

@@ -11,7 +11,7 @@ import pytest
 from mainstay.lifecycle import Move
 from mainstay.lifecycle.seals import digest_text
 from mainstay.model import ErrorInfo, Progress
-from mainstay.stores import Change, ClaimReport
+from mainstay.stores import ClaimReport, SealedChange
 from tests.conformance.world import World
 
 
@@ -48,12 +48,12 @@ async def test_a_retry_is_one_change_with_two_events(world: World) -> None:
 async def test_a_lost_acknowledgement_is_answered_as_already_applied(world: World) -> None:
     await world.open("s1")
     change = world.change(await world.running(), "succeeded", holder="s1")
-    await world.store.apply([change])
+    [first] = await world.store.apply([change])
     before = await world.dump()
 
     [again] = await world.store.apply([change])
 
-    assert (again.outcome, again.job) == ("already_applied", change.after)
+    assert (again.outcome, again.job) == ("already_applied", first.job)
     assert await world.dump() == before
 
 
@@ -216,7 +216,7 @@ async def test_two_changes_of_one_row_in_one_batch_write_once(world: World) -> N
 
 async def test_changes_that_build_on_each_other_can_share_a_batch(world: World) -> None:
     job = await world.submit()
-    first = world.change(job, "failed")
+    first = world.sealed(world.change(job, "failed"))
     second = world.change(first.after, "quarantined")
     answers = await world.store.apply([first, second])
     assert [answer.outcome for answer in answers] == ["applied", "applied"]
@@ -241,7 +241,7 @@ async def test_no_change_makes_a_counter_smaller(world: World, counter: str) -> 
     await world.move(job, Move(to="running", reason="so far", flag="note", fields=grown))
     await world.store.report([ClaimReport(job_id=job.id, session="s1", token=1, started_ms=1)])
     row = await world.row(job)
-    good = world.change(row, "succeeded")
+    good = world.sealed(world.change(row, "succeeded"))
     before = await world.dump()
 
     smaller: Any = {counter: getattr(row, counter) - 1}
@@ -297,7 +297,7 @@ async def test_nothing_leaves_a_final_state(world: World) -> None:
 async def test_a_change_without_events_writes_nothing(world: World) -> None:
     job = await world.submit()
     before = await world.dump()
-    unsealed = Change(before=job, after=msgspec.structs.replace(job, status="cancelled"), events=())
+    unsealed = SealedChange(before=job, after=msgspec.structs.replace(job, status="cancelled"), events=())
     [answer] = await world.store.apply([unsealed])
     assert answer.outcome == "conflict"
     assert await world.dump() == before
@@ -429,11 +429,12 @@ async def test_a_batch_of_completions_is_written_as_it_was_decided(world: World)
     brings = await world.running()
     child = world.new(name="child")
     rows = [plain, again, await world.row(noted), await world.row(reported), unit, keyed]
-    changes = [world.completion(job, result=bytes([at])) for at, job in enumerate(rows)]
-    changes.append(world.completion(brings, spawn=(child,)))
+    named = [world.completion(job, result=bytes([at])) for at, job in enumerate(rows)]
+    named.append(world.completion(brings, spawn=(child,)))
+    changes = [world.sealed(change) for change in named]
     assert {change.kind for change in changes} == {"complete"}
 
-    answers = await world.store.apply(changes)
+    answers = await world.store.apply(named)
 
     assert [(answer.outcome, answer.job) for answer in answers] == [("applied", change.after) for change in changes]
     for change in changes:
@@ -446,8 +447,8 @@ async def test_a_batch_of_completions_is_written_as_it_was_decided(world: World)
 async def test_a_completion_and_a_move_that_say_the_same_come_to_the_same_row(world: World) -> None:
     await world.open("s1")
     first, second = await world.running(), await world.running()
-    completion = world.completion(first, result=b"\x01")
-    move = msgspec.structs.replace(world.completion(second, result=b"\x01"), kind="move")
+    completion = world.sealed(world.completion(first, result=b"\x01"))
+    move = msgspec.structs.replace(world.sealed(world.completion(second, result=b"\x01")), kind="move")
 
     await world.store.apply([completion])
     await world.store.apply([move])
@@ -461,7 +462,7 @@ async def test_a_note_on_a_row_that_was_reported_on_keeps_the_time_it_gained(wor
     seen = await world.running()
     await world.store.report([ClaimReport(job_id=seen.id, session="s1", token=1, progress=Progress(done=1, total=2))])
     note = world.change(seen, Move(to="running", flag="note", reason="seen"), holder="s1")
-    assert note.kind == "note"
+    assert world.sealed(note).kind == "note"
 
     [answer] = await world.store.apply([note])
 

@@ -155,7 +155,7 @@ async def test_an_id_that_exists_is_refused_by_index_and_nothing_is_written(worl
     before = await world.dump()
 
     with pytest.raises(Conflict, match=rf"jobs\[2\].*{job.id}"):
-        await world.store.insert([world.new(), world.new(), world.new(id=job.id)])
+        await world.store.insert([world.new(), world.new(), world.new(id=job.id, name="another")])
 
     assert await world.dump() == before
 

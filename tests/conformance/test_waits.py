@@ -284,7 +284,7 @@ async def test_a_repair_ends_waits_too(world: World) -> None:
     first = await world.running()
     job = await waiting(world, first)
     [found] = [row for row in await world.store.audit() if row.job.id == first.id]
-    change = world.change(first, Move(to="quarantined", reason="repair", flag="repair"), actor="check")
+    change = world.sealed(world.change(first, Move(to="quarantined", reason="repair", flag="repair"), actor="check"))
     assert await world.store.mend(found, change.after, change.events)
     assert (await world.row(job)).status == "skipped"
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from mainstay.lifecycle import Move, apply, succeed
+from mainstay.lifecycle import Move, completion
 from mainstay.lifecycle.invariants import Finding, inspect
 from mainstay.model import AWAITS_MS, IdSource, Job, Options, Session
-from mainstay.stores import Audited, Change, ChangeResult, JobStore, NewJob
+from mainstay.stores import Audited, Change, ChangeResult, JobStore, NewJob, SealedChange
+from mainstay.stores.sealed_changes import seal
 from mainstay.testing import VirtualClock, new_job
 
 #: what compares a row with what its events seal
@@ -63,24 +64,26 @@ class World:
     def change(self, job: Job, *moves: str | Move, holder: str | None = None, actor: str = "", **more: Any) -> Change:
         """The change that makes these moves from the row as given."""
         wanted = [move if isinstance(move, Move) else Move(to=move) for move in moves]
-        moved = apply(
-            job, *wanted, now_ms=self.clock.now_ms(), actor=actor or holder or "operator", chain=self.store.chain
+        return Change(
+            before=job,
+            moves=tuple(wanted),
+            actor=actor or holder or "operator",
+            at_ms=self.clock.now_ms(),
+            holder=holder,
+            **more,
         )
-        return Change.of(job, moved, holder=holder, **more)
 
     def completion(self, job: Job, *, result: bytes | None = None, **more: Any) -> Change:
         """The change by which its holder completes a job, as a worker sends it."""
         holder = job.session or ""
-        moved = succeed(
-            job,
-            result=result,
-            starts=job.starts + (job.started_ms is None),
-            started_ms=self.clock.now_ms(),
-            now_ms=self.clock.now_ms(),
-            actor=holder,
-            chain=self.store.chain,
-        )
-        return Change.of(job, moved, holder=holder, **more)
+        move = completion(result, starts=job.starts + (job.started_ms is None), started_ms=self.clock.now_ms())
+        return self.change(job, move, holder=holder, **more)
+
+    def sealed(self, change: Change) -> SealedChange:
+        """The change as the store writes it."""
+        made = seal(change, self.store.chain)
+        assert isinstance(made, SealedChange)
+        return made
 
     async def move(self, job: Job, *moves: str | Move, **more: Any) -> ChangeResult:
         [answer] = await self.store.apply([self.change(job, *moves, **more)])

@@ -13,7 +13,7 @@ from mainstay.control.rules.blame import ALONE_LOSSES
 from mainstay.errors import Conflict, StoreLocked
 from mainstay.lifecycle import Move, apply
 from mainstay.model import Job
-from mainstay.stores import Change
+from mainstay.stores import SealedChange
 
 from .conftest import Bench
 
@@ -22,7 +22,7 @@ async def _into(bench: Bench, job: Job, to: str) -> Job:
     """Move a held job into another phase, as its kind would."""
     now_ms = bench.clock.now_ms()
     moved = apply(job, Move(to=to), now_ms=now_ms, actor=str(job.session), chain=bench.store.chain)
-    [answer] = await bench.store.apply([Change.of(job, moved, holder=job.session)])
+    [answer] = await bench.store.apply([SealedChange.of(job, moved, holder=job.session)])
     assert answer.outcome == "applied"
     return moved.job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainstay.lifecycle import Chain, Move, apply, claim, succeed
+from mainstay.lifecycle import Chain, Move, apply, claim, completion
 from mainstay.model import ErrorInfo, Job, Options
 from mainstay.testing import a_job
 
@@ -51,11 +51,12 @@ def test_a_success_is_the_move_to_succeeded(
         error=ErrorInfo(type="ValueError", message="the attempt before"),
         options=Options(keep_s=keep_s),
     )
-    fields = {"result": b"x", "starts": 2, "error": None}
+    # one field more than a completion has, with the value that it has already: this is not written out
+    fields = {"result": b"x", "starts": 2, "error": None, "extra_ms": job.extra_ms}
     details = None if started_ms is None else {"started_ms": started_ms}
 
     general = apply(job, Move(to="succeeded", details=details, fields=fields), now_ms=5_000, actor="s1", chain=Chain())
-    written_out = succeed(job, result=b"x", starts=2, started_ms=started_ms, now_ms=5_000, actor="s1", chain=Chain())
+    written_out = apply(job, completion(b"x", starts=2, started_ms=started_ms), now_ms=5_000, actor="s1", chain=Chain())
 
     assert (written_out.job, written_out.events) == (general.job, general.events)
     assert written_out.kind == ("complete" if status == "running" else general.kind)
@@ -96,7 +97,7 @@ def test_a_completion_changes_what_its_kind_says_and_nothing_else(parent: str | 
         failures=1,
     )
 
-    moved = succeed(job, result=b"x", starts=2, started_ms=3_500, now_ms=5_000, actor="s1", chain=Chain())
+    moved = apply(job, completion(b"x", starts=2, started_ms=3_500), now_ms=5_000, actor="s1", chain=Chain())
 
     done = moved.job
     assert moved.kind == "complete"
@@ -116,7 +117,8 @@ def test_only_its_holder_completes_a_running_job() -> None:
     stopping = a_job("cancelling", version=7, token=3, session="s1", claimed_ms=3_000)
 
     def kind(job: Job, actor: str) -> str:
-        return succeed(job, result=None, starts=1, started_ms=None, now_ms=5_000, actor=actor, chain=Chain()).kind
+        move = completion(None, starts=1, started_ms=None)
+        return apply(job, move, now_ms=5_000, actor=actor, chain=Chain()).kind
 
     assert kind(held, "s1") == "complete"
     assert kind(held, "operator") == "move"

@@ -7,7 +7,7 @@ import pytest
 
 from mainstay.lifecycle import Chain, Move, apply
 from mainstay.model import AWAITS_MS, Job, Lane, Options, Progress
-from mainstay.stores import Change, ClaimReport
+from mainstay.stores import ClaimReport, SealedChange
 from mainstay.stores.change_check import (
     GONE,
     dependant_move,
@@ -26,9 +26,9 @@ CHAIN = Chain()
 HELD = a_job("running", session="s1", token=2, version=4, starts=1, started_ms=10)
 
 
-def change(job: Job, *to: str, holder: str | None = None) -> Change:
+def change(job: Job, *to: str, holder: str | None = None) -> SealedChange:
     moved = apply(job, *(Move(to=name) for name in to), now_ms=50, actor="test", chain=CHAIN)
-    return Change.of(job, moved, holder=holder)
+    return SealedChange.of(job, moved, holder=holder)
 
 
 def row(**fields: object) -> Job:
@@ -70,7 +70,7 @@ def test_a_recorded_event_wins_over_everything() -> None:
 def test_a_change_decided_anew_is_recognised_by_what_it_did_and_who_did_it() -> None:
     written = change(HELD, "failed", "pending", holder="s1")
     later = apply(HELD, Move(to="failed"), Move(to="quarantined"), now_ms=9_000, actor="test", chain=CHAIN)
-    resent = Change.of(HELD, later, holder="s1")
+    resent = SealedChange.of(HELD, later, holder="s1")
     claimed_since = row(session="s2", token=3, version=7)
 
     assert judge(claimed_since, resent, written.events) == "already_applied"
@@ -94,9 +94,9 @@ def test_somebody_elses_success_does_not_stand_for_the_holders_own() -> None:
 
 
 def test_a_second_remark_is_not_taken_for_the_first() -> None:
-    def remark(reason: str) -> Change:
+    def remark(reason: str) -> SealedChange:
         moved = apply(HELD, Move(to="running", reason=reason, flag="note"), now_ms=20, actor="ann", chain=CHAIN)
-        return Change.of(HELD, moved)
+        return SealedChange.of(HELD, moved)
 
     assert judge(remark("one").after, remark("two"), remark("one").events) == "conflict"
     assert judge(remark("one").after, remark("one"), remark("one").events) == "already_applied"
@@ -112,7 +112,7 @@ def test_a_trimmed_event_is_still_recognised_by_the_seal_of_what_was_trimmed() -
 
 
 def test_a_change_without_events_is_never_applied() -> None:
-    assert judge(HELD, Change(before=HELD, after=HELD, events=(), kind="note"), ()) == "conflict"
+    assert judge(HELD, SealedChange(before=HELD, after=HELD, events=(), kind="note"), ()) == "conflict"
 
 
 def test_what_the_holder_reported_survives_a_change() -> None:

@@ -10,7 +10,7 @@ import pytest
 from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move
 from mainstay.model import Job
-from mainstay.stores import Change
+from mainstay.stores import SealedChange
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import VirtualClock
 from mainstay.worker.outbox import keep, kept_files, write_kept
@@ -33,12 +33,12 @@ async def world() -> World:
     return world
 
 
-def done(world: World, job: Job) -> Change:
+def done(world: World, job: Job) -> SealedChange:
     end = Move(to="succeeded", fields={"result": b"\x00 42"})
-    return world.change(job, end, holder=job.session, spawn=(world.new(queue="next"),))
+    return world.sealed(world.change(job, end, holder=job.session, spawn=(world.new(queue="next"),)))
 
 
-def keep_some(world: World, *changes: Change, url: str = URL) -> Path:
+def keep_some(world: World, *changes: SealedChange, url: str = URL) -> Path:
     return keep(changes, store_url=url, session="s1", at_ms=world.clock.now_ms())
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from ..clock import seconds
 from ..errors import InvalidInput, MainstayError
-from ..lifecycle import Chain, Move, Moved, succeed
+from ..lifecycle import Move, completion
 from ..model import ErrorInfo, Job, Settings
 from .failure import bounded, error_info, shown
 from .job_factory import JobRequest
@@ -75,10 +75,9 @@ class AttemptEnds:
     """Makes ends of attempts. An end that its job does not allow is refused when it is written, as the outcome of that
     job. Arguments that no job allows are refused here, with `InvalidInput`."""
 
-    def __init__(self, jobs: JobService, settings: Settings, chain: Chain, rng: random.Random) -> None:
+    def __init__(self, jobs: JobService, settings: Settings, rng: random.Random) -> None:
         self._jobs = jobs
         self._limit = settings.payload_limit
-        self._chain = chain
         self._rng = rng
 
     def success(
@@ -104,7 +103,7 @@ class AttemptEnds:
             holder = _holder(job)
         except MainstayError as error:
             return AttemptEnd(job, _refuse(error), "", started_ms=started_ms, kind="success", policy=decide)
-        success = partial(_succeed, data, started_ms, holder, self._chain)
+        success = partial(_succeed, data, started_ms)
         return AttemptEnd(job, success, holder, holder, new_jobs, on_last, started_ms, "success", decide)
 
     def failure(
@@ -263,17 +262,10 @@ def _refuse(error: MainstayError) -> Decision:
     return decide
 
 
-def _succeed(result: bytes | None, started_ms: int | None, actor: str, chain: Chain, job: Job, now_ms: int) -> Moved:
+def _succeed(result: bytes | None, started_ms: int | None, job: Job, now_ms: int) -> Moves:
     """A success that raced a cancel has won."""
-    return succeed(
-        job,
-        result=result,
-        starts=attempts.begun(job),
-        started_ms=started_ms,
-        now_ms=now_ms,
-        actor=actor,
-        chain=chain,
-    )
+    del now_ms
+    return (completion(result, starts=attempts.begun(job), started_ms=started_ms),)
 
 
 def _holder(job: Job) -> str:

@@ -71,7 +71,7 @@ class Control:
         """submit, read, wait"""
         self.claims = Claims(store, writer, guard, settings, rng)
         """sessions, and their writes between claim and end"""
-        self.attempts = Attempts(writer, AttemptEnds(self.jobs, settings, store.chain, rng))
+        self.attempts = Attempts(writer, AttemptEnds(self.jobs, settings, rng))
         """how a worker ends an attempt: complete, fail, release ..."""
         self.drivers = Drivers(store, writer, self.jobs)
         """jobs that their units advance"""

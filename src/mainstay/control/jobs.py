@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ..clock import seconds
 from ..errors import AlreadySubmitted, Conflict, InvalidInput, JobNotFound, UniqueClash, WaitTimeout
-from ..lifecycle import UNIT, Event, Move, apply, table_of
+from ..lifecycle import UNIT, Event, Move, table_of
 from ..model import Job, Settings, check_id
 from ..stores import Change, Durability, InsertResult, JobStore, NewJob, Query, RefusedWrite, Wake, strongest
 from .group import SubmittedGroup, group_jobs, in_group, known_group
@@ -171,8 +171,7 @@ class JobService:
             )
         move = Move(to="cancelled", reason=f"replaced by {new.job.id}", details={"replaced_by": new.job.id})
         now_ms = self._store.clock.now_ms()
-        moved = apply(holder, move, now_ms=now_ms, actor=self._actor, chain=self._store.chain)
-        return Change.of(holder, moved, spawn=(new,))
+        return Change(before=holder, moves=(move,), actor=self._actor, at_ms=now_ms, spawn=(new,))
 
     # read ---------------------------------------------------------------------------------------------
 

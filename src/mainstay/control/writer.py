@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from ..errors import Conflict, InvalidTransition, JobNotFound, MainstayError, StaleClaim, UniqueClash, VersionChanged
-from ..lifecycle import Move, Moved, apply, story
-from ..model import Job, Leadership
+from ..lifecycle import Move, story
+from ..model import Job, Leadership, is_reserved
 from ..stores import Change, ChangeResult, JobStore, NewJob
 from .failure import shown
 from .rules.abandoned import ABANDONED
@@ -26,8 +26,8 @@ _ROUNDS = 8
 _RECENT = 5
 
 Moves = tuple[Move, ...]
-#: (row as it is now, now in ms) -> moves, or their result; may raise a `MainstayError` to refuse
-Decision = Callable[[Job, int], Moves | Moved]
+#: (row as it is now, now in ms) -> moves; may raise a `MainstayError` to refuse
+Decision = Callable[[Job, int], Moves]
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -39,9 +39,11 @@ class Outcome(msgspec.Struct, frozen=True):
     - missing: there is no such job
     - invalid: refused by a rule; `error` says which. Nothing was written
     - conflict: other writes kept moving the job; nothing was written, try again
+    - no_session: it was to be given to a session that is not open; nothing was written
+    - withheld: another request that was to be written together with it was refused; nothing was written
     """
 
-    outcome: Literal["applied", "already_applied", "stale", "missing", "invalid", "conflict"]
+    outcome: Literal["applied", "already_applied", "stale", "missing", "invalid", "conflict", "no_session", "withheld"]
     job: Job | None = None
     """the row as it is now"""
     error: MainstayError | None = None
@@ -71,7 +73,6 @@ class Writer:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self._clock = store.clock
-        self.chain = store.chain
 
     async def write(self, requests: Sequence[MoveRequest], *, lead: Leadership | None = None) -> list[Outcome]:
         """Carry out each request independently of the others; outcomes are in the order of the requests."""
@@ -123,20 +124,12 @@ class Writer:
     ) -> tuple[list[Change], list[int]]:
         """The changes to send; a request that needs none gets its outcome here."""
         now_ms = self._clock.now_ms()
-        chain = self.chain
         changes = []
         places = []
         for place in todo:
             request, row = requests[place], rows[place]
             try:
-                decided = request.decide(row, now_ms)
-                if isinstance(decided, Moved):
-                    moved = decided
-                else:
-                    moved = apply(row, *decided, now_ms=now_ms, actor=request.actor, chain=chain)
-                if request.on_last is not None:
-                    # the store applies it, where an error would fail the whole batch
-                    msgspec.json.encode((request.on_last.reason, request.on_last.details))
+                moves = request.decide(row, now_ms)
             except MainstayError as error:
                 outcomes[place] = Outcome("invalid", row, error)
                 continue
@@ -145,13 +138,23 @@ class Writer:
                 log.exception("cannot decide job_id=%s", row.id)
                 outcomes[place] = Outcome("invalid", row, _broken(row, error))
                 continue
-            if not moved.events:
+            if not moves:
                 outcomes[place] = Outcome("already_applied", row)
                 continue
             on_last = request.on_last
-            if on_last is None and row.parent is not None:
+            if on_last is None and row.parent is not None and not is_reserved(row.queue):
                 on_last = ABANDONED
-            changes.append(Change.of(row, moved, holder=request.holder, spawn=request.spawn, on_last=on_last))
+            changes.append(
+                Change(
+                    before=row,
+                    moves=moves,
+                    actor=request.actor,
+                    at_ms=now_ms,
+                    holder=request.holder,
+                    spawn=request.spawn,
+                    on_last=on_last,
+                )
+            )
             places.append(place)
         return changes, places
 
@@ -177,7 +180,7 @@ def at_version(version: int | None, decide: Decision) -> Decision:
     if version is None:
         return decide
 
-    def checked(job: Job, now_ms: int) -> Moves | Moved:
+    def checked(job: Job, now_ms: int) -> Moves:
         if job.version != version:
             raise VersionChanged(job.id, version, now=job.version)
         return decide(job, now_ms)
@@ -220,4 +223,4 @@ def _outcome(request: MoveRequest, answer: ChangeResult) -> Outcome:
         )
     if answer.last and request.on_last is None:
         log.info("last unit settled job_id=%s parent=%s", request.job.id, request.job.parent)
-    return Outcome(answer.outcome, answer.job, None, answer.last)
+    return Outcome(answer.outcome, answer.job, answer.error, answer.last)

@@ -4,7 +4,7 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 """
 
 from .events import Chain, Event, details_text, story, time_text
-from .machine import ChangeKind, Move, Moved, apply, claim, promote, submit, succeed, tombstone
+from .machine import ChangeKind, Move, Moved, apply, claim, completion, promote, submit, tombstone
 from .seals import job_seal
 from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
@@ -20,13 +20,13 @@ __all__ = [
     "Table",
     "apply",
     "claim",
+    "completion",
     "details_text",
     "is_stopping",
     "job_seal",
     "promote",
     "story",
     "submit",
-    "succeed",
     "table_of",
     "time_text",
     "tombstone",

@@ -27,6 +27,9 @@ _NOTHING: Mapping[str, Any] = {}
 #: the fields of a row without an owner
 _UNHELD: Mapping[str, Any] = {"session": None, "claimed_ms": None, "started_ms": None, "lane": Lane.NONE}
 
+#: the fields of `completion`
+_COMPLETED = {"result", "starts", "error"}
+
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A requested move. `fields` are row values that change with it (due time, result, counters ...)."""
@@ -60,6 +63,8 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Moved:
     """Apply moves in order, all or none. Raises `InvalidTransition` with the job, both states and the allowed ones."""
     table = JOB if job.parent is None else UNIT
+    if len(moves) == 1 and moves[0].fields.keys() == _COMPLETED and _may_complete(table, job, moves[0]):
+        return _complete(job, moves[0], now_ms=now_ms, actor=actor, chain=chain)
     status, seq, head = job.status, job.version, job.head
     fields: dict[str, Any] = {}
     events: list[Event] = []
@@ -137,26 +142,26 @@ def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
     return Moved(claimed, (Event(*body, head),))
 
 
-def succeed(
-    job: Job, *, result: bytes | None, starts: int, started_ms: int | None, now_ms: int, actor: str, chain: Chain
-) -> Moved:
-    """Settle a job whose work is done."""
+def completion(result: bytes | None, *, starts: int, started_ms: int | None) -> Move:
+    """The move of a job whose work is done."""
     details = None if started_ms is None else {"started_ms": started_ms}
-    if job.settled_ms is not None or not (JOB if job.parent is None else UNIT).allows(job.status, "succeeded"):
-        fields = {"result": result, "starts": starts, "error": None}
-        return apply(job, Move(to="succeeded", details=details, fields=fields), now_ms=now_ms, actor=actor, chain=chain)
-    # the result of `apply`, written out, as in `claim`
+    return Move(to="succeeded", details=details, fields={"result": result, "starts": starts, "error": None})
+
+
+def _complete(job: Job, move: Move, *, now_ms: int, actor: str, chain: Chain) -> Moved:
+    """The result of `apply` for a completion, written out, as in `claim`."""
     seq = job.version + 1
-    sealed = {**(details or {}), "result_sha256": result_seal(result)}
-    body = (job.id, seq, now_ms, job.status, "succeeded", actor, None, job.token, "", details_text(sealed))
+    result = move.fields["result"]
+    sealed = {**(move.details or {}), "result_sha256": result_seal(result)}
+    body = (job.id, seq, now_ms, job.status, "succeeded", actor, move.reason, job.token, "", details_text(sealed))
     head = chain.digest(job.head, body)
     done = msgspec.structs.replace(
         job,
         status="succeeded",
-        reason=None,
+        reason=move.reason,
         version=seq,
         session=None,
-        starts=starts,
+        starts=move.fields["starts"],
         changed_ms=now_ms,
         claimed_ms=None,
         started_ms=None,
@@ -181,6 +186,16 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
     left = details_text({"name": job.name, "queue": job.queue, "created_ms": job.created_ms})
     body = (job.id, job.version + 1, now_ms, job.status, job.status, actor, reason, job.token, "tombstone", left)
     return Event(*body, chain.digest(job.head, body))
+
+
+def _may_complete(table: Table, job: Job, move: Move) -> bool:
+    return (
+        move.to == "succeeded"
+        and not move.flag
+        and move.fields["error"] is None
+        and job.settled_ms is None
+        and table.allows(job.status, "succeeded")
+    )
 
 
 def _sealed(state: State | None, job: Job, fields: Mapping[str, Any], move: Move) -> dict[str, Any] | None:
@@ -267,4 +282,4 @@ def _trim_at(job: Job, settled_ms: int | None) -> int | None:
     return settled_ms + int(job.options.keep_s * 1000)
 
 
-__all__ = ["ChangeKind", "Move", "Moved", "apply", "claim", "promote", "submit", "succeed", "tombstone"]
+__all__ = ["ChangeKind", "Move", "Moved", "apply", "claim", "completion", "promote", "submit", "tombstone"]

@@ -1,6 +1,10 @@
-"""Private queues: made for one job, and hidden from lists and metrics."""
+"""Queues that are not for every worker: private ones, made for one job, and the reserved one."""
 
 from __future__ import annotations
+
+#: jobs and units that a leader assigns to sessions wait here; workers do not claim from it
+PLACE_QUEUE = "@place"
+_RESERVED = "@"
 
 _PREFIX = "load-here-"
 #: the name for all of them in counts by queue
@@ -19,3 +23,12 @@ def private_queue(mark: str) -> str:
 def is_private(queue: str) -> bool:
     """Whether a queue was made for one job. Lists and metrics leave it out, or they would grow with every run."""
     return queue.startswith(_PREFIX)
+
+
+def is_reserved(queue: str) -> bool:
+    """Whether users cannot submit to a queue, and workers cannot claim from it.
+
+    >>> is_reserved(PLACE_QUEUE), is_reserved("mail")
+    (True, False)
+    """
+    return queue.startswith(_RESERVED)

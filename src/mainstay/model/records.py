@@ -44,6 +44,12 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """when it was asked to take no more jobs and to end, by wall time"""
     draining_by: str = ""
     """who asked it to drain"""
+    node: str = ""
+    """the node whose placed work it runs; empty: it runs none"""
+    labels: Mapping[str, str] = {}
+    """the labels of that node, by which jobs select nodes"""
+    standing: bool = False
+    """it has no lock and no lease: only `close_session` ends it"""
     offer: Offer | None = None
     """None: it has no offer (it is of an older version, for example), and gets all jobs"""
 

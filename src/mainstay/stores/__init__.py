@@ -10,6 +10,7 @@ from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, usua
 from .omitted_values import OMITTED_FIELDS, size_left_out
 from .port import (
     CALLS,
+    AnyChange,
     Audited,
     Change,
     ChangeResult,
@@ -26,6 +27,7 @@ from .port import (
     Query,
     QueueStats,
     RefusedWrite,
+    SealedChange,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -36,6 +38,7 @@ from .port import (
 from .proxy import StoreMethod, StoreProxy
 from .query_filter import query_matches
 from .routes import Offers
+from .sealed_changes import apply_sealed
 from .store_loop import adopt_loop
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "LEVELS",
     "OMITTED_FIELDS",
     "REGISTRY_SCHEMES",
+    "AnyChange",
     "Audited",
     "Change",
     "ChangeResult",
@@ -61,6 +65,7 @@ __all__ = [
     "Query",
     "QueueStats",
     "RefusedWrite",
+    "SealedChange",
     "Stats",
     "StoreMethod",
     "StoreProxy",
@@ -70,6 +75,7 @@ __all__ = [
     "Wake",
     "Written",
     "adopt_loop",
+    "apply_sealed",
     "chain_of",
     "check_adapter",
     "is_left_to_its_units",

@@ -22,15 +22,15 @@ from ..errors import (
     UniqueClash,
 )
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
-from ..model import AWAITS_MS, ErrorInfo, Job, Lane, Leadership, expiry
+from ..model import AWAITS_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, expiry, is_reserved
 from .bounds import SUBMITTED
-from .port import Change, ClaimReport, Key, NewJob, Outcome, RefusedWrite, Written
+from .port import ClaimReport, Key, NewJob, Outcome, RefusedWrite, SealedChange, Written
 
 #: how many events after `change.before` an adapter passes to `judge`: one claim has far fewer
 SINCE = 100
 
 
-def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
+def judge(row: Job | None, change: SealedChange, since: Sequence[Event]) -> Outcome:
     """The outcome of a change.
 
     `since` are the first `SINCE` stored events of the job after `change.before.version`. If they show that this change
@@ -56,7 +56,7 @@ def judge(row: Job | None, change: Change, since: Sequence[Event]) -> Outcome:
     return "already_applied" if same_outcome else "conflict"
 
 
-def _was_written(row: Job, change: Change, since: Sequence[Event]) -> bool:
+def _was_written(row: Job, change: SealedChange, since: Sequence[Event]) -> bool:
     """Whether this change, or the same one decided at another time, was written before.
 
     A change that is sent again is decided again, so its time, its reasons and the events after its first may differ. A
@@ -80,10 +80,17 @@ def _was_written(row: Job, change: Change, since: Sequence[Event]) -> bool:
     return False
 
 
-def takes_away(change: Change) -> bool:
+def takes_away(change: SealedChange) -> bool:
     """Whether a caller other than the holder ends a claim. That caller must have seen the last progress: progress does
     not change the version, and a job that has just reported some must not time out for a lack of it."""
     return change.holder is None and change.before.session is not None and change.after.session is None
+
+
+def new_holder(change: SealedChange) -> str | None:
+    """The session that a change gives the row to; None: it does not change hands. It must be open: a row that was given
+    to a closed session would wait until a sweep finds it."""
+    after = change.after
+    return after.session if after.session is not None and after.session != change.before.session else None
 
 
 def deletion(row: Job, held: bool, versions: Mapping[str, int] | None) -> Literal["deleted", "held", "changed"]:
@@ -104,7 +111,7 @@ def _shrinks(row: Job, after: Job) -> bool:
     )
 
 
-def landed(row: Job, change: Change) -> Job:
+def landed(row: Job, change: SealedChange) -> Job:
     """The row after an applied change: `change.after`, with what the holder has reported since `change.before`."""
     after = change.after
     if row.progress_ms == after.progress_ms and row.progress == after.progress and row.checkpoint == after.checkpoint:
@@ -134,7 +141,7 @@ def reported(row: Job | None, report: ClaimReport, now_ms: int) -> Job | None:
     return msgspec.structs.replace(after, expires_ms=expiry(after))
 
 
-def refusal(change: Change, now_ms: int) -> RefusedWrite:
+def refusal(change: SealedChange, now_ms: int) -> RefusedWrite:
     """The record of a stale change."""
     return RefusedWrite(change.before.id, change.before.token, change.holder or "", change.after.status, now_ms)
 
@@ -176,7 +183,21 @@ def topics(before: Job | None, after: Job) -> list[str]:
     moved = before is None or before.status != after.status
     if moved and after.session and is_stopping(after.parent, after.status):
         woken.append(f"session:{after.session}")
+    if after.parent is not None:
+        woken += _unit_topics(before, after)
+    if moved and after.queue == PLACE_QUEUE and after.lane != Lane.READY:
+        woken.append(f"queue:{PLACE_QUEUE}")
     return woken
+
+
+def _unit_topics(before: Job | None, after: Job) -> list[str]:
+    """A unit was assigned to a session, or its session is asked about it again; or it was cancelled while a session had
+    it, for a unit has no state in which it is asked to stop."""
+    if after.status == "dispatched" and after.session and (before is None or before.version != after.version):
+        return [f"session:{after.session}"]
+    if after.status == "cancelled" and before is not None and before.session:
+        return [f"session:{before.session}"]
+    return []
 
 
 def falls_due(before: Job | None, after: Job) -> bool:
@@ -250,11 +271,11 @@ class WriteEffects:
         self.woken[topic] += n
 
 
-def affected(changes: Iterable[Change]) -> tuple[set[str], dict[str, Change]]:
+def affected(changes: Iterable[SealedChange]) -> tuple[set[str], dict[str, SealedChange]]:
     """What applied changes may affect: the concurrency keys that may have a free slot; and parent -> the change of a
     unit that may be its last open one."""
     keys: set[str] = set()
-    last_units: dict[str, Change] = {}
+    last_units: dict[str, SealedChange] = {}
     for change in changes:
         after = change.after
         if after.parent is not None and may_be_last(change.before, after):
@@ -270,7 +291,7 @@ def may_be_last(before: Job, after: Job) -> bool:
     return after.parent is not None and is_settled(after) and not is_settled(before)
 
 
-def parent_move(parent: Job | None, change: Change, now_ms: int, chain: Chain) -> Moved | None:
+def parent_move(parent: Job | None, change: SealedChange, now_ms: int, chain: Chain) -> Moved | None:
     """`on_last` applied to the parent as it is now; None if there is nothing to write.
 
     A parent that has moved since (cancelled, timed out) keeps its state; the sender of the change gets `last` and
@@ -363,10 +384,22 @@ def _broken(row: Job, on: str, status: str, now_ms: int) -> Move:
 # refusals -------------------------------------------------------------------------------------------
 
 
-def not_leader(lead: Leadership) -> NotLeader:
+def not_leader(lead: Leadership, current: Leadership | None = None) -> NotLeader:
+    """The refusal of a leader whose epoch is over. `current` is the leadership as it is stored now."""
+    holder = (current.holder or None) if current is not None else None
+    by = f"; session {holder} leads now, in epoch {current.epoch}" if current is not None and holder else ""
     return NotLeader(
-        f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
+        f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over){by}; nothing was written",
+        holder=holder,
+        epoch=None if current is None else current.epoch,
     )
+
+
+def admit_claim(queues: Iterable[str]) -> None:
+    """Refuse a claim from a reserved queue."""
+    for queue in queues:
+        if is_reserved(queue):
+            raise InvalidInput("queues", f"{queue!r} is reserved: a leader assigns its rows; claim from other queues")
 
 
 # keys of new jobs -----------------------------------------------------------------------------------
@@ -432,11 +465,20 @@ def already_there(index: int, existing: str) -> AlreadySubmitted:
     )
 
 
-def given_back(job: Job, *, now_ms: int, chain: Chain) -> Change:
+def given_back(job: Job, *, now_ms: int, chain: Chain) -> SealedChange:
     """The release of a claim whose caller was cancelled. Its session lives and beats, so no sweep would find it."""
     move = Move(to="pending", reason="its claimer was cancelled", fields={"releases": job.releases + 1})
     moved = apply(job, move, now_ms=now_ms, actor="store", chain=chain)
-    return Change.of(job, moved)
+    return SealedChange.of(job, moved)
+
+
+def was_inserted(new: NewJob, first: Event | None, row: Job | None) -> bool:
+    """Whether this very job is stored already: it was sent again because the answer was lost. `first` is its oldest
+    stored event, `row` the stored row."""
+    digest = new.events[0].digest
+    if first is not None and first.seq == 1:
+        return first.digest == digest
+    return row is not None and row.trimmed_seq == 1 and row.trimmed_digest == digest
 
 
 def no_parent(index: int, parent: str) -> InvalidInput:

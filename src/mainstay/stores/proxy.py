@@ -15,8 +15,8 @@ from ..model import Job, Leadership, QueueSettings, Schedule, Session
 from .durability import Durability
 from .port import (
     CALLS,
+    AnyChange,
     Audited,
-    Change,
     ChangeResult,
     ClaimReport,
     Deletion,
@@ -75,8 +75,10 @@ class StoreProxy:
     def wake(self, topics: Sequence[str]) -> Wake:
         return self._store.wake(topics)
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
-        return await self._store.insert(jobs, durability=durability)
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
+        return await self._store.insert(jobs, durability=durability, lead=lead)
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._store.get(ids)
@@ -84,11 +86,13 @@ class StoreProxy:
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         return await self._store.find(query, cursor=cursor, limit=limit)
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
-        return await self._store.claim(queues, session, n)
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
+        return await self._store.claim(queues, session, n, mark=mark)
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        return await self._store.apply(changes, lead=lead)
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        return await self._store.apply(changes, lead=lead, together=together)
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._store.report(reports)
@@ -131,8 +135,8 @@ class StoreProxy:
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         return await self._store.drain(sessions, by=by)
 
-    async def close_session(self, session: str) -> None:
-        await self._store.close_session(session)
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
+        await self._store.close_session(session, lead=lead)
 
     async def sessions(self) -> list[Session]:
         return await self._store.sessions()

@@ -11,7 +11,7 @@ import msgspec
 from ..lifecycle import Event
 from ..model import ErrorInfo, Job, Options, Progress
 from .change_check import takes_away
-from .port import Change
+from .port import SealedChange
 
 T = TypeVar("T")
 S = TypeVar("S", bound=bytes | str)
@@ -159,7 +159,7 @@ def changed_values(job: Job) -> list[Any]:
     return values
 
 
-def expected_progress_ms(change: Change) -> int | None:
+def expected_progress_ms(change: SealedChange) -> int | None:
     """The time of the last progress that the row must still have: -1 for none yet; None if any will do."""
     if not takes_away(change):
         return None

@@ -17,7 +17,7 @@ from ..control import Control, Duty
 from ..control.schedules import next_tick, tick_ms, tick_time
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..lifecycle import table_of
-from ..model import Job
+from ..model import Job, Leadership
 from ..stores import Durability, InsertResult, JobStore, NewJob, StoreProxy, Written
 from ..stores.memory import MemoryStore
 from ..task import Call, Task
@@ -313,8 +313,10 @@ class _Inline(StoreProxy):
         super().__init__(store)
         self._harness = harness
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
-        results = await self._store.insert(jobs, durability=durability)
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
+        results = await self._store.insert(jobs, durability=durability, lead=lead)
         await self._harness._run_to_end([each.id for each in results])  # noqa: SLF001 - its other half
         return results
 

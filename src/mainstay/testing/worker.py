@@ -202,12 +202,12 @@ class _Watched(StoreProxy):
         self._answered = asyncio.Event()
         self._bells: set[_Bell] = set()
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         jobs: list[Job] = []
         if len(self.taken) > self._limit:
             self.raise_alarm()
         else:
-            jobs = await self._store.claim(queues, session, n)
+            jobs = await self._store.claim(queues, session, n, mark=mark)
         self.taken += jobs
         self._answered.set()
         return jobs

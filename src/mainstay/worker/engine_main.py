@@ -23,7 +23,7 @@ from ..control.check import watching
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
 from ..parent import die_with_parent
-from ..stores import Change, adopt_loop
+from ..stores import SealedChange, adopt_loop
 from . import logs, processors
 from .async_waits import first, within
 from .children import Children
@@ -183,7 +183,7 @@ class EngineHost:
     def _grace_s(self) -> float:
         return self._program.settings.grace_s
 
-    def _keep(self, changes: Sequence[Change]) -> None:
+    def _keep(self, changes: Sequence[SealedChange]) -> None:
         assert self._engine is not None
         store = self._control.store
         path = keep(changes, store_url=store.url, session=self._engine.session.id, at_ms=store.clock.now_ms())

@@ -16,7 +16,7 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..model import Leadership
-from ..stores import Change, ChangeResult, JobStore, StoreProxy, shown_url
+from ..stores import AnyChange, ChangeResult, JobStore, SealedChange, StoreProxy, apply_sealed, shown_url
 from .state_files import state_folder
 
 _SCHEMA = 1
@@ -39,7 +39,7 @@ class OutboxFile(msgspec.Struct, frozen=True):
 
     path: Path
     header: OutboxHeader
-    changes: list[Change]
+    changes: list[SealedChange]
 
 
 class OutboxResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,15 +65,21 @@ class Recording(StoreProxy):
 
     def __init__(self, store: JobStore) -> None:
         super().__init__(store)
-        self.changes: list[Change] = []
+        self.changes: list[SealedChange] = []
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
         del lead
-        self.changes += changes
-        return [ChangeResult("applied", change.after) for change in changes]
+
+        async def record(sealed: list[SealedChange]) -> list[ChangeResult]:
+            self.changes += sealed
+            return [ChangeResult("applied", change.after) for change in sealed]
+
+        return await apply_sealed(changes, self.chain, record, together=together)
 
 
-def keep(changes: Sequence[Change], *, store_url: str, session: str, at_ms: int) -> Path:
+def keep(changes: Sequence[SealedChange], *, store_url: str, session: str, at_ms: int) -> Path:
     """Write a file, complete or not at all, that only this user can read."""
     header = OutboxHeader(store=shown_url(store_url), session=session, at_ms=at_ms)
     path = state_folder(_PART) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
@@ -92,7 +98,7 @@ async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncItera
     """Apply kept changes, one by one. A file is removed when all its changes are answered. A change in conflict stays
     in it: the job was changed while its worker still has it."""
     for file in files:
-        left: list[Change] = []
+        left: list[SealedChange] = []
         for change in file.changes:
             [result] = await store.apply([change])
             if result.outcome == "conflict":
@@ -110,7 +116,7 @@ async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncItera
             file.path.unlink(missing_ok=True)
 
 
-def _write(path: Path, header: OutboxHeader, changes: Sequence[Change]) -> None:
+def _write(path: Path, header: OutboxHeader, changes: Sequence[SealedChange]) -> None:
     new = path.with_suffix(".new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -131,7 +137,7 @@ def _read(path: Path) -> OutboxFile:
         header = msgspec.json.decode(first, type=OutboxHeader)
         if header.schema > _SCHEMA:
             raise InvalidInput("aside", f"{path} was written by a newer Mainstay: use that one for it")
-        return OutboxFile(path, header, [msgspec.json.decode(line, type=Change) for line in rest])
+        return OutboxFile(path, header, [msgspec.json.decode(line, type=SealedChange) for line in rest])
     except (ValueError, msgspec.MsgspecError) as error:
         if isinstance(error, InvalidInput):
             raise

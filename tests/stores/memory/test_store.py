@@ -13,7 +13,7 @@ from mainstay.clock import SystemClock
 from mainstay.errors import InvalidInput
 from mainstay.lifecycle import Move, apply
 from mainstay.model import IdSource, Job, Lane, Session
-from mainstay.stores import Change, open_store
+from mainstay.stores import SealedChange, open_store
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import VirtualClock, new_job
 
@@ -68,9 +68,9 @@ def test_threads_that_share_a_store_claim_and_complete_every_job_once() -> None:
             answers = await store.apply([_completion(job, session) for job in claimed])
             done += [answer.job.id for answer in answers if answer.outcome == "applied" and answer.job]
 
-    def _completion(job: Job, session: str) -> Change:
+    def _completion(job: Job, session: str) -> SealedChange:
         moved = apply(job, Move(to="succeeded"), now_ms=clock.now_ms(), actor=session, chain=store.chain)
-        return Change.of(job, moved, holder=session)
+        return SealedChange.of(job, moved, holder=session)
 
     with ThreadPoolExecutor(4) as pool:
         done = [job_id for part in pool.map(lambda n: asyncio.run(work(f"s{n}")), range(4)) for job_id in part]

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.lifecycle import Move, apply, succeed
+from mainstay.lifecycle import Move, apply, completion
 from mainstay.model import ErrorInfo, Job
-from mainstay.stores import Change
+from mainstay.stores import SealedChange
 from mainstay.stores.postgres.write.completions import completion_arguments
 from tests.conformance.world import World
 
@@ -26,23 +26,23 @@ async def claimed(world: World, n: int) -> list[Job]:
     return await world.claim("s1", n)
 
 
-def done(world: World, jobs: list[Job], **fields: Any) -> list[Change]:
+def done(world: World, jobs: list[Job], **fields: Any) -> list[SealedChange]:
     """What a worker writes about work that is done; all at the same time."""
     now_ms, chain = world.clock.now_ms(), world.store.chain
     changes = []
     for job in jobs:
         values = {"result": None, "starts": job.starts + 1, "started_ms": 5, **fields}
-        moved = succeed(job, **values, now_ms=now_ms, actor="s1", chain=chain)
-        changes.append(Change.of(job, moved, holder="s1"))
+        moved = apply(job, completion(**values), now_ms=now_ms, actor="s1", chain=chain)
+        changes.append(SealedChange.of(job, moved, holder="s1"))
     return changes
 
 
-def moved(world: World, job: Job, **fields: Any) -> Change:
+def moved(world: World, job: Job, **fields: Any) -> SealedChange:
     """The same end as a move that changes more."""
     values = {"starts": job.starts + 1, **fields}
     move = Move(to="succeeded", reason=values.pop("reason", None), details={"started_ms": 5}, fields=values)
     ended = apply(job, move, now_ms=world.clock.now_ms(), actor="s1", chain=world.store.chain)
-    return Change.of(job, ended, holder="s1")
+    return SealedChange.of(job, ended, holder="s1")
 
 
 def alike_among(ran: list[Ran]) -> list[Ran]:

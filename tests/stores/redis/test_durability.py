@@ -27,7 +27,7 @@ import redis
 
 from mainstay.lifecycle import Move, apply
 from mainstay.model import IdSource, Job, Session
-from mainstay.stores import Change, JobStore, open_store
+from mainstay.stores import JobStore, SealedChange, open_store
 from mainstay.testing import new_job
 from servers import Redis
 
@@ -60,9 +60,9 @@ class Client:
             await self.complete_one()
             await self.submit()
 
-    def _done(self, job: Job) -> Change:
+    def _done(self, job: Job) -> SealedChange:
         moved = apply(job, Move(to="succeeded"), now_ms=self.store.clock.now_ms(), actor="s1", chain=self.store.chain)
-        return Change.of(job, moved, holder="s1")
+        return SealedChange.of(job, moved, holder="s1")
 
 
 async def stored(url: str) -> dict[str, str]:

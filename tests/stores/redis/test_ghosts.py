@@ -10,14 +10,14 @@ import redis
 
 from mainstay.lifecycle import Move, apply
 from mainstay.model import IdSource, Job, Session
-from mainstay.stores import Change, JobStore, open_store
+from mainstay.stores import JobStore, SealedChange, open_store
 from mainstay.testing import new_job
 from servers import Redis
 
 
-def done(store: JobStore, job: Job, holder: str) -> Change:
+def done(store: JobStore, job: Job, holder: str) -> SealedChange:
     moved = apply(job, Move(to="succeeded"), now_ms=store.clock.now_ms(), actor=holder, chain=store.chain)
-    return Change.of(job, moved, holder=holder)
+    return SealedChange.of(job, moved, holder=holder)
 
 
 @pytest.mark.parametrize("second", ["s2", "s1"])

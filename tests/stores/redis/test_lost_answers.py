@@ -95,7 +95,7 @@ async def test_a_claim_has_the_jobs_that_somebody_wrote_a_note_on(world: World) 
         [row] = await raw.jobs([job.id])
         assert row is not None
         change = world.change(row, Move(to=row.status, flag="note", reason="hello"))
-        [answer] = await apply_changes(raw, [change], None)
+        [answer] = await apply_changes(raw, [world.sealed(change)], None)
         assert answer.outcome == "applied"
 
     lose_answer(world, note)

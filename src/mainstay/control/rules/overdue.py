@@ -59,6 +59,9 @@ def overran(job: Job, *, now_ms: int, rng: random.Random) -> Moves:
         return attempts.release(job, f"did not stop within its grace of {grace}")
     if not state.holds:
         return _late_start(job)
+    if job.status == "dispatched":
+        window = _elapsed(job.claimed_ms or job.changed_ms, now_ms)
+        return attempts.release(job, f"session {job.session} did not confirm it within {window}")
     ends_ms = expiry(job)
     if ends_ms is None or ends_ms > now_ms:
         return _watch_again(job, ends_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...clock import MAX_MS
-from ...model import Lane
+from ...model import PLACE_QUEUE, Job, Lane
 from ..events import time_text
 from .content import PRIORITIES, SKEW_MS, default_rank, fits, submit_changed
 from .view import Flaw, View
@@ -26,7 +26,7 @@ def stray_claim(view: View) -> Iterator[Flaw]:
 
 def dead_claim(view: View) -> Iterator[Flaw]:
     job, state = view.job, view.state
-    if state is None or not state.holds or view.open_units:
+    if state is None or not state.holds or view.open_units or _is_led(job):
         return
     if job.session is None:
         if not _waits_for_owner(view):
@@ -43,8 +43,15 @@ def silent_holder(view: View) -> Iterator[Flaw]:
 
 def ownerless(view: View) -> Iterator[Flaw]:
     job, state = view.job, view.state
-    if state is not None and state.holds and job.session is None and not view.open_units and _waits_for_owner(view):
+    if state is None or not state.holds or job.session is not None or view.open_units or _is_led(job):
+        return
+    if _waits_for_owner(view):
         yield Flaw(f"its owner was lost while it was {job.status}; another may take over in place")
+
+
+def _is_led(job: Job) -> bool:
+    """The placement leader advances what stands in its queue: between two units it has no holder and no open unit."""
+    return job.queue == PLACE_QUEUE and job.session is None
 
 
 def _waits_for_owner(view: View) -> bool:

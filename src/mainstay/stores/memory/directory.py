@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ...errors import NotLeader
 from ...model import Leadership, Schedule
 from ..bounds import LONGEST_LEAD_MS, TICKS_KEPT_MS
+from ..change_check import not_leader
 from ..port import Violation
 from ..violations import bad_lead
 
@@ -68,11 +68,7 @@ class LeadershipTable:
             return
         current = self._current.get(lead.name)
         if current is None or (current.holder, current.epoch) != (lead.holder, lead.epoch):
-            raise NotLeader(
-                f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written",
-                holder=None if current is None else current.holder or None,
-                epoch=None if current is None else current.epoch,
-            )
+            raise not_leader(lead, current)
 
 
 class ScheduleTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...model import Job
 from ..change_check import (
@@ -14,6 +14,7 @@ from ..change_check import (
     no_dependency,
     no_parent,
     unique_clash,
+    was_inserted,
 )
 from ..port import InsertResult, Key, NewJob
 from .rows import Rows
@@ -25,10 +26,10 @@ Keys = dict[KeyName, tuple[Key, str]]
 class InsertPlan:
     """A plan for one insert: nothing is written before every job is accepted."""
 
-    def __init__(self, rows: Rows, keys: Keys, now_ms: int, *, settling: str | None = None) -> None:
+    def __init__(self, rows: Rows, keys: Keys, now_ms: int, *, settling: Collection[str] = ()) -> None:
         self._rows = rows
         self._settling = settling
-        """a job that settles in the same write, which frees its unique key"""
+        """jobs that settle in the same write, which frees their unique keys"""
         self._keys = keys
         self._now_ms = now_ms
         self._new: dict[str, NewJob] = {}
@@ -64,6 +65,8 @@ class InsertPlan:
 
     def _decide(self, index: int, new: NewJob) -> InsertResult:
         job = new.job
+        if self._was_inserted(new):
+            return InsertResult(job.id, True)
         if new.key is not None and (held := self._by_key(new.key)) is not None:
             key, existing = held
             if key.content != new.key.content:
@@ -86,6 +89,10 @@ class InsertPlan:
             self._new_unique[job.unique_key] = job.id
         return InsertResult(job.id, True)
 
+    def _was_inserted(self, new: NewJob) -> bool:
+        events = self._rows.events.get(new.job.id) or []
+        return bool(events) and was_inserted(new, events[0], self._rows.jobs.get(new.job.id))
+
     def _awaited(self, index: int, place: int, on: str) -> str:
         if on in self._stands:
             return self._stands[on]
@@ -102,4 +109,4 @@ class InsertPlan:
         if job.unique_key is None:
             return None
         stored = self._rows.unique.get(job.unique_key)
-        return self._new_unique.get(job.unique_key) or (stored if stored != self._settling else None)
+        return self._new_unique.get(job.unique_key) or (stored if stored not in self._settling else None)

@@ -19,11 +19,24 @@ from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, St
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
 from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, driver_ids, route_of
 from ..bounds import LEADER, SUBMITTED
-from ..change_check import SINCE, deletion, is_settled, judge, landed, may_be_last, parent_move, refusal, reported
+from ..change_check import (
+    SINCE,
+    admit_claim,
+    deletion,
+    is_settled,
+    judge,
+    landed,
+    may_be_last,
+    new_holder,
+    parent_move,
+    refusal,
+    reported,
+)
 from ..durability import Durability, refused
 from ..port import (
+    MARKS_KEPT,
+    AnyChange,
     Audited,
-    Change,
     ChangeResult,
     ClaimReport,
     Deletion,
@@ -37,12 +50,14 @@ from ..port import (
     Query,
     QueueStats,
     RefusedWrite,
+    SealedChange,
     Stats,
     Trimmed,
     TrimPolicy,
     Violation,
 )
 from ..routes import EVERYBODY, Offers
+from ..sealed_changes import apply_sealed, withheld
 from ..session_names import admit_session
 from ..violations import stray_refusal
 from .check import check
@@ -87,6 +102,7 @@ class MemoryStore:
         self._keys = tables.keys
         self._refusals = tables.refusals
         self._sessions = tables.sessions
+        self._marks = tables.marks
         self._leaders = tables.leaders
         self._queues = tables.queues
         self._limits = tables.limits
@@ -127,10 +143,13 @@ class MemoryStore:
     def durability_of(self, level: Durability) -> str:
         raise refused(level, "this store keeps jobs in memory, and loses them with the process")
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
         with self._writing() as now_ms:
+            self._leaders.fence(lead)
             return self._insert(jobs, now_ms)
 
     def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[InsertResult]:
@@ -150,11 +169,14 @@ class MemoryStore:
             ids = sorted(rows.kinds.get(query.kind or "", ())) if few else rows.ids
             return page(rows.jobs, ids, query, cursor, limit)
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
+        admit_claim(queues)
         with self._writing() as now_ms:
             holder = self._sessions.get(session)
             if holder is None or holder.dead:
                 raise SessionLost(session)
+            if mark is not None and (claimed := self._marks.get(session, {}).get(mark)) is not None:
+                return self._still_held(session, claimed)
             tasks = None if holder.offer is None else holder.offer.tasks
             for queue in queues:
                 self._promote_due(queue, now_ms)
@@ -178,7 +200,15 @@ class MemoryStore:
                 topic = f"queue:{job.queue}"
                 if self._rows.woken[topic] > 0:
                     self._rows.woken[topic] -= 1
+            if mark is not None:
+                marks = {**self._marks.get(session, {}), mark: tuple((job.id, job.token) for job in taken)}
+                self._marks[session] = dict(list(marks.items())[-MARKS_KEPT:])
             return taken
+
+    def _still_held(self, session: str, claimed: Sequence[tuple[str, int]]) -> list[Job]:
+        """The rows of an earlier claim that the session still holds under the same token."""
+        rows = [(self._rows.jobs.get(job_id), token) for job_id, token in claimed]
+        return [row for row, token in rows if row is not None and (row.session, row.token) == (session, token)]
 
     def _living(self) -> list[Session]:
         return [session for session in self._sessions.values() if not session.dead]
@@ -242,14 +272,49 @@ class MemoryStore:
         rows.write(moved.job, moved.events, now_ms)
         return moved.job
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        with self._writing() as now_ms:
-            self._leaders.fence(lead)
-            return [self._apply(change, now_ms) for change in changes]
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        async def write(sealed: Sequence[SealedChange]) -> list[ChangeResult]:
+            with self._writing() as now_ms:
+                self._leaders.fence(lead)
+                if together:
+                    return self._apply_together(sealed, now_ms)
+                return [result for change in sealed for result in self._apply([change], now_ms)]
 
-    def _apply(self, change: Change, now_ms: int) -> ChangeResult:
+        return await apply_sealed(changes, self.chain, write, together=together)
+
+    def _apply_together(self, changes: Sequence[SealedChange], now_ms: int) -> list[ChangeResult]:
+        results = [self._judge(change, now_ms) for change in changes]
+        if any(result.outcome not in ("applied", "already_applied") for result in results):
+            return withheld(results)
+        fitting = [change for change, result in zip(changes, results, strict=True) if result.outcome == "applied"]
+        written = iter(self._apply(fitting, now_ms))
+        return [next(written) if result.outcome == "applied" else result for result in results]
+
+    def _apply(self, changes: Sequence[SealedChange], now_ms: int) -> list[ChangeResult]:
+        """Write all of the changes, or none of them if one is refused."""
         rows = self._rows
-        row = rows.jobs.get(change.before.id)
+        results = [self._judge(change, now_ms) for change in changes]
+        if any(result.outcome != "applied" for result in results):
+            return withheld(results)
+        afters = [landed(rows.jobs[change.before.id], change) for change in changes]
+        plan = InsertPlan(rows, self._keys, now_ms, settling=[after.id for after in afters if is_settled(after)])
+        for place, change in enumerate(changes):
+            try:
+                plan.plan(change.spawn)
+            except (Conflict, InvalidInput):
+                results[place] = ChangeResult("conflict", results[place].job)
+                return withheld(results)
+        befores = [rows.jobs[after.id] for after in afters]
+        for change, after in zip(changes, afters, strict=True):
+            rows.write(after, change.events, now_ms)
+        plan.write()
+        return [self._settle_parent(*each, now_ms) for each in zip(changes, befores, afters, strict=True)]
+
+    def _judge(self, change: SealedChange, now_ms: int) -> ChangeResult:
+        """The outcome of a change; a stale one is recorded."""
+        row = self._rows.jobs.get(change.before.id)
         outcome = judge(row, change, self._since(change))
         if row is None:
             return ChangeResult(outcome)
@@ -257,24 +322,25 @@ class MemoryStore:
             known = self._refusals.get(row.id, {})
             if change.before.token not in known:
                 self._refusals[row.id] = {**known, change.before.token: refusal(change, now_ms)}
-        if outcome != "applied":
-            return ChangeResult(outcome, row)
-        after = landed(row, change)
-        if self._takes_unique(row, after):
-            return ChangeResult("conflict", row)
-        plan = InsertPlan(rows, self._keys, now_ms, settling=after.id if is_settled(after) else None)
-        try:
-            plan.plan(change.spawn)
-        except (Conflict, InvalidInput):
-            return ChangeResult("conflict", row)
-        rows.write(after, change.events, now_ms)
-        plan.write()
-        last = may_be_last(row, after) and not rows.open_units.get(after.parent or "")
+        elif outcome == "applied" and self._takes_unique(row, change.after):
+            outcome = "conflict"
+        elif outcome == "applied" and (holder := new_holder(change)) is not None and not self._is_open(holder):
+            outcome = "no_session"
+        return ChangeResult(outcome, row)
+
+    def _settle_parent(self, change: SealedChange, before: Job, after: Job, now_ms: int) -> ChangeResult:
+        """The result of a written change; moves its parent on if it was the last open unit."""
+        rows = self._rows
+        last = may_be_last(before, after) and not rows.open_units.get(after.parent or "")
         if last and (moved := parent_move(rows.jobs.get(after.parent or ""), change, now_ms, self.chain)):
             rows.write(moved.job, moved.events, now_ms)
-        return ChangeResult(outcome, after, last)
+        return ChangeResult("applied", after, last)
 
-    def _since(self, change: Change) -> Sequence[Event]:
+    def _is_open(self, session: str) -> bool:
+        holder = self._sessions.get(session)
+        return holder is not None and not holder.dead
+
+    def _since(self, change: SealedChange) -> Sequence[Event]:
         """The stored events since the row that the change was decided on; usually none."""
         version, events = change.before.version, self._rows.events.get(change.before.id, [])
         if not events or events[-1].seq <= version:
@@ -332,7 +398,8 @@ class MemoryStore:
         for session in list(self._sessions.values()):
             if session.dead and session.id not in self._rows.held:
                 del self._sessions[session.id]
-            elif not session.dead and now - session.beat_ms > session.lease_s * 1000:
+                self._marks.pop(session.id, None)
+            elif not session.dead and not session.standing and now - session.beat_ms > session.lease_s * 1000:
                 self._sessions[session.id] = msgspec.structs.replace(session, dead=True)
                 self._leaders.depose(session.id)
 
@@ -441,10 +508,14 @@ class MemoryStore:
         if session is None or session.dead:
             return Pulse(session=name, known=False)
         self._sessions[name] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms())
-        held = (self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ())))
-        stopping = tuple(job.id for job in held if is_stopping(job.parent, job.status))
-        by = session.draining_by if session.is_draining else None
-        return Pulse(session=name, known=True, cancelling=stopping, draining_by=by)
+        held = [self._rows.jobs[job_id] for job_id in sorted(self._rows.held.get(name, ()))]
+        return Pulse(
+            session=name,
+            known=True,
+            cancelling=tuple(job.id for job in held if is_stopping(job.parent, job.status)),
+            assigned=tuple(job.id for job in held if job.status == "dispatched"),
+            draining_by=session.draining_by if session.is_draining else None,
+        )
 
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         with self._writing() as now_ms:
@@ -457,9 +528,11 @@ class MemoryStore:
         self._sessions[name] = session.drained(now_ms, by)
         return True
 
-    async def close_session(self, session: str) -> None:
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         with self._writing():
+            self._leaders.fence(lead)
             self._sessions.pop(session, None)
+            self._marks.pop(session, None)
             self._leaders.depose(session)
 
     async def sessions(self) -> list[Session]:

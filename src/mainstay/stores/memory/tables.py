@@ -23,6 +23,8 @@ class Tables:
         self.refusals: dict[str, dict[int, RefusedWrite]] = make("refusals")
         """job -> token -> the refused write"""
         self.sessions: dict[str, Session] = {}
+        self.marks: dict[str, dict[str, tuple[tuple[str, int], ...]]] = {}
+        """session -> mark of a claim -> the rows that it took, each with its token"""
         self.leaders = LeadershipTable(make("leads"))
         self.queues: dict[str, QueueSettings] = make("queues")
         self.limits: dict[str, int] = make("limits")

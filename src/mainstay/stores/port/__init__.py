@@ -34,6 +34,8 @@ from .directory import (
     SessionDirectory,
 )
 from .jobs import (
+    MARKS_KEPT,
+    AnyChange,
     Change,
     ChangeResult,
     ClaimReport,
@@ -49,6 +51,7 @@ from .jobs import (
     Query,
     QueueStats,
     RefusedWrite,
+    SealedChange,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -98,8 +101,9 @@ class JobStore(JobRepository, Directory, StoreChecks, Protocol):
 
     def wake(self, topics: Sequence[str]) -> Wake:
         """Subscribe to `queue:NAME` (a row became ready, or is due before all others: call `due` again), `job:ID` (it
-        settled), `session:ID` (a job it holds is asked to stop). A queue wakes at most as many subscribers as it has
-        such rows."""
+        settled), `session:ID` (a job it holds is asked to stop or was taken from it, or a row was assigned to it). A
+        queue wakes at most as many subscribers as it has such rows; `queue:@place` wakes for every change of a status
+        in it."""
         ...
 
 
@@ -113,6 +117,8 @@ CALLS = tuple(
 
 __all__ = [
     "CALLS",
+    "MARKS_KEPT",
+    "AnyChange",
     "Audited",
     "Change",
     "ChangeResult",
@@ -136,6 +142,7 @@ __all__ = [
     "QueueStats",
     "RefusedWrite",
     "ScheduleDirectory",
+    "SealedChange",
     "SessionDirectory",
     "Stats",
     "StoreChecks",

@@ -22,6 +22,8 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     """False: the session was declared dead or never opened. Its claims are lost; stop their work"""
     cancelling: tuple[str, ...] = ()
     """the jobs it holds that must stop"""
+    assigned: tuple[str, ...] = ()
+    """the rows that a leader assigned to it and that it has not confirmed yet (`dispatched`)"""
     draining_by: str | None = None
     """who asked it to drain: to claim no more jobs, finish those it holds, and end. None: it need not drain"""
 
@@ -42,8 +44,9 @@ class SessionDirectory(Protocol):
         session that is dead or unknown."""
         ...
 
-    async def close_session(self, session: str) -> None:
-        """End a session. Rows that it still holds are overdue at once."""
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
+        """End a session. Rows that it still holds are overdue at once. With `lead`, raises `NotLeader` and ends nothing
+        if that epoch is over."""
         ...
 
     async def sessions(self) -> list[Session]: ...

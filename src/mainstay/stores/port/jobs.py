@@ -10,9 +10,13 @@ from typing import Literal, Protocol, Self
 
 import msgspec
 
+from ...errors import MainstayError
 from ...lifecycle import ChangeKind, Event, Move, Moved
 from ...model import Job, Leadership, Progress
 from ..durability import Durability
+
+#: how many marks of a session `claim` knows: an engine has two claims on their way at most, each sent again
+MARKS_KEPT = 4
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +58,29 @@ class InsertResult(msgspec.Struct, gc=False):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One compare-and-swap: `before` as the caller saw it; `after`, `events` and `kind` from the machine.
+    """One compare-and-swap: `before` as the caller saw it, and the moves to make from it.
 
-    Written only if the stored version is still `before.version` and no counter would shrink. A change does not write
-    the columns that a holder reports (progress, checkpoint).
+    The store applies the moves and seals their events with its own key (`lifecycle.apply`). So a caller needs neither
+    the key nor the digests. It is written only if the stored version is still `before.version` and no counter would
+    shrink. A change does not write the columns that a holder reports (progress, checkpoint).
     """
+
+    before: Job
+    moves: tuple[Move, ...]
+    actor: str
+    at_ms: int
+    """when it was decided"""
+    holder: str | None = None
+    """set by a worker: the change is refused as stale unless this session still holds `before.token`"""
+    spawn: tuple[NewJob, ...] = ()
+    """jobs inserted in the same transaction, if and only if this change is applied"""
+    on_last: Move | None = None
+    """applied to the parent in the same transaction if this was its last unsettled unit"""
+
+
+class SealedChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A change with its result: `after`, `events` and `kind` from the machine. Stores make it of a `Change`; a caller
+    sends one only if it kept the change in a file while the store was away."""
 
     before: Job
     after: Job
@@ -66,11 +88,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: ChangeKind = "move"
     """An adapter may rely on it: it writes a `complete` without comparing `before` with `after`"""
     holder: str | None = None
-    """set by a worker: the change is refused as stale unless this session still holds `before.token`"""
     spawn: tuple[NewJob, ...] = ()
-    """jobs inserted in the same transaction, if and only if this change is applied"""
     on_last: Move | None = None
-    """applied to the parent in the same transaction if this was its last unsettled unit"""
 
     @classmethod
     def of(
@@ -94,17 +113,24 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing"]
+#: what `apply` takes
+AnyChange = Change | SealedChange
+
+Outcome = Literal["applied", "already_applied", "stale", "conflict", "missing", "invalid", "no_session", "withheld"]
 
 
 class ChangeResult(msgspec.Struct, frozen=True, gc=False):
     """The result of one change.
 
     - applied: written, with its events
-    - already_applied: the same change was written before (its result was lost); nothing was written now
+    - already_applied: the same change was written before (its result was lost), or it changes nothing; nothing was
+      written now
     - stale: the holder lost its claim; only a refusal was written
     - conflict: another caller moved the row first; nothing was written. Decide again with `job`
     - missing: the row does not exist
+    - invalid: the table does not allow its moves; `error` says why
+    - no_session: it gives the row to a session that is not open
+    - withheld: it would have been written, but another change of an `apply(together=True)` was not
     """
 
     outcome: Outcome
@@ -112,6 +138,7 @@ class ChangeResult(msgspec.Struct, frozen=True, gc=False):
     """the row as it is now (for applied: `after`)"""
     last: bool = False
     """it was the last unsettled unit of its parent"""
+    error: MainstayError | None = None
 
 
 Deletion = Literal["deleted", "held", "missing", "changed"]
@@ -243,24 +270,34 @@ Observer = Callable[[Sequence[Written]], None]
 class JobRepository(Protocol):
     """The jobs of a store, with their events, keys and refusals."""
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
         """Insert all or nothing. A key or unique clash returns the stored job, also for duplicates inside the batch.
         The same key with other content raises `KeyConflict`, a refused unique clash `UniqueClash`, an existing id
         `Conflict`. A unit whose parent is neither stored nor earlier in the batch raises `InvalidInput`, as does a job
         that waits for such a job. Each error names the index.
 
+        A job that is stored already, with the same first event, was sent again because the answer was lost: it gets
+        the same answer as the first time.
+
         A job may wait for jobs that have settled: it is judged at once, in the same transaction.
 
         `durability` replaces the level of the store's URL for this call. A level that `durability_of` refuses is
-        refused here, too, with nothing written."""
+        refused here, too, with nothing written. With `lead`, raises `NotLeader` and writes nothing if that epoch is
+        over."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page: ...
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         """Take up to n ready rows, lowest rank first over all the queues, for an open session.
+
+        Reserved queues (`model.is_reserved`) are refused: a leader assigns their rows. A claim with a `mark` can be
+        sent again: the same session and mark get the same rows again, those that it still holds under the same token.
+        The last `MARKS_KEPT` marks of a session are known.
 
         Due rows are promoted first (with their event). Paused queues are skipped. A session with an offer gets only
         rows of its tasks: other rows go to `Lane.ROUTED`, and come back when a session with their task claims
@@ -270,9 +307,16 @@ class JobRepository(Protocol):
         """
         ...
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
         """Judge and write each change on its own, all in one commit. With `lead`, raises `NotLeader` and writes nothing
         if that epoch is over. Frees concurrency slots: the best blocked row per queue becomes ready.
+
+        With `together`, all changes are written or none: if one is neither applied nor already applied, the others are
+        `withheld`. Only the refusals of stale changes are recorded then. A row may be in it once.
+
+        A change that gives a row to another session is refused (`no_session`) if that session is not open.
 
         In the same commit, jobs that waited for a settled row move on as `change_check.dependant_move` decides, and in
         turn jobs that waited for those. The same holds for a sweep, a repair and a deletion."""

@@ -18,8 +18,8 @@ from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..change_check import given_back
 from ..durability import Durability
 from ..port import (
+    AnyChange,
     Audited,
-    Change,
     ChangeResult,
     ClaimReport,
     Deletion,
@@ -39,6 +39,7 @@ from ..port import (
     Written,
 )
 from ..routes import MOST_CLAIMS, Offers
+from ..sealed_changes import apply_sealed
 from ..session_names import admit_session
 from ..shutdown import Shutdown
 from ..store_loop import StoreLoop
@@ -152,7 +153,9 @@ class PostgresStore:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
         if not jobs:
             return []
         try:
@@ -167,12 +170,19 @@ class PostgresStore:
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         return await self._look(lambda: queries.find(self._engine, query, cursor, limit, self.chain))
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         admit_names(queues=queues, session=session)
         return await self._home.run(lambda: self._claim(queues, session, n), unheard=self._give_back)
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        return await self._home.run(lambda: writing.apply(self._engine, changes, self.chain, lead=lead))
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        return await apply_sealed(
+            changes,
+            self.chain,
+            lambda sealed: self._home.run(lambda: writing.apply(self._engine, sealed, self.chain, lead=lead)),
+            together=together,
+        )
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._home.run(lambda: self._beats.report(reports))
@@ -238,7 +248,7 @@ class PostgresStore:
         admit_names(sessions=sessions)
         return await self._home.run(lambda: tables.drain(self._engine, sessions, by))
 
-    async def close_session(self, session: str) -> None:
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         await self._home.run(lambda: self._close_session(session))
 
     async def sessions(self) -> list[Session]:

@@ -15,7 +15,7 @@ import msgspec
 from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import change_check
-from ..port import Change, ChangeResult, ClaimReport, InsertResult, NewJob
+from ..port import ChangeResult, ClaimReport, InsertResult, NewJob, SealedChange
 from . import waits
 from .base import RedisBase
 from .entry import EntryBatch, EntryFacts, refusal_of, results_of
@@ -42,7 +42,9 @@ async def insert(base: RedisBase, jobs: Sequence[NewJob], *, forced: bool = Fals
             raise error
 
 
-async def apply_changes(base: RedisBase, changes: Sequence[Change], lead: Leadership | None) -> list[ChangeResult]:
+async def apply_changes(
+    base: RedisBase, changes: Sequence[SealedChange], lead: Leadership | None
+) -> list[ChangeResult]:
     """Decide on each change separately, and write all in one commit."""
     if are_plain(changes):
         args = [fence(lead), [change_arg(change) for change in changes]]
@@ -78,7 +80,7 @@ def report_arg(item: ClaimReport) -> list[Any]:
     ]
 
 
-def change_arg(change: Change) -> list[Any]:
+def change_arg(change: SealedChange) -> list[Any]:
     """A change as an argument of the scripts."""
     before, after = change.before, change.after
     seen: int | bool = False
@@ -98,14 +100,14 @@ def change_arg(change: Change) -> list[Any]:
     ]
 
 
-def are_plain(changes: Sequence[Change]) -> bool:
+def are_plain(changes: Sequence[SealedChange]) -> bool:
     """Whether these are moves of different rows that bring no new jobs, and seem to fit."""
     return len({change.after.id for change in changes}) == len(changes) and all(
         not change.spawn and change.kind != "note" and _seems_to_fit(change) for change in changes
     )
 
 
-def _seems_to_fit(change: Change) -> bool:
+def _seems_to_fit(change: SealedChange) -> bool:
     """The scripts compare the version and the claim that the sender saw, so it is enough that it saw itself as the
     holder."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
@@ -115,7 +117,7 @@ class _ChangeDecision:
     """Decides on changes, with all possible obstacles. A change whose new jobs are refused is a conflict; the others
     are written."""
 
-    def __init__(self, changes: Sequence[Change]) -> None:
+    def __init__(self, changes: Sequence[SealedChange]) -> None:
         self._changes = changes
         self._refused: set[int] = set()
         self._brought_by: list[int] = []
@@ -142,7 +144,7 @@ class _ChangeDecision:
         self._refused.add(self._brought_by[index])
 
 
-async def _decide(tx: RedisTx, change: Change) -> ChangeResult:
+async def _decide(tx: RedisTx, change: SealedChange) -> ChangeResult:
     job_id = change.after.id
     row = await tx.job(job_id)
     since: list[Event] = []
@@ -163,7 +165,7 @@ async def _decide(tx: RedisTx, change: Change) -> ChangeResult:
     return ChangeResult("applied", after, last)
 
 
-def _refuse(tx: RedisTx, change: Change) -> None:
+def _refuse(tx: RedisTx, change: SealedChange) -> None:
     line = change_check.refusal(change, tx.now_ms)
     tx.call("HSETNX", f"refusals:{line.job_id}", line.token, msgspec.msgpack.encode(msgspec.structs.astuple(line)))
 
@@ -175,7 +177,7 @@ async def _takes_unique(tx: RedisTx, row: Job, after: Job) -> bool:
     return await tx.holds_unique(after.unique_key)
 
 
-async def _closes(tx: RedisTx, parent_id: str, change: Change) -> bool:
+async def _closes(tx: RedisTx, parent_id: str, change: SealedChange) -> bool:
     """Whether no unit of the parent is open any more; then makes its `on_last` move."""
     if await tx.open_units(parent_id) > 0:
         return False

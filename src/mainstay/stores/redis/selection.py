@@ -17,7 +17,7 @@ from ...lifecycle import promote, table_of
 from ...model import Job, route_of
 from ..change_check import given_back
 from ..open_claim import claim_event
-from ..port import Change, Written
+from ..port import SealedChange, Written
 from ..routes import MOST_CLAIMS
 from .base import RedisBase
 from .changes import apply_changes, change_arg
@@ -31,7 +31,7 @@ _APPLIED = ord("0")
 class _Promotion(msgspec.Struct):
     """Due rows that were promoted, and the ids of unusable ones."""
 
-    changes: list[Change] = []
+    changes: list[SealedChange] = []
     unusable: list[str] = []
 
 
@@ -138,7 +138,7 @@ def _promote(base: RedisBase, found: Sequence[Any]) -> _Promotion:
             _log_unusable(job_id, error)
             promotion.unusable.append(job_id)
         else:
-            promotion.changes.append(Change.of(job, moved))
+            promotion.changes.append(SealedChange.of(job, moved))
     return promotion
 
 

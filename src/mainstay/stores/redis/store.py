@@ -14,8 +14,8 @@ from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ..durability import Durability
 from ..port import (
+    AnyChange,
     Audited,
-    Change,
     ChangeResult,
     ClaimReport,
     Deletion,
@@ -33,6 +33,7 @@ from ..port import (
     Violation,
     Wake,
 )
+from ..sealed_changes import apply_sealed
 from ..server_clock import ServerClock
 from ..session_names import admit_session
 from ..shutdown import Shutdown
@@ -155,7 +156,9 @@ class RedisStore:
         self._facts.check_forced(level)
         return self._facts.durability_at(level)
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
         if durability is not None:
             self._facts.check_forced(durability)
         forced = durability is not None and not self._facts.forces
@@ -167,7 +170,7 @@ class RedisStore:
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         return await self._run(lambda: queries.find(self._base, query, cursor, limit))
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         async def work() -> list[Job]:
             # one at a time: a session records only its last claim, to repeat its reply
             async with self._claiming.setdefault(session, asyncio.Lock()):
@@ -179,8 +182,15 @@ class RedisStore:
         self._check_open()
         return await self._home.run(lambda: self._do(work), unheard=give_back)
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        return await self._run(lambda: writing.apply_changes(self._base, changes, lead))
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        return await apply_sealed(
+            changes,
+            self.chain,
+            lambda sealed: self._run(lambda: writing.apply_changes(self._base, sealed, lead)),
+            together=together,
+        )
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._run(lambda: writing.report(self._base, reports)) if reports else []
@@ -240,7 +250,7 @@ class RedisStore:
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         return await self._run(lambda: directory.drain(self._base, sessions, by))
 
-    async def close_session(self, session: str) -> None:
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         async def work() -> None:
             await directory.close_session(self._base, session)
             self._link.release(session)

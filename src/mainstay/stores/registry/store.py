@@ -177,14 +177,16 @@ class JobRegistry(StoreProxy):
     def durability_of(self, level: Durability) -> str:
         raise refused(level, "the storage decides how durable a commit is, for all jobs alike")
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
         if not jobs:
             return []
         place = self._base.store.place
         try:
-            return await self._base.write(lambda store: store.insert(jobs))
+            return await self._base.write(lambda store: store.insert(jobs, lead=lead))
         except WriteUnsure as error:
             raise StoreUnavailable(
                 f"{place} became unreachable while jobs were submitted, and they may exist: look for them when it is "
@@ -195,14 +197,14 @@ class JobRegistry(StoreProxy):
                 f"no job was submitted: {place} does not answer; submit again when it is back ({error})"
             ) from error
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         async def give_back(claimed: list[Job]) -> None:
             if claimed:
                 await self._base.commits.run(Op(lambda store: self._release(store, claimed)))
 
         def op() -> Op[list[Job]]:
             return Op(
-                lambda store: store.claim(queues, session, n),
+                lambda store: store.claim(queues, session, n, mark=mark),
                 looks=True,
                 prepare=lambda: self._base.sessions.look_at(session),
                 unheard=give_back,
@@ -262,10 +264,10 @@ class JobRegistry(StoreProxy):
 
         return await self._base.run(ask)
 
-    async def close_session(self, session: str) -> None:
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         async def close() -> None:
             await self._base.sessions.close(session)
-            await self._base.commits.run(Op(lambda store: store.close_session(session)))
+            await self._base.commits.run(Op(lambda store: store.close_session(session, lead=lead)))
 
         await self._base.run(close)
 

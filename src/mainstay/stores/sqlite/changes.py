@@ -13,7 +13,7 @@ from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
 from .. import change_check
-from ..port import Change, ChangeResult, ClaimReport, InsertResult, Key, NewJob, Written
+from ..port import ChangeResult, ClaimReport, InsertResult, Key, NewJob, SealedChange, Written
 from ..row_codec import json_text
 from . import waits
 from .engine import SqliteTx
@@ -63,7 +63,7 @@ def insert(tx: SqliteTx, jobs: Sequence[NewJob], chain: Chain) -> list[InsertRes
     return answers
 
 
-def apply_changes(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+def apply_changes(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
     """Judge and write each change on its own. Plain moves of different rows, the common case, are written together."""
     if _go_together(changes):
         answers = _apply_together(tx, changes, chain)
@@ -135,7 +135,7 @@ def _clashing(jobs: Sequence[NewJob], written: int) -> int:
 # -- changing ---------------------------------------------------------------------------------
 
 
-def _go_together(changes: Sequence[Change]) -> bool:
+def _go_together(changes: Sequence[SealedChange]) -> bool:
     """Whether these are moves of different rows that insert no jobs, by callers that saw themselves as the holder."""
     ids = set()
     for change in changes:
@@ -145,7 +145,7 @@ def _go_together(changes: Sequence[Change]) -> bool:
     return len(ids) == len(changes)
 
 
-def _apply_together(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult] | None:
+def _apply_together(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult] | None:
     """Write all at once; None, with nothing written, if one of them does not fit."""
     try:
         with savepoint(tx.db):
@@ -158,7 +158,7 @@ def _apply_together(tx: SqliteTx, changes: Sequence[Change], chain: Chain) -> li
     return [ChangeResult("applied", change.after, change.after.id in last) for change in changes]
 
 
-def _apply_alone(tx: SqliteTx, change: Change, chain: Chain) -> ChangeResult:
+def _apply_alone(tx: SqliteTx, change: SealedChange, chain: Chain) -> ChangeResult:
     """Write one change that may not fit: it lost a race, it is a note based on an older report, its unique key has a
     new holder, or its spawned jobs clash."""
     row = job_by_id(tx.db, change.after.id)
@@ -180,20 +180,20 @@ class _DoesNotFit(Exception):
     """Raised to undo a savepoint."""
 
 
-def _claims_to_fit(change: Change) -> bool:
+def _claims_to_fit(change: SealedChange) -> bool:
     """Whether the caller saw itself as the holder. Every claim raises the version, so a matching version then proves
     the claim."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
-def _update(tx: SqliteTx, changes: Sequence[Change]) -> bool:
+def _update(tx: SqliteTx, changes: Sequence[SealedChange]) -> bool:
     """True if every row still had the version that its caller saw."""
     before = tx.db.total_changes()
     tx.db.executemany(UPDATE_JOB, [change_values(change) for change in changes])
     return tx.db.total_changes() - before == len(changes)
 
 
-def _refused(tx: SqliteTx, row: Job | None, change: Change) -> ChangeResult:
+def _refused(tx: SqliteTx, row: Job | None, change: SealedChange) -> ChangeResult:
     """The result of a change that did not fit."""
     since = events_of(tx.db, change.after.id, after=change.before.version, limit=change_check.SINCE)
     outcome = change_check.judge(row, change, since)
@@ -206,7 +206,7 @@ def _refused(tx: SqliteTx, row: Job | None, change: Change) -> ChangeResult:
     return ChangeResult(outcome, row)
 
 
-def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str]:
+def _follow_up(tx: SqliteTx, written: Sequence[SealedChange], chain: Chain) -> set[str]:
     """The consequences of applied changes: counts, wakes, freed slots, dependants, parents.
 
     Returns the ids of the units that were the last open ones of their parents."""
@@ -218,14 +218,14 @@ def _follow_up(tx: SqliteTx, written: Sequence[Change], chain: Chain) -> set[str
     return {change.after.id for parent, change in last_units.items() if _closes(tx, parent, change, chain)}
 
 
-def _closes(tx: SqliteTx, parent_id: str, change: Change, chain: Chain) -> bool:
+def _closes(tx: SqliteTx, parent_id: str, change: SealedChange, chain: Chain) -> bool:
     """True if the parent has no open unit left; then its `on_last` move is made here."""
     if first_row(tx.db, "SELECT 1 FROM jobs WHERE parent = ? AND settled_ms IS NULL LIMIT 1", (parent_id,)):
         return False
     parent = job_by_id(tx.db, parent_id)
     moved = change_check.parent_move(parent, change, tx.now_ms, chain)
     if parent is not None and moved is not None:
-        apply_changes(tx, [Change.of(parent, moved)], chain)
+        apply_changes(tx, [SealedChange.of(parent, moved)], chain)
     return True
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ...lifecycle import Event
 from ...model import Job, Options
-from ..port import Change
+from ..port import SealedChange
 from ..row_codec import CHANGED, EVENT_FIELDS, JOB_FIELDS, RowCodec, changed_values, expected_progress_ms
 from .damaged_text import read_rows
 from .sql import marks
@@ -49,7 +49,7 @@ job_values = _codec.values
 event_values = msgspec.structs.astuple
 
 
-def change_values(change: Change) -> list[Any]:
+def change_values(change: SealedChange) -> list[Any]:
     """The values of `UPDATE_JOB`."""
     after = change.after
     values = changed_values(after)

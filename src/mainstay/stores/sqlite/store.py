@@ -21,8 +21,8 @@ from ...storage import make_private_file, make_private_folder, report_exposed
 from ..change_check import given_back
 from ..durability import LEVELS, Durability, refused
 from ..port import (
+    AnyChange,
     Audited,
-    Change,
     ChangeResult,
     ClaimReport,
     Deletion,
@@ -34,6 +34,7 @@ from ..port import (
     Pulse,
     Query,
     RefusedWrite,
+    SealedChange,
     Stats,
     Trimmed,
     TrimPolicy,
@@ -41,6 +42,7 @@ from ..port import (
     Wake,
 )
 from ..routes import Offers
+from ..sealed_changes import apply_sealed
 from ..session_names import admit_session
 from ..shutdown import Shutdown
 from . import audit, changes as writing, directory, queries, retention, schema, selection, waits
@@ -140,7 +142,9 @@ class SqliteStore:
             raise refused(level, "the store was opened with durable=no, so a power cut may lose the last jobs")
         return f"local: {self.durability}"
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
         return await self._engine.write(partial(writing.insert, jobs=jobs, chain=self.chain)) if jobs else []
@@ -151,19 +155,26 @@ class SqliteStore:
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         return await self._engine.read(lambda db: queries.find(db, query, cursor, limit))
 
-    async def claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         return await self._engine.write(
             lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain, self._offers),
             undo=lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
             lasting=False,
         )
 
-    async def apply(self, changes: Sequence[Change], *, lead: Leadership | None = None) -> list[ChangeResult]:
-        def run(tx: SqliteTx) -> list[ChangeResult]:
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        def write(tx: SqliteTx, sealed: Sequence[SealedChange]) -> list[ChangeResult]:
             directory.fence(tx, lead)
-            return writing.apply_changes(tx, changes, self.chain)
+            return writing.apply_changes(tx, sealed, self.chain)
 
-        return await self._engine.write(run)
+        return await apply_sealed(
+            changes,
+            self.chain,
+            lambda sealed: self._engine.write(lambda tx: write(tx, sealed)),
+            together=together,
+        )
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._engine.write(lambda tx: writing.report(tx, reports)) if reports else []
@@ -228,7 +239,7 @@ class SqliteStore:
     async def drain(self, sessions: Sequence[str], *, by: str) -> list[bool]:
         return await self._engine.write(lambda tx: directory.drain(tx, sessions, by))
 
-    async def close_session(self, session: str) -> None:
+    async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         await self._engine.write(lambda tx: directory.close_session(tx, session))
         self._offers.closed(session)
         self._locks.release(session)

@@ -14,7 +14,7 @@ import apsw
 from ...lifecycle import Chain, Moved
 from ...model import AWAITS_MS, Job
 from .. import change_check
-from ..port import Change, NewJob, Violation
+from ..port import NewJob, SealedChange, Violation
 from ..violations import missed_end, stranded_wait, stray_wait
 from .damaged_text import read_rows
 from .engine import SqliteTx
@@ -179,7 +179,7 @@ def _whole(tx: SqliteTx, job_id: str) -> Job | None:
 
 
 def _write(tx: SqliteTx, row: Job, moved: Moved) -> None:
-    change = Change.of(row, moved)
+    change = SealedChange.of(row, moved)
     tx.db.execute(UPDATE_JOB, change_values(change))
     tx.db.executemany(INSERT_EVENT, [event_values(event) for event in moved.events])
     tx.wrote([(row, moved.job, moved.events)])

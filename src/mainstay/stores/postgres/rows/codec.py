@@ -18,7 +18,7 @@ from ....lifecycle import Chain, Event
 from ....model import Job, Options
 from ...omitted_values import MARK, OMITTED_FIELDS
 from ...open_claim import claim_body
-from ...port import Change, NewJob
+from ...port import NewJob, SealedChange
 from ...row_codec import CHANGED, EVENT_FIELDS, JOB_FIELDS, RowCodec, changed_values, expected_progress_ms
 
 _UUIDS = ("id", "parent", "job_id")
@@ -214,12 +214,12 @@ def count_arrays(tallies: Mapping[tuple[str, str], int], entered: Mapping[str, i
 EXPECTED = 6
 
 
-def change_arrays(changes: Sequence[Change]) -> Columns:
+def change_arrays(changes: Sequence[SealedChange]) -> Columns:
     """Arguments of `apply_plain`: the expected values, then `CHANGED`."""
     return _columns([_change_values(change) for change in changes], EXPECTED + len(CHANGED))
 
 
-def _change_values(change: Change) -> list[Any]:
+def _change_values(change: SealedChange) -> list[Any]:
     before, after = change.before, change.after
     changed = changed_values(after)
     if after.reason is not None:

@@ -22,7 +22,7 @@ from ....lifecycle import Chain, Event
 from ....model import Job, Lane, Leadership
 from ... import change_check
 from ...durability import Durability
-from ...port import Change, ChangeResult, InsertResult, NewJob, Written
+from ...port import ChangeResult, InsertResult, NewJob, SealedChange, Written
 from ..connection.engine import PostgresEngine, PostgresTx, sooner_than_others
 from ..rows.codec import (
     SELECT_EVENT,
@@ -119,7 +119,7 @@ def _is_unique_violation(error: BaseException | None) -> bool:
 
 
 async def apply(
-    engine: PostgresEngine, changes: Sequence[Change], chain: Chain, *, lead: Leadership | None = None
+    engine: PostgresEngine, changes: Sequence[SealedChange], chain: Chain, *, lead: Leadership | None = None
 ) -> list[ChangeResult]:
     """Judge and write each change on its own, all in one commit. Plain moves of different rows, the common case, are
     one statement.
@@ -140,7 +140,7 @@ async def apply(
 
 
 async def _apply(
-    engine: PostgresEngine, changes: Sequence[Change], chain: Chain, lead: Leadership | None
+    engine: PostgresEngine, changes: Sequence[SealedChange], chain: Chain, lead: Leadership | None
 ) -> list[ChangeResult]:
     if lead is None and (arguments := completion_arguments(changes)) is not None:
         [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
@@ -164,7 +164,7 @@ async def _apply(
     return await engine.transact(run)
 
 
-def _go_together(changes: Sequence[Change]) -> bool:
+def _go_together(changes: Sequence[SealedChange]) -> bool:
     """Whether these are moves of different rows that insert no jobs, by callers that saw themselves as the holder. A
     note needs the row: it keeps what the holder has reported since."""
     for change in changes:
@@ -173,13 +173,13 @@ def _go_together(changes: Sequence[Change]) -> bool:
     return are_ids([change.after.id for change in changes])
 
 
-def _claims_to_fit(change: Change) -> bool:
+def _claims_to_fit(change: SealedChange) -> bool:
     """Whether the caller saw itself as the holder. The comparison with the row shows whether it is."""
     return bool(change.events) and (change.holder is None or change.before.session == change.holder)
 
 
 def _arguments(
-    engine: PostgresEngine, changes: Sequence[Change], written: Sequence[Written], lead: Leadership | None
+    engine: PostgresEngine, changes: Sequence[SealedChange], written: Sequence[Written], lead: Leadership | None
 ) -> list[Any]:
     settled = [change.after for change in changes if change.after.settled_ms is not None]
     return [
@@ -195,7 +195,7 @@ def _arguments(
     ]
 
 
-async def apply_changes(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+async def apply_changes(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
     """Write changes as part of a transaction: all at once if the rows are as their callers saw them; otherwise with the
     rows locked and each change judged."""
     if _go_together(changes) and await write_changes(tx, changes):
@@ -206,10 +206,10 @@ async def apply_changes(tx: PostgresTx, changes: Sequence[Change], chain: Chain)
     return answers
 
 
-def _batches(changes: Sequence[Change]) -> list[list[Change]]:
+def _batches(changes: Sequence[SealedChange]) -> list[list[SealedChange]]:
     """Changes in their order, divided where a row comes again. A change that inserts jobs is a batch of its own, so
     that it can be undone if they are refused."""
-    batches: list[list[Change]] = []
+    batches: list[list[SealedChange]] = []
     seen: set[str] = set()
     for change in changes:
         if not batches or change.spawn or batches[-1][-1].spawn or change.after.id in seen:
@@ -220,11 +220,11 @@ def _batches(changes: Sequence[Change]) -> list[list[Change]]:
     return batches
 
 
-async def _apply_judged(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+async def _apply_judged(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
     """Changes of different rows: lock the rows, refuse the changes that do not fit, write the others."""
     rows = await _locked(tx, [change.after.id for change in changes], chain)
     answers: dict[str, ChangeResult] = {}
-    fitting: list[Change] = []
+    fitting: list[SealedChange] = []
     for change in changes:
         row = rows.get(change.after.id)
         if row is not None and change_check.judge(row, change, ()) == "applied":
@@ -244,7 +244,7 @@ async def _apply_judged(tx: PostgresTx, changes: Sequence[Change], chain: Chain)
     return [answers[change.after.id] for change in changes]
 
 
-async def _write_with_spawn(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> bool:
+async def _write_with_spawn(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> bool:
     """Write changes that fit, and insert their spawned jobs; False, with nothing written, if a unique key has a new
     holder or the jobs are refused."""
     spawn = [new for change in changes for new in change.spawn]
@@ -263,12 +263,12 @@ async def _write_with_spawn(tx: PostgresTx, changes: Sequence[Change], chain: Ch
     return True
 
 
-async def _applied(tx: PostgresTx, changes: Sequence[Change], chain: Chain) -> list[ChangeResult]:
+async def _applied(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
     last = await _follow_up(tx, changes, chain) if changes else set()
     return [ChangeResult("applied", change.after, change.after.id in last) for change in changes]
 
 
-async def _refused(tx: PostgresTx, row: Job | None, change: Change) -> ChangeResult:
+async def _refused(tx: PostgresTx, row: Job | None, change: SealedChange) -> ChangeResult:
     """The result of a change that did not fit."""
     since = await _events_since(tx, change) if row is not None else []
     outcome = change_check.judge(row, change, since)
@@ -286,7 +286,7 @@ async def _refused(tx: PostgresTx, row: Job | None, change: Change) -> ChangeRes
     return ChangeResult(outcome, row)
 
 
-async def _events_since(tx: PostgresTx, change: Change) -> list[Event]:
+async def _events_since(tx: PostgresTx, change: SealedChange) -> list[Event]:
     rows = await tx.db.fetch(
         f"{SELECT_EVENT} WHERE job_id = $1::text::uuid AND seq > $2 ORDER BY seq LIMIT $3",
         change.after.id,
@@ -305,7 +305,7 @@ async def _locked(tx: PostgresTx, ids: Sequence[str], chain: Chain) -> dict[str,
     return {row[0]: readable_job(row, chain)[0] for row in rows}
 
 
-async def _follow_up(tx: PostgresTx, written: Sequence[Change], chain: Chain) -> set[str]:
+async def _follow_up(tx: PostgresTx, written: Sequence[SealedChange], chain: Chain) -> set[str]:
     """The consequences of applied changes: counts, wakes, dependants, parents, freed slots.
 
     Returns the ids of the units that were the last open ones of their parents."""
@@ -319,7 +319,7 @@ async def _follow_up(tx: PostgresTx, written: Sequence[Change], chain: Chain) ->
     return last
 
 
-async def _closed(tx: PostgresTx, last_units: Mapping[str, Change], chain: Chain) -> set[str]:
+async def _closed(tx: PostgresTx, last_units: Mapping[str, SealedChange], chain: Chain) -> set[str]:
     """The ids of the units whose parent has no open unit left; then its `on_last` move is made here.
 
     The rows of the parents are locked first: if the last two units settle at once, the second to lock it sees the
@@ -338,7 +338,7 @@ async def _closed(tx: PostgresTx, last_units: Mapping[str, Change], chain: Chain
         parent = parents.get(parent_id)
         moved = change_check.parent_move(parent, change, tx.now_ms, chain)
         if parent is not None and moved is not None:
-            moves.append(Change.of(parent, moved))
+            moves.append(SealedChange.of(parent, moved))
     if moves:
         await apply_changes(tx, moves, chain)
     return last

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...port import Change
+from ...port import SealedChange
 from ..rows.codec import are_ids, spare
 
 _ARGUMENTS = 18
 COMPLETE = f"SELECT mainstay.settle_alike({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
 
 
-def completion_arguments(changes: Sequence[Change]) -> list[Any] | None:
+def completion_arguments(changes: Sequence[SealedChange]) -> list[Any] | None:
     """The arguments of `COMPLETE` except the time, in the order of the ids; None if it cannot write these changes."""
     holder, ended_ms = changes[0].holder, changes[0].after.changed_ms
     if holder is None or not all(_is_simple(change, holder, ended_ms) for change in changes):
@@ -59,7 +59,7 @@ def completion_arguments(changes: Sequence[Change]) -> list[Any] | None:
     ]
 
 
-def _is_simple(change: Change, holder: str, ended_ms: int) -> bool:
+def _is_simple(change: SealedChange, holder: str, ended_ms: int) -> bool:
     """Whether a change is a completion by this holder at this time that affects no other row.
 
     A row that was written since its claim has another time of change; if that was in the same millisecond, the server
@@ -76,5 +76,5 @@ def _is_simple(change: Change, holder: str, ended_ms: int) -> bool:
     )
 
 
-def _id(change: Change) -> str:
+def _id(change: SealedChange) -> str:
     return change.after.id

@@ -22,7 +22,7 @@ from ....errors import InvalidTransition, SessionLost
 from ....lifecycle import Chain, promote, table_of
 from ....model import Job, Lane, route_of
 from ...open_claim import claim_event
-from ...port import Change, Written
+from ...port import SealedChange, Written
 from ...routes import EVERYBODY, Offers
 from ...row_codec import JOB_FIELDS
 from ..connection.engine import PostgresEngine, PostgresTx
@@ -128,7 +128,7 @@ async def promote_due(tx: PostgresTx, queues: Sequence[str], chain: Chain) -> No
         tx.now_ms,
         _DUE_BATCH,
     )
-    moved: list[Change] = []
+    moved: list[SealedChange] = []
     units: list[Job] = []
     for row in rows:
         try:
@@ -144,7 +144,7 @@ async def promote_due(tx: PostgresTx, queues: Sequence[str], chain: Chain) -> No
         except InvalidTransition as error:
             await _set_aside_unless_newer(tx, job, error)
             continue
-        moved.append(Change.of(job, ready))
+        moved.append(SealedChange.of(job, ready))
     await write_moves(tx, moved)
     if units:
         await _set_lane(tx, [unit.id for unit in units], Lane.READY)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ....errors import Conflict
 from ....model import Leadership
 from ...change_check import not_leader
-from ...port import Change
+from ...port import SealedChange
 from ...row_codec import CHANGED, EVENT_FIELDS
 from ..connection.engine import PostgresTx
 from ..connection.pool import Db
@@ -26,7 +26,7 @@ _ARGUMENTS = EXPECTED + len(CHANGED) + len(EVENT_FIELDS) + _MORE
 APPLY = f"SELECT mainstay.apply_plain({', '.join(f'${n}' for n in range(1, _ARGUMENTS + 1))})"
 
 
-def change_arguments(changes: Sequence[Change]) -> Columns:
+def change_arguments(changes: Sequence[SealedChange]) -> Columns:
     """The first arguments of `APPLY`: the rows and their events, in the order of the ids."""
     in_order = sorted(changes, key=_id) if len(changes) > 1 else changes
     return [
@@ -35,7 +35,7 @@ def change_arguments(changes: Sequence[Change]) -> Columns:
     ]
 
 
-async def write_changes(tx: PostgresTx, changes: Sequence[Change]) -> bool:
+async def write_changes(tx: PostgresTx, changes: Sequence[SealedChange]) -> bool:
     """Write changes of different rows, all or none. False if a row is not as its caller saw it, or another job has
     taken a unique key. The caller updates the counts and moves other rows on."""
     verdict = await tx.db.fetchval(
@@ -44,7 +44,7 @@ async def write_changes(tx: PostgresTx, changes: Sequence[Change]) -> bool:
     return bool(verdict == "")
 
 
-async def write_moves(tx: PostgresTx, changes: Sequence[Change]) -> None:
+async def write_moves(tx: PostgresTx, changes: Sequence[SealedChange]) -> None:
     """Write changes of rows that this transaction has locked, so that they must succeed."""
     if not changes:
         return
@@ -56,7 +56,7 @@ async def write_moves(tx: PostgresTx, changes: Sequence[Change]) -> None:
     tx.wrote([(change.before, change.after, change.events) for change in changes])
 
 
-def _id(change: Change) -> str:
+def _id(change: SealedChange) -> str:
     return change.after.id
 
 

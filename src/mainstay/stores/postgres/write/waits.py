@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from ....lifecycle import Chain
 from ....model import AWAITS_MS, Job
 from ... import change_check
-from ...port import Change, Violation
+from ...port import SealedChange, Violation
 from ...violations import missed_end, stranded_wait, stray_wait
 from ..connection.engine import PostgresEngine, PostgresTx
 from ..rows.codec import SELECT_JOB, is_id, readable_job
@@ -78,13 +78,13 @@ async def awaited(engine: PostgresEngine, job_id: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _judged(tx: PostgresTx, row: Job | None, over: Sequence[Over], chain: Chain, *, more: bool) -> Change | None:
+def _judged(tx: PostgresTx, row: Job | None, over: Sequence[Over], chain: Chain, *, more: bool) -> SealedChange | None:
     """The change of a job that waited for these, judged one after the other."""
     for place, (on, status) in enumerate(over):
         others = more or place < len(over) - 1
         moved = change_check.dependant_move(row, on, status, more=others, now_ms=tx.now_ms, chain=chain)
         if row is not None and moved is not None:
-            return Change.of(row, moved)
+            return SealedChange.of(row, moved)
     return None
 
 
@@ -157,6 +157,6 @@ async def _unstrand(tx: PostgresTx, row: Job, chain: Chain) -> str | None:
     moved = change_check.stranded_move(row, [(on, status) for on, status in awaited], now_ms=tx.now_ms, chain=chain)
     if moved is None:
         return None
-    await write_moves(tx, [Change.of(row, moved)])
+    await write_moves(tx, [SealedChange.of(row, moved)])
     await settle(tx, [moved.job], chain)
     return moved.job.status

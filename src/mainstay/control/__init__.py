@@ -8,7 +8,7 @@ from ..stores import InsertResult
 from .actions import WAITING_STATES, Action, cancelling, deleting, retrying, withdrawing
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
-from .claims import Extension
+from .claims import Extension, check_labels, check_short_name
 from .control import Control
 from .drivers import driver_id
 from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
@@ -93,7 +93,9 @@ __all__ = [
     "by_age",
     "cancelling",
     "check_count",
+    "check_labels",
     "check_name",
+    "check_short_name",
     "check_states",
     "check_text",
     "checked_progress",

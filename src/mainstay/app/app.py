@@ -325,10 +325,16 @@ class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
         return handler
 
     def offer(self) -> Mapping[str, Mapping[str, Any]]:
-        """Everything that workers of this app can run, with the options for a submit by name."""
-        return {
-            route_of(kind, name): part.defaults(name) for kind, part in self._parts.items() for name in part.handlers
-        }
+        """Everything that workers of this app can claim, with the options for a submit by name."""
+        return self._offer(placed=False)
+
+    def placed_offer(self) -> Mapping[str, Mapping[str, Any]]:
+        """Everything that nodes with this app can be given."""
+        return self._offer(placed=True)
+
+    def _offer(self, *, placed: bool) -> Mapping[str, Mapping[str, Any]]:
+        parts = [(kind, part) for kind, part in self._parts.items() if part.placed == placed]
+        return {route_of(kind, name): part.defaults(name) for kind, part in parts for name in part.handlers}
 
     def pack(self, value: Any) -> bytes:
         """Any data as it is stored, sealed if there is a codec: a checkpoint."""
@@ -354,6 +360,10 @@ class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
         other apps."""
         of_kinds = [duty for part in self._parts.values() for duty in part.duties(control)]
         return (self._schedules.duty(control), *of_kinds)
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the holder of the lead `placement` does for the kinds whose jobs are placed on nodes."""
+        return [duty for part in self._parts.values() for duty in part.placement_duties(control, session_id)]
 
     async def sync_schedules(self) -> None:
         """Store the declared schedules now, so that they are listed before a worker runs. A worker does so when it

@@ -8,10 +8,10 @@ from ..stores import InsertResult
 from .actions import WAITING_STATES, Action, cancelling, deleting, retrying, withdrawing
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
-from .claims import Extension
+from .claims import Extension, check_labels, check_short_name
 from .control import Control
 from .drivers import driver_id
-from .duties import Duties, Duty
+from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .ended_log import log_end
 from .failure import error_info, one_line, storable_text
 from .group import SubmittedGroup
@@ -68,7 +68,10 @@ from .writer import Outcome
 __all__ = [
     "ACK_WINDOW_MS",
     "LARGEST_NUMBER",
+    "LEADER",
     "OPTION_NAMES",
+    "PLACEMENT",
+    "PLACEMENT_LEASE_S",
     "PRIVATE_FIELDS",
     "SEALED",
     "WAITING_STATES",
@@ -108,7 +111,9 @@ __all__ = [
     "by_age",
     "cancelling",
     "check_count",
+    "check_labels",
     "check_name",
+    "check_short_name",
     "check_states",
     "check_text",
     "checked_progress",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from mainstay.control import retry_unit
 from mainstay.lifecycle import Move
 from mainstay.model import Session
 from mainstay.node.decisions import AddLate, Ask, Assign, BeginLeaderPhase, End, Freeze, TakeBack, quorum_size
@@ -370,3 +371,70 @@ def test_a_leader_without_the_program_gives_the_leader_phase_to_a_node_that_has_
 
 def test_the_size_of_a_quorum() -> None:
     assert [quorum_size("majority", n) for n in range(6)] == [0, 1, 2, 2, 3, 3]
+
+
+def retried(history: History, *names: str) -> None:
+    """Nodes of a failed job are retried, as the service does it."""
+    for name in names:
+        unit = history.unit(name)
+        history.move(unit, *retry_unit(unit, "by request", now_ms=history.now_ms))
+    again = Move(to="running", fields={"started_ms": history.now_ms, "session": None})
+    history.move(history.job, Move(to="pending"), again)
+
+
+def test_retried_nodes_are_followed_by_another_leader_phase_with_all_results() -> None:
+    history = begun(NodePolicy(require="all"))
+    history.end("n1")
+    history.end("n2")
+    history.end("n3", "failed")
+    history.settle()
+    history.end(LEADER)
+    history.settle()
+    assert history.job.status == "failed"
+    history.wait(3600)
+    retried(history, "n3")
+    history.settle()
+    assert (history.job.status, history.job.token) == ("running", 1)
+    history.end("n3")
+    [begin] = history.step()
+    assert isinstance(begin, BeginLeaderPhase)
+    assert (begin.round, begin.ended) == (2, ("n1", "n2", "n3"))
+    history.settle()
+    history.end(LEADER)
+    history.settle()
+    assert history.job.status == "succeeded"
+
+
+def test_retried_nodes_have_the_time_of_stragglers_from_the_retry_on() -> None:
+    history = begun(NodePolicy(has_leader=False, require="all"))
+    history.end("n1")
+    history.end("n2")
+    history.end("n3", "failed")
+    history.settle()
+    assert history.job.status == "failed"
+    history.wait(3600)
+    retried(history, "n3")
+    history.settle()
+    history.confirm("n3")
+    history.wait(59)
+    history.settle()
+    assert history.job.status == "running"
+    history.wait(1)
+    history.settle()
+    assert (history.job.status, history.unit("n3").status) == ("failed", "cancelled")
+
+
+def test_a_unit_whose_budget_is_spent_is_assigned_once_more_after_a_retry() -> None:
+    history = begun(nodes=[a_node("n1")])
+    for number in range(3):
+        history.give_back("n1", lost=True)
+        history.wait(1)
+        history.join(a_node("n1", number + 2, started_ms=history.now_ms))
+        history.settle()
+    assert (history.job.status, history.unit("n1").status) == ("failed", "failed")
+    retried(history, "n1")
+    history.settle()
+    assert history.unit("n1").status == "dispatched"
+    history.give_back("n1", lost=True)
+    history.settle()
+    assert history.unit("n1").status == "failed"

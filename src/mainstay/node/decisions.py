@@ -139,6 +139,11 @@ class JobView:
         return self.leaders[-1] if self.leaders and self.job.status != "running" else None
 
     @property
+    def began_ms(self) -> int:
+        """When the job began, or when nodes of it were last retried."""
+        return self.job.started_ms or 0
+
+    @property
     def late(self) -> tuple[str, ...]:
         return tuple(node for node in self.units if node not in self.members)
 
@@ -271,10 +276,13 @@ def _after_local(view: JobView, cluster: Cluster, now_ms: int) -> JobAction | No
         if policy.on_no_quorum == "fail":
             return _end(view, "failed", _shortfall(view, "was not reached in time"), code="no_quorum")
     if policy.has_leader:
+        if view.leaders and _waits_for_nodes(view, view.began_ms, now_ms):
+            return None  # nodes were retried: the next leader phase is for their results
         ended = tuple(node for node, unit in view.units.items() if is_settled(unit))
         reached = f"{view.reached} of {counted(len(view.members), 'node')} succeeded"
         return BeginLeaderPhase(len(view.leaders) + 1, ended, f"{reached}; the leader phase begins")
     since_ms = view.quorum_ms if view.has_quorum else limit_ms
+    since_ms = None if since_ms is None else max(since_ms, view.began_ms)
     return _end_in_time(view, since_ms, now_ms) or _add_late(view, cluster)
 
 
@@ -295,7 +303,7 @@ def _quorum_limit_ms(view: JobView, cluster: Cluster) -> int | None:
     else:
         ended = [unit.settled_ms for unit in view.units.values()]
     times = [at_ms for at_ms in ended if at_ms is not None]
-    return min(times) + round(view.policy.quorum_wait_s * 1000) if times else None
+    return max(min(times), view.began_ms) + round(view.policy.quorum_wait_s * 1000) if times else None
 
 
 def _add_late(view: JobView, cluster: Cluster) -> AddLate | None:
@@ -307,9 +315,13 @@ def _add_late(view: JobView, cluster: Cluster) -> AddLate | None:
 
 def _end_in_time(view: JobView, since_ms: int | None, now_ms: int) -> End | None:
     """The end of a job by its outcome, when all its nodes have ended or the stragglers have had their time."""
-    if view.open_nodes and (since_ms is None or now_ms < since_ms + round(view.policy.stragglers_s * 1000)):
-        return None
-    return outcome(view)
+    return None if _waits_for_nodes(view, since_ms, now_ms) else outcome(view)
+
+
+def _waits_for_nodes(view: JobView, since_ms: int | None, now_ms: int) -> bool:
+    if not view.open_nodes:
+        return False
+    return since_ms is None or now_ms < since_ms + round(view.policy.stragglers_s * 1000)
 
 
 def outcome(view: JobView) -> End:

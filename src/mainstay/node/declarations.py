@@ -22,6 +22,8 @@ from .spec import LEADER, LOCAL, NodeSpec, opened_arguments, row_name
 class NodeJobs(Declarations):
     """The node jobs that are declared on an app."""
 
+    placed = True
+
     def __init__(self, host: Host) -> None:
         super().__init__()
         self._client: AppClient = host.client

@@ -11,7 +11,7 @@ from mainstay.control import JobFactory, OptionReader, open_nodes
 from mainstay.lifecycle import Chain, Event, Move, apply, submit
 from mainstay.model import BLANK, PLACE_QUEUE, ErrorInfo, Job, Offer, Session, Settings
 from mainstay.node.changes import changes_of
-from mainstay.node.decisions import Action, Assign, BeginLeaderPhase, Cluster, JobView, decide, is_settled
+from mainstay.node.decisions import Action, Assign, BeginLeaderPhase, Cluster, NodeJobView, decide, is_settled
 from mainstay.node.spec import KIND, LEADER, NodePolicy, NodeSpec, node_of
 
 JOB_ID = "018bcfe5-6800-7000-8000-000000000001"
@@ -77,8 +77,8 @@ class History:
         return [row for row in self.rows.values() if row.parent is not None]
 
     @property
-    def view(self) -> JobView:
-        return JobView(self.job, self.spec.policy, self.units)
+    def view(self) -> NodeJobView:
+        return NodeJobView(self.job, self.spec.policy, self.units)
 
     def unit(self, name: str) -> Job:
         """The current unit of a node, or of the leader phase."""

@@ -17,7 +17,7 @@ from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
 from ..stores import Change, Query
 from ..task import Sealer
 from .changes import RowChange, changes_of
-from .decisions import Action, Assign, Cluster, End, JobView, decide, is_settled
+from .decisions import Action, Assign, Cluster, End, NodeJobView, decide, is_settled
 from .spec import KIND, NodeSpec, spec_of, unreadable_spec
 
 log = logging.getLogger("mainstay.node")
@@ -98,7 +98,7 @@ class PlacementDuty:
                 return True
             now_ms = self._store.clock.now_ms()
             policy = unreadable_spec().policy if isinstance(spec, ErrorInfo) else spec.policy
-            view = JobView(job, policy, [unit async for unit in self._find(Query(parent=job.id))])
+            view = NodeJobView(job, policy, [unit async for unit in self._find(Query(parent=job.id))])
             if isinstance(spec, ErrorInfo):
                 to = "cancelled" if job.status == "cancelling" else "failed"
                 actions: list[Action] = [End(to, spec.message, error=spec, cancels=view.open)]
@@ -113,7 +113,7 @@ class PlacementDuty:
         return True
 
     async def _write(
-        self, actions: Sequence[Action], view: JobView, spec: NodeSpec, lead: Leadership, now_ms: int
+        self, actions: Sequence[Action], view: NodeJobView, spec: NodeSpec, lead: Leadership, now_ms: int
     ) -> bool:
         """Write actions together. False: something was not written."""
         rows = [

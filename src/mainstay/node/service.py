@@ -13,7 +13,7 @@ from ..lifecycle import Move, table_of
 from ..model import Job
 from ..stores import Change, Query
 from ..task import Returns, Sealer
-from .decisions import JobView, is_settled
+from .decisions import NodeJobView, is_settled
 from .results import NodeJobResult, NodeResult
 from .spec import NodeSpec, spec_of
 
@@ -104,7 +104,7 @@ class NodeJobService:
             raise Conflict(f"job {job.id}: it moved at the same time; nothing was written, try again")
         return _names(view, again)
 
-    def _retried(self, job: Job, view: JobView, nodes: Sequence[str]) -> list[Job]:
+    def _retried(self, job: Job, view: NodeJobView, nodes: Sequence[str]) -> list[Job]:
         state = table_of(None).get(job.status)
         if job.status == "finalizing":
             raise InvalidInput("job", f"{job.id} is in its leader phase; retry its nodes when it has ended")
@@ -124,8 +124,8 @@ class NodeJobService:
             raise InvalidInput("nodes", f"job {job.id} has no failed node; retry the job itself to run it on all nodes")
         return again
 
-    async def _view(self, job: Job, spec: NodeSpec) -> JobView:
-        return JobView(job, spec.policy, [unit async for unit in self._units(job)])
+    async def _view(self, job: Job, spec: NodeSpec) -> NodeJobView:
+        return NodeJobView(job, spec.policy, [unit async for unit in self._units(job)])
 
     async def _units(self, job: Job) -> AsyncIterator[Job]:
         cursor: str | None = None
@@ -138,7 +138,7 @@ class NodeJobService:
                 return
 
 
-def _names(view: JobView, units: Sequence[Job]) -> list[str]:
+def _names(view: NodeJobView, units: Sequence[Job]) -> list[str]:
     return [node for node, unit in view.units.items() if unit in units]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .control import Quarantine, Stop, Wait
     from .control.schedules import Cron, Every
     from .errors import JobFailed, MainstayError, WaitTimeout
+    from .node import LeaderRun, Node, NodeHandle, NodeJob, NodeJobResult, NodeResult
     from .outputs import Outputs
     from .task import Call, Codec, Draft, Handle, Task
     from .worker import Context, context
@@ -35,7 +36,13 @@ __all__ = [
     "Every",
     "Handle",
     "JobFailed",
+    "LeaderRun",
     "MainstayError",
+    "Node",
+    "NodeHandle",
+    "NodeJob",
+    "NodeJobResult",
+    "NodeResult",
     "Outputs",
     "Quarantine",
     "Stop",
@@ -55,6 +62,7 @@ __getattr__, __dir__ = lazy_exports(
         ".control": "Quarantine Stop Wait",
         ".control.schedules": "Cron Every",
         ".errors": "JobFailed MainstayError WaitTimeout",
+        ".node": "LeaderRun Node NodeHandle NodeJob NodeJobResult NodeResult",
         ".outputs": "Outputs",
         ".task": "Call Codec Draft Handle Task",
         ".worker": "Context context",

@@ -33,6 +33,7 @@ _OURS = {
     "task": "mainstay.task.kind:KIND",
     "batch": "mainstay.batch.kind:KIND",
     "load": "mainstay.load.kind:KIND",
+    "node": "mainstay.node.kind:KIND",
 }
 _registered: dict[str, Kind] = {}
 
@@ -67,6 +68,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """the kind in the rows of its jobs"""
     has_units: bool = False
     """its jobs have units: jobs of their own below them"""
+    queue: str = ""
+    """the reserved queue that all its jobs stand in; empty: users choose"""
 
     declarations: str = ""
     """makes the kind's part of an app: `(worker.declarations.Host) -> worker.declarations.Declarations`"""

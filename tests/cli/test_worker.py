@@ -261,6 +261,18 @@ async def test_the_banner_tells_what_runs_and_json_logs_are_json_alone(shell: Sh
     assert {"time", "level", "logger", "pid", "message"} <= lines[0].keys()
 
 
+async def test_the_banner_of_a_node_names_it_with_its_labels(shell: Shell, control: Control) -> None:
+    worker = shell.worker("--node", "rack-7", "--label", "zone=a", "--label", "disk=ssd")
+    await engines(control, 2)
+    nodes = [(each.node, each.labels) for each in await control.store.sessions() if each.node]
+    os.kill(worker.pid, signal.SIGTERM)
+    await ended(worker)
+
+    assert nodes == [("rack-7", {"zone": "a", "disk": "ssd"})]
+    assert "  node     rack-7 (zone=a, disk=ssd)" in shell.said
+    assert "2 processes x 10 jobs" in shell.said
+
+
 @pytest.mark.parametrize(
     ("host", "name"), [("box", "box-{pid}"), ("my box!", "my-box--{pid}"), ("h" * 80, "long"), ("", "worker-{pid}")]
 )
@@ -299,6 +311,12 @@ def test_the_help_tells_the_signals_and_the_exit_codes() -> None:
         (["--name", "my shop"], "letters, digits"),
         (["--queues", "a,,b"], "empty name"),
         (["--log-level", "loud"], "not one of debug, info, warning, error"),
+        (["--node", "rack 7"], "node: 'rack 7' is not 1 to 64 of letters"),
+        (["--label", "zone=a"], "label: 'zone=a' is a label of a node; name the node with --node"),
+        (["--node", "n", "--label", "zone"], "label: 'zone' is not of the form key=value"),
+        (["--node", "n", "--label", "zone="], "label.zone: '' is not 1 to 64 of letters"),
+        (["--node", "n", "--label", "a b=c"], "label: 'a b' is not 1 to 64 of letters"),
+        (["--node", "n", "--label", "zone=a", "--label", "zone=b"], "label: 'zone' is given twice"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_started(words: list[str], reason: str) -> None:

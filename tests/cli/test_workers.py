@@ -60,6 +60,21 @@ def test_each_session_is_a_line(staffed: Shell) -> None:
     assert "1 job is held by dead sessions" in shown
 
 
+def test_a_node_is_listed_with_its_labels(shell: Shell) -> None:
+    async def work(control: Control) -> None:
+        await control.claims.open_session(worker="w-1", host="box", pid=os.getpid())
+        await control.claims.open_session(
+            worker="w-2", host="box", pid=os.getpid(), node="rack-7", labels={"zone": "a", "disk": "ssd"}
+        )
+
+    shell.does(work)
+
+    listed = {each["worker"]: (each["node"], each["labels"]) for each in shell.json("workers", "list")["sessions"]}
+    assert listed == {"w-1": ("", {}), "w-2": ("rack-7", {"zone": "a", "disk": "ssd"})}
+    shown = shell.run("workers", "list", columns=130).stdout
+    assert re.search(r"^w-2 +rack-7 zone=a disk=ssd +alive +box ", shown, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("columns", [60, 80, 130])
 def test_the_table_fits_the_terminal(staffed: Shell, columns: int) -> None:
     shown = staffed.run("workers", "list", columns=columns).stdout

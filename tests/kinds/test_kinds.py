@@ -14,10 +14,11 @@ import pytest
 
 from mainstay import App, kinds
 from mainstay.cli import root
-from mainstay.control import Control
+from mainstay.control import Control, Duty
 from mainstay.control.explain import explained
 from mainstay.errors import InvalidInput
 from mainstay.kinds import Kind, is_kind, kind_named, register_kind
+from mainstay.model import Leadership
 from mainstay.testing import Harness, MemoryStore
 from mainstay.web.api import routes
 from mainstay.web.dashboard import assets, page
@@ -94,6 +95,22 @@ async def test_a_worker_runs_its_jobs() -> None:
         job_id = await app.part("survey").submit("tea", "Tea?")
         await harness.drain()
         assert await app.handle(job_id).result() == "Tea? yes"
+
+
+@pytest.mark.usefixtures("survey")
+async def test_the_jobs_of_a_kind_that_is_placed_are_offered_by_nodes_only() -> None:
+    async def place(_: Leadership) -> None: ...
+
+    app = App("memory:")
+    app.task(name="mail")(lambda: None)
+    part = app.part("survey")
+    part.declare("tea", "yes")
+    part.placed = True
+    part.placement_duties = lambda _, session: [Duty(f"place for {session}", 1.0, place)]
+
+    assert list(app.offer()) == ["mail"]
+    assert app.placed_offer() == {"survey:tea": {}}
+    assert [duty.name for duty in app.placement_duties(Control(MemoryStore()), "n.1")] == ["place for n.1"]
 
 
 @pytest.mark.usefixtures("survey")

@@ -27,7 +27,7 @@ JOB_CONTRACT = {
     "skipped": ("settled final", ""),
 }
 UNIT_CONTRACT = {
-    "pending": ("claimable", "dispatched running skipped cancelled"),
+    "pending": ("claimable", "dispatched running failed skipped cancelled"),
     "dispatched": ("holds", "running pending cancelled timed_out"),
     "running": ("holds", "succeeded failed timed_out cancelled skipped pending"),
     "failed": ("settled", "pending"),

@@ -7,8 +7,13 @@ import ctypes
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from mainstay.model import Settings
+from mainstay.control import Control, Duty
+from mainstay.lifecycle import Move
+from mainstay.model import PLACE_QUEUE, Job, Leadership, Settings
+from mainstay.stores import Change, Query
 from mainstay.worker import context
 from tests.worker.program import Stage
 
@@ -74,3 +79,36 @@ for function in (goes_on, takes, waits_for, blocks_the_loop, holds_the_interpret
 stage.act(moves_slowly, "thread")
 stage.act(takes_in_a_thread, "thread")
 stage.act(takes_apart, "process")
+
+
+class PlacingStage(Stage):
+    """A program with placed work only. Its placement leader assigns every pending unit to its own session."""
+
+    def offer(self) -> Mapping[str, Mapping[str, Any]]:
+        return {}
+
+    def placed_offer(self) -> Mapping[str, Mapping[str, Any]]:
+        return {name: {} for name in self.acts}
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        async def assign(lead: Leadership) -> None:
+            store, now_ms = control.store, control.store.clock.now_ms()
+            parents = await store.find(Query(queue=PLACE_QUEUE, name="crew"))
+            for parent in parents.jobs:
+                page = await store.find(Query(parent=parent.id, status=("pending",)))
+                changes = [_assignment(row, session_id, now_ms) for row in page.jobs]
+                if changes:
+                    await store.apply(changes, lead=lead)
+
+        return [Duty("assign", 0.05, assign)]
+
+
+def _assignment(row: Job, session: str, now_ms: int) -> Change:
+    fields = {"token": row.token + 1, "session": session, "claimed_ms": now_ms, "expires_ms": now_ms + 20_000}
+    move = Move(to="dispatched", reason="assigned", fields=fields)
+    return Change(before=row, moves=(move,), actor=session, at_ms=now_ms)
+
+
+placing = PlacingStage(stage.store_url)
+placing.settings = stage.settings
+placing.acts = stage.acts

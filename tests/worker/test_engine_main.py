@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainstay.control import Control
+from mainstay.control import Control, overview
 from mainstay.errors import StoreLocked
 from mainstay.stores import open_store
 from mainstay.worker.engine_main import EngineHost, children_at_most
@@ -110,6 +110,27 @@ async def test_a_session_lost_while_the_store_is_away_is_renewed_when_it_is_back
         away.back()
 
         assert (await engine.hellos.get()).session != lost
+        engine.say(Drain(0.0))
+        assert await engine.running == 0
+
+
+async def test_the_leads_of_a_lost_session_pass_to_the_next_one(stage: Stage) -> None:
+    async with supervised(stage) as engine:
+        lost = (await engine.hellos.get()).session
+        engine.say(StartClaiming())
+        store = (await engine.control()).store
+
+        async def leads(session: str) -> bool:
+            return session in [each.session.id for each in await overview.sessions(store) if each.leads]
+
+        while not await leads(lost):
+            await asyncio.sleep(0.01)
+        await store.close_session(lost)
+        engine.say(Pulsed(session=lost, known=False))
+        renewed = (await engine.hellos.get()).session
+        while not await leads(renewed):
+            await asyncio.sleep(0.01)
+
         engine.say(Drain(0.0))
         assert await engine.running == 0
 

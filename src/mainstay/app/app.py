@@ -18,6 +18,7 @@ from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, Wh
 from ..errors import InvalidInput, MainstayError, UnknownTask
 from ..load import LoadMethods
 from ..model import Settings, route_of
+from ..node import NodeJobMethods
 from ..stores import JobStore, shown_url, usual_settings
 from ..task import AppClient, BeforeSubmit, Call, Codec, Handle, Returns, Task, TaskMethods, canonical, check_hook
 from ..worker import Context, Hook, Host, Work, target_of
@@ -30,18 +31,19 @@ from .settings import AppSettings
 if TYPE_CHECKING:
     from ..batch.runners import Runner
     from ..load import LoadJob, LoadTest
+    from ..node import NodeCall, NodeJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
 G = TypeVar("G")
-S = TypeVar("S", bound="Task[..., Any] | Call[Any] | LoadTest | LoadJob")
+S = TypeVar("S", bound="Task[..., Any] | Call[Any] | LoadTest | LoadJob | NodeJob | NodeCall")
 B = TypeVar("B", bound=BeforeSubmit)
 M = TypeVar("M", bound=hooks.Manager)
 
 DEFAULT_QUEUE = "default"
 
 
-class App(TaskMethods, BatchMethods, LoadMethods):
+class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
     """Tasks, their settings, and the store of their jobs.
 
     The store opens on first use. `async with app:` opens it now; the last block to end closes it. Settings are keyword
@@ -323,10 +325,16 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         return handler
 
     def offer(self) -> Mapping[str, Mapping[str, Any]]:
-        """Everything that workers of this app can run, with the options for a submit by name."""
-        return {
-            route_of(kind, name): part.defaults(name) for kind, part in self._parts.items() for name in part.handlers
-        }
+        """Everything that workers of this app can claim, with the options for a submit by name."""
+        return self._offer(placed=False)
+
+    def placed_offer(self) -> Mapping[str, Mapping[str, Any]]:
+        """Everything that nodes with this app can be given."""
+        return self._offer(placed=True)
+
+    def _offer(self, *, placed: bool) -> Mapping[str, Mapping[str, Any]]:
+        parts = [(kind, part) for kind, part in self._parts.items() if part.placed == placed]
+        return {route_of(kind, name): part.defaults(name) for kind, part in parts for name in part.handlers}
 
     def pack(self, value: Any) -> bytes:
         """Any data as it is stored, sealed if there is a codec: a checkpoint."""
@@ -352,6 +360,10 @@ class App(TaskMethods, BatchMethods, LoadMethods):
         other apps."""
         of_kinds = [duty for part in self._parts.values() for duty in part.duties(control)]
         return (self._schedules.duty(control), *of_kinds)
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the holder of the lead `placement` does for the kinds whose jobs are placed on nodes."""
+        return [duty for part in self._parts.values() for duty in part.placement_duties(control, session_id)]
 
     async def sync_schedules(self) -> None:
         """Store the declared schedules now, so that they are listed before a worker runs. A worker does so when it

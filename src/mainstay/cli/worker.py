@@ -10,16 +10,18 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from ..clock import duration_text
+from ..control import check_labels, check_short_name
 from ..errors import InvalidInput
 from ..stores import shown_url
 from ..words import counted
 from ..worker import Hello, Supervisor, WorkerOptions
 from .commands import command
 from .common import stderr_console
-from .options import ProcessOptions
+from .options import ProcessOptions, key_value
 
 if TYPE_CHECKING:
     from ..report.metrics import MetricsServer
@@ -45,6 +47,21 @@ def run_worker(
         ),
     ] = "",
     name: Annotated[str, typer.Option("--name", help="Name of the worker.", show_default="HOST-PID")] = "",
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node",
+            metavar="NAME",
+            help="Be the node of this name: also run work that is placed on nodes, in one more engine process.",
+            show_default="no node",
+        ),
+    ] = "",
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="KEY=VALUE", help="A label of the node, by which jobs select nodes. Repeatable."
+        ),
+    ] = None,
     metrics: Annotated[
         str,
         typer.Option(
@@ -69,8 +86,13 @@ def run_worker(
       mainstay worker shop.jobs:app --queues mail,default --concurrency 50
       mainstay worker shop.jobs:app --processes 4 --grace 2m --json-logs
       mainstay worker shop.jobs:app --metrics 127.0.0.1:9464
+      mainstay worker shop.jobs:app --node rack-7 --label zone=a --label disk=ssd
     """
-    orders = process.worker_options(target, name=_worker_name(name), queues=_queues(queues))
+    orders = msgspec.structs.replace(
+        process.worker_options(target, name=_worker_name(name), queues=_queues(queues)),
+        node=check_short_name(node, field="node") if node else "",
+        labels=_labels(labels or [], node=node),
+    )
     process.configure()
 
     # before the first engine starts: its counters read the environment when they are imported
@@ -109,6 +131,18 @@ def _queues(given: str) -> tuple[str, ...]:
     return names
 
 
+def _labels(given: list[str], *, node: str) -> dict[str, str]:
+    if given and not node:
+        raise InvalidInput("label", f"{given[0]!r} is a label of a node; name the node with --node NAME")
+    labels: dict[str, str] = {}
+    for word in given:
+        key, value = key_value(word, field="label")
+        if labels.get(key, value) != value:
+            raise InvalidInput("label", f"{key!r} is given twice, as {labels[key]!r} and {value!r}")
+        labels[key] = value
+    return check_labels(labels, field="label")
+
+
 @contextlib.contextmanager
 def _metrics_server(address: str) -> Iterator[MetricsServer | None]:
     if not address:
@@ -120,13 +154,19 @@ def _metrics_server(address: str) -> Iterator[MetricsServer | None]:
         yield server
 
 
+def _shown_labels(labels: dict[str, str]) -> str:
+    return f" ({', '.join(f'{key}={value}' for key, value in labels.items())})" if labels else ""
+
+
 def _banner(orders: WorkerOptions, hello: Hello, metrics: str) -> None:
     concurrency = orders.concurrency or hello.settings.concurrency
-    engines = f"{counted(orders.processes, 'process', 'processes')} x {concurrency} jobs"
+    processes = (orders.processes if hello.queues else 0) + bool(orders.node)
+    engines = f"{counted(processes, 'process', 'processes')} x {concurrency} jobs"
     lines = (
         f"worker {orders.name} (pid {os.getpid()}) runs {orders.target}",
         f"  store    {shown_url(hello.store_url)}",
-        f"  queues   {', '.join(hello.queues)}",
+        *([f"  node     {orders.node}{_shown_labels(orders.labels)}"] if orders.node else []),
+        f"  queues   {', '.join(hello.queues) or 'none: the app has only node jobs'}",
         f"  engines  {engines}",
         *([f"  metrics  {metrics}"] if metrics else []),
         f"  Ctrl-C   drains ({duration_text(orders.grace_s)}); twice: stops now",

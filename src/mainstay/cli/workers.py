@@ -38,7 +38,8 @@ async def list_workers(store: JobStore) -> CommandOutput:
     """List the sessions of workers, one for each process, live ones first.
 
     A session is alive if its last heartbeat is within its lease. Jobs of a silent or dead session go back to their
-    queue with the next sweep, which every worker runs once a second.
+    queue with the next sweep, which every worker runs once a second. The session that runs the placed work of a node
+    shows the name and the labels of the node.
 
     Exit codes: 0 fine (also when there is no session), 2 error.
 
@@ -134,6 +135,11 @@ def _state(each: SessionOverview) -> Text:
     return Text(f"draining{leads}", style="yellow")
 
 
+def _node(session: Session) -> str:
+    labels = " ".join(f"{key}={value}" for key, value in session.labels.items())
+    return f"{session.node} {labels}".strip()
+
+
 def _holds(each: SessionOverview) -> str:
     return f"{each.holds}+" if each.holds == COUNTED else str(each.holds or "")
 
@@ -143,8 +149,10 @@ def _show(sessions: list[SessionOverview], console: Console) -> None:
         console.print("no worker is alive: no session is open")
         return
     column = Column[SessionOverview]
+    nodes = any(each.session.node for each in sessions)
     columns = (
         column("worker", lambda each: _name(each.session)),
+        *([column("node", lambda each: _node(each.session))] if nodes else []),
         column("state", _state, no_wrap=True),
         column("host", lambda each: each.session.host),
         column("pid", lambda each: str(each.session.pid or ""), right=True, no_wrap=False),

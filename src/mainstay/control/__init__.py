@@ -8,10 +8,10 @@ from ..stores import InsertResult
 from .actions import WAITING_STATES, Action, cancelling, deleting, retrying, withdrawing
 from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
-from .claims import Extension
+from .claims import Extension, check_labels, check_short_name
 from .control import Control
 from .drivers import driver_id
-from .duties import Duties, Duty
+from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .ended_log import log_end
 from .failure import error_info, one_line, storable_text
 from .group import SubmittedGroup
@@ -40,6 +40,20 @@ from .progress import checked_progress
 from .rules.attempts import error_line
 from .rules.blame import is_suspect, runs_alone
 from .rules.overdue import has_stalled
+from .rules.placement import (
+    ACK_WINDOW_MS,
+    ask_again,
+    assign_unit,
+    budget_spent,
+    give_unit_up,
+    is_due_to_ask,
+    is_present,
+    may_assign,
+    open_nodes,
+    retry_unit,
+    take_unit_back,
+    window_is_over,
+)
 from .rules.retry import Decide, Quarantine, Stop, Verdict, Wait
 from .sweep import Swept
 from .task_defaults import TaskDefaults, with_task_defaults
@@ -52,8 +66,12 @@ from .worker_drain import crew_of, worker_of
 from .writer import Outcome
 
 __all__ = [
+    "ACK_WINDOW_MS",
     "LARGEST_NUMBER",
+    "LEADER",
     "OPTION_NAMES",
+    "PLACEMENT",
+    "PLACEMENT_LEASE_S",
     "PRIVATE_FIELDS",
     "SEALED",
     "WAITING_STATES",
@@ -87,10 +105,15 @@ __all__ = [
     "TaskDefaults",
     "Verdict",
     "Wait",
+    "ask_again",
+    "assign_unit",
+    "budget_spent",
     "by_age",
     "cancelling",
     "check_count",
+    "check_labels",
     "check_name",
+    "check_short_name",
     "check_states",
     "check_text",
     "checked_progress",
@@ -102,20 +125,26 @@ __all__ = [
     "error_info",
     "error_line",
     "event_view",
+    "give_unit_up",
     "has_stalled",
+    "is_due_to_ask",
     "is_over",
+    "is_present",
     "is_sealed",
     "is_suspect",
     "job_view",
     "log_end",
+    "may_assign",
     "move_index",
     "note_stored",
     "one_line",
+    "open_nodes",
     "read_deadline",
     "read_stats",
     "read_story",
     "read_time",
     "readable_value",
+    "retry_unit",
     "retrying",
     "runs_alone",
     "schedule_data",
@@ -123,9 +152,11 @@ __all__ = [
     "state_meant",
     "storable_text",
     "stored_value",
+    "take_unit_back",
     "unique_of",
     "unserved",
     "value_of",
+    "window_is_over",
     "with_task_defaults",
     "withdrawing",
     "worker_of",

@@ -7,7 +7,7 @@ import math
 import random
 import re
 import socket
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..clock import duration_text
 from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
@@ -19,14 +19,14 @@ from .progress import checked_checkpoint, checked_progress, checked_report
 from .rules import extension
 from .rules.extension import Extension
 from .rules.guard import SweepGuard
-from .writer import MoveRequest, Moves, Writer, refused
+from .writer import Decision, MoveRequest, Moves, Outcome, Writer, refused
 
 log = logging.getLogger("mainstay.control")
 
 #: far more than the notes of one attempt: the grants of the current claim are always among them
 _LATEST = 200
-#: a worker's name begins its session ids, and those are names of lock files
-_WORKER = re.compile(r"[A-Za-z0-9._-]{1,64}")
+#: a worker's name begins its session ids, and those are names of lock files; nodes and labels follow the same rule
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROUNDS = 5
 
 
@@ -53,14 +53,22 @@ class Claims:
         lease_s: float | None = None,
         supervisor: int = 0,
         offer: Offer | None = None,
+        node: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> Session:
         """Open a session (a worker process) under a new id, which begins with the worker's name (1 to 64 letters,
         digits, `.`, `_`, `-`): its traces name the worker even after the session is deleted. `host` is this machine by
         default; with the `pid` of this process, its death is noticed at once. `supervisor` is the pid of the worker
         that it is an engine of, if there is one. With an `offer` it gets only jobs of the tasks in it; without, every
-        job of the queues it claims from."""
-        if worker != "" and not (isinstance(worker, str) and _WORKER.fullmatch(worker)):
-            raise InvalidInput("worker", f"{worker!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
+        job of the queues it claims from. With a `node`, it runs the work that is placed on the node of that name, which
+        has these `labels`; the rule for both is that for workers."""
+        if worker != "":
+            check_short_name(worker, field="worker")
+        if node != "":
+            check_short_name(node, field="node")
+        checked_labels = check_labels(labels or {})
+        if checked_labels and not node:
+            raise InvalidInput("labels", "belong to a node; name it with node=...")
         session = Session(
             id=f"{worker or 'session'}.{self._rng.getrandbits(128):032x}",
             worker=worker,
@@ -71,6 +79,8 @@ class Claims:
             lease_s=self._settings.lease_s if lease_s is None else self._checked_lease(lease_s),
             supervisor=supervisor,
             offer=offer,
+            node=node,
+            labels=checked_labels,
         )
         await self._store.open_session(session)
         self._mine.add(session.id)
@@ -109,6 +119,18 @@ class Claims:
     async def start(self, jobs: Sequence[Job]) -> list[bool]:
         """Store that the work begins now; False if the claim was lost: do not begin."""
         return await self._store.report([self.started(job) for job in jobs])
+
+    async def confirm(self, rows: Sequence[Job]) -> list[Outcome]:
+        """Acknowledge rows that were assigned to their session (`dispatched`), as their holder: it has them, and will
+        run them. `already_applied`: the row was confirmed before under this token. `stale`: it was taken back."""
+        requests = []
+        for row in rows:
+            if row.session is None:
+                raise InvalidInput(
+                    "rows", f"{row.id} is {row.status} and has no holder; pass the row as it was assigned"
+                )
+            requests.append(MoveRequest(row, _confirmation(row), row.session, row.session))
+        return await self._writer.write(requests)
 
     def started(self, job: Job) -> ClaimReport:
         """A report that the work began, to send with the next heartbeat."""
@@ -222,6 +244,44 @@ class Claims:
         return await self._writer.one(job.id, decide, actor=session)
 
 
+def check_short_name(name: str, *, field: str) -> str:
+    """Refuse what cannot be the name of a worker or a node, or part of a label.
+
+    >>> check_short_name("rack 7", field="node")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: node: 'rack 7' is not 1 to 64 of letters, digits, '.', '_' and '-'
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(field, f"{name!r} is not 1 to 64 of letters, digits, '.', '_' and '-'")
+    return name
+
+
+def check_labels(labels: Mapping[str, str], *, field: str = "labels") -> dict[str, str]:
+    """Refuse what cannot be the labels of a node.
+
+    >>> check_labels({"zone": "a"}), check_labels({"zone": ""})
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: labels.zone: '' is not 1 to 64 of letters, digits, '.', '_' and '-'
+    """
+    if not isinstance(labels, Mapping):
+        raise InvalidInput(field, f"{labels!r} is not a mapping of keys to values")
+    for key, value in labels.items():
+        check_short_name(key, field=field)
+        check_short_name(value, field=f"{field}.{key}")
+    return dict(labels)
+
+
+def _confirmation(assigned: Job) -> Decision:
+    def decide(row: Job, _: int) -> Moves:
+        held = (row.session, row.token) == (assigned.session, assigned.token)
+        if held and row.status != "dispatched":
+            return ()
+        # if it is not held any more, the store refuses this as stale, and records it
+        return (Move(to="running", reason="confirmed by its node", fields={"expires_ms": None}),)
+
+    return decide
+
+
 def check_session(session: str, *, field: str = "session") -> str:
     """Refuse what is not a session id; most often it is the session itself."""
     if not isinstance(session, str):
@@ -244,4 +304,4 @@ def _report(
     )
 
 
-__all__ = ["Claims", "Extension", "check_session"]
+__all__ = ["Claims", "Extension", "check_labels", "check_session", "check_short_name"]

@@ -13,7 +13,7 @@ from . import retention
 from .attempts import AttemptEnds, Attempts
 from .claims import Claims, check_session
 from .drivers import Drivers
-from .duties import Duties, Duty
+from .duties import PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .job_factory import JobFactory
 from .jobs import JobService
 from .operations import Operations
@@ -108,3 +108,8 @@ class Control:
         if check is not None:
             duties.append(Duty("check", self.settings.check_s, check, first_s=self.settings.check_s / 4))
         return Duties(self.store, session, duties, lease_s=self.settings.lease_s, rng=self._rng)
+
+    def placement_duties(self, session: str, duties: Sequence[Duty]) -> Duties:
+        """The service of a node's session that competes for the lead `placement` and runs these duties under it."""
+        check_session(session)
+        return Duties(self.store, session, duties, name=PLACEMENT, lease_s=PLACEMENT_LEASE_S, rng=self._rng)

@@ -1,9 +1,17 @@
-"""Duties: what one session does for all sessions while it holds the leader lease.
+"""Duties: what one session does for all sessions while it holds a lead.
 
-The keeper takes the lease and renews it several times within its length. The worker runs each duty on its timer, each
-in its own task, so that a long one does not delay the others. When the keeper learns that the lease is lost, or cannot
-tell any more, it stops the worker at once; the store refuses a late write, because each write carries the epoch. While
-the store is unreachable, both try again with growing waits.
+There are two leads: `leader` (schedules, retention, checks) and `placement` (which node runs what). Each is a lease in
+the store with an epoch. A service is in one of two states:
+
+- *following*: it asks for the lease every `look_s`. A leader whose death is proven, or that resigned, is replaced with
+  the next look; one that only disappeared, when its lease is over.
+- *leading*: it renews the lease every `renew_s` and runs each duty on its timer, each in its own task, so that a long
+  one does not delay the others.
+
+The leader stops by its own clock: `margin_s` before its lease ends, counted from *sending* the last renewal that was
+granted. So it needs no answer to know that its time is over, also when a renewal hangs, and its duties have stopped
+before another session can lead. A process that was suspended stops late; then the store refuses its writes, because
+each write carries the epoch.
 """
 
 from __future__ import annotations
@@ -16,16 +24,26 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from ..errors import NotLeader, StoreError
+from ..errors import InvalidInput, NotLeader, StoreError, StoreUnavailable
 from ..model import Leadership
 from ..stores import JobStore
 from .failure import shown
 
 log = logging.getLogger("mainstay.control")
 
+#: the lead of the session that runs schedules, retention and checks
+LEADER = "leader"
+#: the lead of the session that assigns work to nodes
+PLACEMENT = "placement"
+#: the lease on `PLACEMENT`
+PLACEMENT_LEASE_S = 10.0
+
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
-_LOOK_S = 1.0
+_LONGEST_LOOK_S = 1.0
+#: how much of a lease lies between two renewals, and between the last moment of a leader and the end of its lease
+_RENEW = 0.3
+_MARGIN = 0.3
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -42,8 +60,7 @@ class Duty(msgspec.Struct, frozen=True):
 class Duties:
     """A service: `start`, then `stop`; each is safe to call twice, and in any order.
 
-    Every worker runs one; the store decides which of them leads. `lease_s` is how long the others wait after the
-    leader disappears.
+    Every worker runs one; the store decides which of them leads.
     """
 
     def __init__(
@@ -52,19 +69,41 @@ class Duties:
         session: str,
         duties: Sequence[Duty],
         *,
+        name: str = LEADER,
         lease_s: float = 8.0,
-        name: str = "leader",
+        renew_s: float | None = None,
+        margin_s: float | None = None,
+        look_s: float | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """`lease_s` is how long the others wait after the leader disappears. `renew_s` and `margin_s` are 0.3 of it by
+        default; `look_s` is a second, or less if the lease is short."""
         self._store = store
         self._session = session
         self._duties = tuple(duties)
-        self._lease_s = lease_s
         self._name = name
+        self._lease_s = lease_s
+        self._renew_s = lease_s * _RENEW if renew_s is None else renew_s
+        self._margin_s = lease_s * _MARGIN if margin_s is None else margin_s
+        self._look_s = min(lease_s * _RENEW, _LONGEST_LOOK_S) if look_s is None else look_s
+        if not 0 < self._renew_s < lease_s - self._margin_s:
+            raise InvalidInput(
+                "renew_s", f"{self._renew_s:g} does not renew a lease of {lease_s:g} s before its margin begins"
+            )
         self._rng = rng or random.Random()
         self._keeper: asyncio.Task[None] | None = None
         self._worker: asyncio.Task[None] | None = None
         self._lead: Leadership | None = None
+        self._granted: Leadership | None = None
+        """the last lease that the store granted: it may go on there when the duties have stopped"""
+        self._sent_s = 0.0
+        """when the latest request was sent, by the loop's clock"""
+        self._until_ms = 0
+        """when leading ends, by the store's clock as it was read when the last granted request was sent"""
+        self._ending: asyncio.TimerHandle | None = None
+        """ends leading by the loop's clock, if no renewal puts it off"""
+        self._dropped = asyncio.Event()
+        """set when leading ended and the keeper does not know it yet"""
         self._troubles: dict[str, type[Exception]] = {}
         """what fails, and the type of its error; logged already"""
         self._asking: asyncio.Future[Leadership] | None = None
@@ -72,7 +111,7 @@ class Duties:
 
     @property
     def leading(self) -> bool:
-        """Whether this session held the lease when it last looked."""
+        """Whether this session leads, as far as it knows and by its own clock."""
         return self._lead is not None
 
     def start(self) -> None:
@@ -85,11 +124,13 @@ class Duties:
         keeper, self._keeper = self._keeper, None
         await _ended(keeper)
         # only now: the keeper may have won the lease just as it was stopped
-        lead = await self._answered() or self._lead
+        lead = await self._answered() or self._granted
         await self._step_down()
+        self._granted = None
         if lead is not None:
             with contextlib.suppress(Exception):
-                await self._store.resign(lead)
+                async with asyncio.timeout(self._lease_s):  # then it is over anyway
+                    await self._store.resign(lead)
 
     async def _answered(self) -> Leadership | None:
         """The lease of a request that `stop` interrupted, if the store granted it."""
@@ -102,6 +143,8 @@ class Duties:
         lead = asking.result()
         return lead if lead.holder == self._session else None
 
+    # the keeper ---------------------------------------------------------------------------------
+
     async def _keep(self) -> None:
         """Take and renew the lease until cancelled."""
         failures = 0
@@ -110,40 +153,94 @@ class Duties:
                 await self._renew()
                 self._well_again("leadership")
                 failures = 0
-                # followers look more often: a leader that is known to be dead is replaced at once
-                wait_s = self._lease_s / 3 if self.leading else min(self._lease_s / 3, _LOOK_S)
+                wait_s = self._sent_s + self._pace_s - asyncio.get_running_loop().time()
             except Exception as error:  # noqa: BLE001 - logged, and tried again
                 failures += 1
-                wait_s = self._away(failures)
+                # no longer than a look: the store counts the lease from the last renewal, also during its outage
+                wait_s = min(self._look_s, self._away(failures))
                 self._log_trouble("leadership", error)
-                await self._step_down_if_over()
-            await asyncio.sleep(wait_s)
+            await self._pause(wait_s)
+
+    @property
+    def _pace_s(self) -> float:
+        return self._renew_s if self.leading else self._look_s
+
+    async def _pause(self, wait_s: float) -> None:
+        """Wait; no longer than a look if leading ends meanwhile."""
+        self._dropped.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wait_s)):
+                await self._dropped.wait()
+                await asyncio.sleep(self._look_s)
 
     async def _renew(self) -> None:
-        self._asking = asyncio.ensure_future(self._store.lead(self._name, self._session, self._lease_s))
-        lead = await asyncio.shield(self._asking)
+        """Ask for the lease, and lead or follow as the store says."""
+        loop = asyncio.get_running_loop()
+        self._sent_s, sent_ms = loop.time(), self._store.clock.lease_ms()
+        lead = await self._ask()
         if lead.holder != self._session:
             if self._lead is not None:
-                log.warning("leadership lost session=%s to=%s epoch=%d", self._session, lead.holder, lead.epoch)
+                log.warning(
+                    "leadership lost lead=%s session=%s to=%s epoch=%d",
+                    self._name,
+                    self._session,
+                    lead.holder,
+                    lead.epoch,
+                )
+            self._granted = None
             await self._step_down()
             return
-        if self._lead is not None and self._lead.epoch != lead.epoch:
-            await self._step_down()
+        self._granted = lead
+        if self._lead is None or self._lead.epoch != lead.epoch:
+            await self._step_down()  # also waits for duties that were stopped and have not ended yet
+        own_s = self._lease_s - self._margin_s
+        if loop.time() >= self._sent_s + own_s:
+            return  # the answer came too late
         self._lead = lead
+        self._until_ms = sent_ms + round(own_s * 1000)
+        self._set_end(self._sent_s + own_s)
         if self._worker is None or self._worker.done():
-            log.info("leading session=%s epoch=%d", self._session, lead.epoch)
+            log.info("leading lead=%s session=%s epoch=%d", self._name, self._session, lead.epoch)
             self._worker = asyncio.create_task(self._work(lead), name=f"mainstay {self._name} duties")
 
-    async def _step_down_if_over(self) -> None:
-        """Without the store we cannot learn that we lost the lead, but our lease still ends."""
-        if self._lead is not None and self._store.clock.lease_ms() >= self._lead.until_ms:
-            await self._step_down()
+    async def _ask(self) -> Leadership:
+        """The answer of the store. A request that takes as long as a lease is given up: its connection may be dead."""
+        self._asking = asking = asyncio.ensure_future(self._store.lead(self._name, self._session, self._lease_s))
+        await asyncio.wait([asking], timeout=self._lease_s)  # does not cancel it, if it is cancelled itself
+        if not asking.done():
+            asking.cancel()
+            raise StoreUnavailable(f"the store has not answered for {self._lease_s:g} s")
+        return asking.result()
+
+    def _set_end(self, at_s: float | None) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        self._ending = None if at_s is None else asyncio.get_running_loop().call_at(at_s, self._drop)
+
+    def _drop(self) -> None:
+        """The lease was not renewed and ends soon: stop the duties, whatever the keeper waits for."""
+        if self._lead is None:
+            return
+        log.warning(
+            "leadership given up lead=%s session=%s epoch=%d: its lease could not be renewed in time",
+            self._name,
+            self._session,
+            self._lead.epoch,
+        )
+        self._lead = None
+        self._dropped.set()
+        if self._worker is not None:
+            self._worker.cancel()
 
     async def _step_down(self) -> None:
+        """Stop the duties, and wait for their end."""
         worker, self._lead = self._worker, None
+        self._set_end(None)
         await _ended(worker)
         if self._worker is worker:
             self._worker = None
+
+    # the worker ---------------------------------------------------------------------------------
 
     async def _work(self, lead: Leadership) -> None:
         """Run the duties until leadership is lost."""
@@ -153,6 +250,7 @@ class Duties:
                     duties.create_task(self._repeat(duty, lead), name=f"mainstay {self._name} duty {duty.name}")
         except* NotLeader:
             self._lead = None
+            self._dropped.set()
 
     async def _repeat(self, duty: Duty, lead: Leadership) -> None:
         """Run one duty on its timer."""
@@ -160,10 +258,15 @@ class Duties:
         wait_s = duty.first_s
         while True:
             await asyncio.sleep(wait_s)
+            if self._store.clock.lease_ms() >= self._until_ms:
+                # the loop's clock stands still while the machine sleeps, the store's does not
+                self._drop()
+            if self._lead is None:
+                return
             try:
                 answer = await duty.run(lead)
-            except NotLeader:
-                log.warning("duty refused: no longer leading duty=%s epoch=%d", duty.name, lead.epoch)
+            except NotLeader as refusal:
+                log.warning("duty refused: no longer leading duty=%s epoch=%d: %s", duty.name, lead.epoch, refusal)
                 raise
             except Exception as error:  # noqa: BLE001 - logged, and tried again
                 failures += 1

@@ -6,7 +6,7 @@ the client decodes into them, and `--json` of the command line prints them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, cast
@@ -129,6 +129,10 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """the queues that it claims from; null: unknown"""
     tasks: tuple[str, ...] | None = None
     """the tasks that its program has; null: unknown"""
+    node: str = ""
+    """the node whose placed work it runs; empty: it runs none"""
+    labels: Mapping[str, str] = {}
+    """the labels of that node"""
     at_work: bool
     silent_ms: int
     """since its last heartbeat"""
@@ -274,6 +278,8 @@ def session_view(session: Session, *, lease_ms: int, now_ms: int) -> SessionView
         draining_by=session.draining_by,
         queues=None if offer is None else offer.queues,
         tasks=None if offer is None else tuple(sorted(offer.tasks)),
+        node=session.node,
+        labels=session.labels,
         at_work=is_alive(session, lease_ms),
         silent_ms=max(0, lease_ms - session.beat_ms),
         age_ms=max(0, now_ms - session.started_ms),

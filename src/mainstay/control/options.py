@@ -19,7 +19,7 @@ import msgspec
 
 from ..clock import LONGEST_S, instant_ms, seconds
 from ..errors import InvalidInput, UnknownOption
-from ..kinds import is_kind, kind_names
+from ..kinds import DEFAULT as DEFAULT_KIND, is_kind, kind_named, kind_names
 from ..model import Options, RetryPolicy, Settings, check_id
 from ..stores import LEVELS, Durability
 from .failure import storable
@@ -125,6 +125,7 @@ class OptionReader:
         if (rest.get("parent") is None) != (rest.get("unit") is None):
             raise InvalidInput("unit", "a unit needs both `parent` and `unit`")
         _check_after(given, policy, rest)
+        _put_in_reserved_queue(rest)
         rest.setdefault("key_ttl_ms", self._key_ttl_ms)
         return Plan(options=self._options(policy), **rest)
 
@@ -158,6 +159,16 @@ class OptionReader:
             self._cache.clear()
         self._cache[cache_key] = options
         return options
+
+
+def _put_in_reserved_queue(rest: dict[str, Any]) -> None:
+    """Jobs of some kinds stand in a queue of that kind alone: a leader assigns them, and no worker claims them."""
+    kind = kind_named(rest["kind"]) if rest.get("kind", DEFAULT_KIND) != DEFAULT_KIND else None
+    if kind is None or not kind.queue:
+        return
+    if "queue" in rest:
+        raise InvalidInput("queue", f"jobs of kind {kind.name!r} have no queue of their own; leave it out")
+    rest["queue"] = kind.queue
 
 
 def _check_after(given: Mapping[str, Any], policy: dict[str, Any], rest: dict[str, Any]) -> None:

@@ -154,7 +154,7 @@ UNIT = Table(
         State(
             name="pending",
             meaning="ready to be claimed, from its not-before time on",
-            next=("dispatched", "running", "skipped", "cancelled"),
+            next=("dispatched", "running", "failed", "skipped", "cancelled"),
             claimable=True,
         ),
         State(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         merge_options as merge_options,
     )
     from .returns import Returns as Returns
+    from .signature import Arguments as Arguments, Signature as Signature
     from .storable import canonical as canonical, checked_type as checked_type
     from .task import AsyncTask as AsyncTask, PlainTask as PlainTask, Submits as Submits, Task as Task
     from .task_name import (
@@ -49,6 +50,7 @@ __getattr__, __dir__ = lazy_exports(
         ".handle": "Handle job_failure",
         ".options": "CommonOptions SubmitOptions TaskOptions merge_options",
         ".returns": "Returns",
+        ".signature": "Arguments Signature",
         ".storable": "canonical checked_type",
         ".task": "AsyncTask PlainTask Submits Task",
         ".task_name": "check_function is_async name_of place_of",

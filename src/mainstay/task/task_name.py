@@ -10,7 +10,9 @@ from ..control import check_name
 from ..errors import InvalidInput
 
 
-def name_of(function: Callable[..., Any], given: str | None, *, kind: Literal["task", "batch"] = "task") -> str:
+def name_of(
+    function: Callable[..., Any], given: str | None, *, kind: Literal["task", "batch", "node_job"] = "task"
+) -> str:
     """The given name, or `module.function` if workers can find the function by it.
 
     >>> name_of(lambda: None, None)

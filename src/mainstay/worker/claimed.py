@@ -30,6 +30,7 @@ class ClaimedJobs:
         return (job for _, job in self._jobs)
 
     def add(self, jobs: Sequence[Job], *, now_s: float) -> None:
+        """`now_s` is the time of the claim; infinite for jobs that may wait for as long as it takes."""
         self._jobs.extend([(now_s, job) for job in jobs])
 
     @property
@@ -48,9 +49,9 @@ class ClaimedJobs:
             late = self.too_long(now_s=now_s)
             self._jobs.appendleft(first)
             return late
-        late = []
-        while self._jobs and now_s - self._jobs[0][0] > MOST_S:
-            late.append(self._jobs.popleft()[1])
+        late = [job for claimed_s, job in self._jobs if now_s - claimed_s > MOST_S]
+        if late:
+            self._jobs = deque(entry for entry in self._jobs if now_s - entry[0] <= MOST_S)
         return late
 
     def everything(self) -> list[Job]:

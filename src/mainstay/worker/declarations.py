@@ -81,6 +81,9 @@ class AppBase(ABC):
 class Declarations:
     """The part of an app that belongs to one kind. Subclasses fill `handlers` and override what they need."""
 
+    placed = False
+    """whether its jobs are placed on nodes; otherwise workers claim them from their queues"""
+
     def __init__(self) -> None:
         self.handlers: dict[str, Work] = {}
         """the handlers, by the name of the job"""
@@ -112,6 +115,12 @@ class Declarations:
     def duties(self, control: Control) -> Sequence[Duty]:
         """The duties of the leader for this kind."""
         del control
+        return ()
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the holder of the lead `placement` does for this kind. The session is that of the node engine that
+        holds it."""
+        del control, session_id
         return ()
 
     async def close(self) -> None:

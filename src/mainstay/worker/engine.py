@@ -19,6 +19,7 @@ from collections.abc import Collection, Coroutine, Sequence
 from typing import Any
 
 from ..control import Control
+from ..errors import StoreError
 from ..model import Session
 from .claim_loop import ClaimLoop
 from .engine_session import EngineSession
@@ -112,18 +113,24 @@ class Engine:
         await self._runs.idle.wait()
         await self._ledger.flush()
 
-    async def pulsed(self, session: str, *, known: bool, cancelling: Collection[str]) -> None:
+    async def pulsed(
+        self, session: str, *, known: bool, cancelling: Collection[str], assigned: Collection[str] = ()
+    ) -> None:
         """The answer of the store to a heartbeat of this session."""
-        await self._session.pulsed(session, known=known, cancelling=cancelling)
+        await self._session.pulsed(session, known=known, cancelling=cancelling, assigned=assigned)
 
     # start --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to claim and to listen for cancels."""
+        """Begin to claim and to listen for cancels. The session of a node also takes the work that is placed there;
+        without queues it takes nothing else."""
         self._ledger.start()
         self._watching = asyncio.create_task(self._runs.watch(), name="mainstay limits")
-        self._loops = [
-            asyncio.create_task(self._claims.run(), name="mainstay claims"),
+        if self._session.queues:
+            self._loops.append(asyncio.create_task(self._claims.run(), name="mainstay claims"))
+        if self._session.current.node:
+            self._loops.append(asyncio.create_task(self._session.placed.run(), name="mainstay placed work"))
+        self._loops += [
             asyncio.create_task(self._session.listen(), name="mainstay cancels"),
             asyncio.create_task(self._session.audit(), name="mainstay audit"),
         ]
@@ -153,6 +160,7 @@ class Engine:
             self._runs.disown_waiting()
         else:
             self._runs.give_back_waiting()
+            await self._leave_node()
         if not await self._idle_within(grace_s):
             self._runs.stop_all(cause, "its worker stops", grace_s=_LAST_WORD_S)
             await self._idle_within(_LAST_WORD_S)
@@ -171,6 +179,13 @@ class Engine:
             task.cancel()
         if loops:
             await asyncio.wait(loops)
+
+    async def _leave_node(self) -> None:
+        """A store that does not answer must not delay the drain: what is assigned here goes back when its time to be
+        confirmed is over."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORD_S):
+                await self._session.leave()
 
     async def _idle_within(self, wait_s: float) -> bool:
         with contextlib.suppress(TimeoutError):

@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 
 from ..control import Control
-from ..control.check import watching
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
 from ..parent import die_with_parent
@@ -28,10 +27,11 @@ from .async_waits import first, within
 from .engine import Engine, EngineProcess
 from .exits import leave_at_once
 from .host_process import HostProcess, LinkWriter, OsHostProcess
+from .leads import Leads
 from .messages import Drain, EngineConfig, FromEngine, Hello, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
 from .outbox import keep
-from .program import Program, load, offer_of
+from .program import Program, load, offer_of, placed_offer_of
 from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
@@ -66,6 +66,7 @@ class EngineHost:
         self._drained = asyncio.Event()
         self._engine: Engine | None = None
         self._control: Control
+        self._leads: Leads | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> int:
@@ -94,7 +95,7 @@ class EngineHost:
             self._program,
             control,
             session,
-            queues=self._queues,
+            queues=() if self._config.node else self._queues,
             concurrency=self._concurrency,
             process=EngineProcess(
                 recorder=self._process.recorder(),
@@ -107,17 +108,17 @@ class EngineHost:
             rng=self._rng,
         )
         await first(self._go.wait(), self._drained.wait())
-        duties = control.duties(session.id, check=watching(control.store), extra=list(self._program.duties(control)))
+        leads = self._leads = Leads(self._program, control)
         try:
             if self._stop is None:
                 engine.start()
-                duties.start()
+                await leads.start(engine.session)
             else:
                 self._stop(engine)
             await engine.stopped.wait()
         finally:
             # the supervisor closes the session when this process has ended
-            await duties.stop()
+            await leads.stop()
         if engine.left_behind:
             # a thread that did not stop would keep the interpreter from exiting
             log.warning("exits with jobs that would not stop n=%d", engine.left_behind)
@@ -125,6 +126,11 @@ class EngineHost:
 
     def _check_offer(self) -> None:
         """A worker without tasks would look healthy while every job of its queues waits."""
+        if self._config.node:
+            offer = placed_offer_of(self._program)
+            if offer is not None and not offer.tasks:
+                log.warning("%s has no node jobs: node %s runs none", self._options.target, self._options.node)
+            return
         offer = offer_of(self._program, self._queues)
         if offer is not None and not offer.tasks:
             error = InvalidInput(
@@ -158,7 +164,7 @@ class EngineHost:
                     host=self._process.host,
                     pid=self._process.pid,
                     supervisor=self._config.supervisor_pid,
-                    offer=offer_of(self._program, self._queues),
+                    **self._session_options(),
                 )
             except StoreError as error:
                 if self._drained.is_set():
@@ -170,10 +176,28 @@ class EngineHost:
                     session=session.id,
                     store_url=self._program.store_url,
                     settings=self._control.settings,
-                    queues=self._queues,
+                    queues=self._queues if self._claims_jobs else (),
                 )
                 self._send(hello)
+                if self._leads is not None and not self._drained.is_set():
+                    # the session before was lost, and its leads with it
+                    self._start_task(self._leads.start(session))
                 return session
+
+    def _session_options(self) -> dict[str, Any]:
+        if not self._config.node:
+            return {"offer": offer_of(self._program, self._queues)}
+        return {
+            "offer": placed_offer_of(self._program),
+            "node": self._options.node,
+            "labels": self._options.labels,
+        }
+
+    @property
+    def _claims_jobs(self) -> bool:
+        """Whether the program has jobs that engines claim from queues, as far as it says."""
+        offer = offer_of(self._program, self._queues)
+        return offer is None or bool(offer.tasks)
 
     @property
     def _queues(self) -> tuple[str, ...]:
@@ -229,7 +253,9 @@ class EngineHost:
         elif isinstance(message, Drain):
             self._drain(message.grace_s)
         elif self._engine is not None:
-            pulsed = self._engine.pulsed(message.session, known=message.known, cancelling=message.cancelling)
+            pulsed = self._engine.pulsed(
+                message.session, known=message.known, cancelling=message.cancelling, assigned=message.assigned
+            )
             self._start_task(pulsed)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
@@ -248,6 +274,8 @@ class EngineHost:
     def _end(self, stop: Callable[[Engine], None]) -> None:
         self._stop = stop
         self._drained.set()
+        if self._leads is not None:
+            self._start_task(self._leads.resign_placement())
         if self._engine is not None and self._go.is_set():
             stop(self._engine)
 

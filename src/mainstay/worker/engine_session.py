@@ -16,7 +16,8 @@ from ..model import Job, Session
 from ..stores import Query
 from .claim_audit import ClaimAudit
 from .outage import Outage
-from .program import Program, offer_of
+from .placed_work import PlacedWork
+from .program import Program, offer_of, placed_offer_of
 from .runs import Runs
 
 log = logging.getLogger("mainstay.worker")
@@ -50,6 +51,7 @@ class EngineSession:
         self._rng = rng
         self._audit = ClaimAudit()
         self._renewing = asyncio.Lock()
+        self.placed = PlacedWork(control, runs, session=lambda: self.current, rng=rng)
 
     async def claim(self, n: int) -> list[Job]:
         """Claim jobs and have them run."""
@@ -64,12 +66,19 @@ class EngineSession:
         self._runs.take(jobs)
         return jobs
 
-    async def pulsed(self, session: str, *, known: bool, cancelling: Collection[str]) -> None:
+    async def pulsed(
+        self, session: str, *, known: bool, cancelling: Collection[str], assigned: Collection[str] = ()
+    ) -> None:
         """The answer of the store to a heartbeat of this session."""
         if not known:
             await self.lose(session)
-        elif cancelling:
+            return
+        if cancelling:
             self._runs.cancel(set(cancelling))
+        if assigned and session == self.current.id:
+            self.placed.name(assigned)
+            if self._runs.closed:
+                await self.placed.take()  # its loop has ended: gives them back
 
     async def lose(self, session: str) -> None:
         """The store has declared the session dead: stop its jobs and open another."""
@@ -81,18 +90,36 @@ class EngineSession:
             if self._open_session is not None:
                 self.current = await self._open_session()
 
+    async def leave(self) -> None:
+        """The first step of a drain: get no more placed work, and give back what is assigned and not confirmed. The
+        mark names the session itself: no other engine of its worker has to drain."""
+        session = self.current
+        if not session.node:
+            return
+        await self._control.store.drain([session.id], by=session.id)
+        (pulse,) = await self._control.claims.beat([session.id])
+        if pulse.known and pulse.assigned:
+            self.placed.name(pulse.assigned)
+        await self.placed.take()
+
     async def listen(self) -> None:
-        """Receive cancels at once, until cancelled. If one is missed, the next heartbeat brings it."""
+        """Receive cancels and assignments at once, until cancelled. If one is missed, the next heartbeat brings it."""
         outage = Outage("cancels", self._rng)
         while True:
             session = self.current.id
             try:
                 async with self._control.store.wake([f"session:{session}"]) as wake:
+                    # work may have been placed between the opening of the session and this subscription
+                    look = bool(self.current.node)
                     while self.current.id == session:
-                        if await wake.wait(self._control.settings.poll_s):
+                        if look or await wake.wait(self._control.settings.poll_s):
+                            look = False
                             (pulse,) = await self._control.claims.beat([session])
                             outage.over()
-                            await self.pulsed(session, known=pulse.known, cancelling=pulse.cancelling)
+                            await self.pulsed(
+                                session, known=pulse.known, cancelling=pulse.cancelling, assigned=pulse.assigned
+                            )
+                            await self.placed.drop_lost()
             except Exception as error:  # noqa: BLE001 - an engine that hears no cancels looks healthy
                 await asyncio.sleep(outage.failed(error))
 
@@ -107,13 +134,15 @@ class EngineSession:
     async def audit_claims(self) -> None:
         """Give back claims that the store lists and the engine does not know: an answer was lost on its way. Stop jobs
         that run here and that the store does not list: a unit is cancelled at once, and a job that reports nothing
-        would never learn of it."""
+        would never learn of it. A row that is only dispatched is an assignment, which no engine has answered yet."""
         session = self.current.id
         ours = self._runs.claims_of(session)
         page = await self._control.store.find(Query(session=session), limit=_AUDIT_PAGE)
         if session != self.current.id:
             return
-        rows = {(row.id, row.token): row for row in page.jobs}
+        assigned = [row.id for row in page.jobs if row.status == "dispatched"]
+        self.placed.name(assigned)
+        rows = {(row.id, row.token): row for row in page.jobs if row.status != "dispatched"}
         known = {(job.id, job.token) for job in self._runs.jobs()}
         # neither a job that was claimed since the question nor one that has ended is missing in the list
         ours &= self._runs.claims_of(session)
@@ -127,7 +156,8 @@ class EngineSession:
 
     async def renew_offer(self) -> None:
         """A task may have been added since the session was opened, by a module that a job imported."""
-        session, offer = self.current, offer_of(self._program, self.queues)
+        session = self.current
+        offer = placed_offer_of(self._program) if session.node else offer_of(self._program, self.queues)
         if session.offer is None or offer is None or offer.tasks.keys() == session.offer.tasks.keys():
             return
         (pulse,) = await self._control.claims.beat([session.id])

@@ -134,6 +134,10 @@ class SupervisorLoops:
         for pulse in pulses:
             engine = kept[pulse.session]
             engine.marked(marks[pulse.session])
-            engine.pulsed(Pulsed(session=pulse.session, known=pulse.known, cancelling=pulse.cancelling))
-            if pulse.draining_by is not None:
+            message = Pulsed(
+                session=pulse.session, known=pulse.known, cancelling=pulse.cancelling, assigned=pulse.assigned
+            )
+            engine.pulsed(message)
+            # an engine that leaves marks its own session: that drains no other engine
+            if pulse.draining_by is not None and pulse.draining_by != pulse.session:
                 self._on_drain(pulse.draining_by)

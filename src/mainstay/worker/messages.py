@@ -16,6 +16,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """the process it dies with"""
     link_fd: int = -1
     recorder_fd: int = -1
+    node: bool = False
+    """it is the node engine: it claims from no queue and runs the work that is placed on the node"""
     solo_fd: int = -1
     """the lock that the engines of a worker share; -1: none"""
 
@@ -28,6 +30,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     store_url: str
     settings: Settings
     queues: tuple[str, ...]
+    """the queues that the engines of its worker claim from; empty: the program has only placed work, and the node
+    engine is the only one"""
 
 
 class Retiring(msgspec.Struct, frozen=True, tag=True):
@@ -52,6 +56,8 @@ class Pulsed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     session: str
     known: bool
     cancelling: tuple[str, ...] = ()
+    assigned: tuple[str, ...] = ()
+    """rows that were assigned to the session and wait to be confirmed"""
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):

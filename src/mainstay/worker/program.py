@@ -113,9 +113,27 @@ class Offering(Protocol):
         ...
 
 
+@runtime_checkable
+class Placing(Protocol):
+    """A program with jobs that are placed on nodes. `App` is one."""
+
+    def placed_offer(self) -> Mapping[str, Mapping[str, Any]]:
+        """As `Offering.offer`: what a node that runs this program can be given."""
+        ...
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the holder of the lead `placement` does for this program; the session is that of its node engine."""
+        ...
+
+
 def offer_of(program: Program, queues: Sequence[str]) -> Offer | None:
     """What a session for this program serves; None: the program does not say."""
     return Offer(queues=tuple(queues), tasks=program.offer()) if isinstance(program, Offering) else None
+
+
+def placed_offer_of(program: Program) -> Offer | None:
+    """What the session of a node engine serves: no queue, and the placed jobs of the program."""
+    return Offer(tasks=program.placed_offer()) if isinstance(program, Placing) else None
 
 
 def load(target: str) -> Program:

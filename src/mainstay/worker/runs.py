@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -139,6 +140,11 @@ class Runs:
     def running(self) -> Collection[JobRun]:
         return self._running.values()
 
+    @property
+    def retired(self) -> bool:
+        """Whether the engine takes no more jobs because its process is not clean."""
+        return self._retired
+
     # claim --------------------------------------------------------------------------------------
 
     def wanted(self, requested: int) -> int:
@@ -155,6 +161,17 @@ class Runs:
         self.busy.set()
         self._waiting.add(jobs, now_s=self._loop.time())
         self._begin_waiting(self._clock.lease_ms())
+
+    def take_placed(self, jobs: Sequence[Job]) -> None:
+        """Run these jobs, which were placed here: they wait for a slot for as long as it takes."""
+        self.idle.clear()
+        self.busy.set()
+        self._waiting.add(jobs, now_s=math.inf)
+        self._begin_waiting(self._clock.lease_ms())
+
+    def has_work(self, job: Job) -> bool:
+        """Whether the program has the work for a job. If not, the job is given back for a while."""
+        return self._work_of(job) is not None
 
     # begin --------------------------------------------------------------------------------------
 
@@ -191,7 +208,8 @@ class Runs:
         if self._process.solo_turn is not None:
             self._process.solo_turn.release()
 
-    def _begin(self, job: Job, began_ms: int) -> None:
+    def _work_of(self, job: Job) -> Work | None:
+        """The work for a job; None: the program has none, and the job is postponed."""
         work = self._works.get((job.kind, job.name))
         if work is None:
             try:
@@ -200,7 +218,11 @@ class Runs:
                 self._unserved.warn(job)
                 wait_s = min(_LONGEST_PARK_S, _FIRST_PARK_S * 2.0 ** min(job.releases, 10))
                 self._park(job, wait_s, f"{error}; it waits for a worker that has it")
-                return
+        return work
+
+    def _begin(self, job: Job, began_ms: int) -> None:
+        if (work := self._work_of(job)) is None:
+            return
         run = JobRun(
             job,
             work,
@@ -359,10 +381,10 @@ class Runs:
 
     # part with jobs -----------------------------------------------------------------------------
 
-    def give_back(self, jobs: Sequence[Job]) -> None:
+    def give_back(self, jobs: Sequence[Job], reason: str = "its worker gave it back before it began") -> None:
         """Jobs that have not begun return to the queue."""
         for job in jobs:
-            self._ledger.add(self._ends.release(job, "its worker gave it back before it began"))
+            self._ledger.add(self._ends.release(job, reason))
         self._made_room()
 
     def give_back_waiting(self) -> None:

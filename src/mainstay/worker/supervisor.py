@@ -76,12 +76,15 @@ class Supervisor:
         self._ready = ready
         self._engines: dict[EngineRecord, None] = {}
         """in the order of their start: a set would have another order in each run of a simulation"""
-        self._slots: list[EngineRecord | None] = [None] * options.processes
+        # the engine of placed work is the first: it says whether there is other work
+        self._slots: list[EngineRecord | None] = [None] * (options.processes + bool(options.node))
         self._control: Control | None = None
         self._opening: asyncio.Task[SupervisorLoops] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._up = asyncio.Event()
         """the first engine has come up"""
+        self._claims_jobs = asyncio.Event()
+        """an engine has come up whose program has jobs to claim: all slots are needed"""
         self._requests = 0
         self._stopping = asyncio.Event()
         self._killing: asyncio.TimerHandle | None = None
@@ -143,11 +146,11 @@ class Supervisor:
         """Start an engine whenever the slot is empty."""
         if slot > 0:
             # the others wait for the first: a mistake in the program is reported once
-            await first(self._up.wait(), self._stopping.wait())
+            await first(self._claims_jobs.wait(), self._stopping.wait())
         wait_s = 0.0
         while not self._stopping.is_set():
             try:
-                engine = self._slots[slot] = self._slots[slot] or self._start_engine()
+                engine = self._slots[slot] = self._slots[slot] or self._start_engine(slot)
             except OSError as error:  # no memory, too many processes: it may pass
                 wait_s = min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, wait_s * 2))
                 log.error("engine cannot be started: %s; again in %.1fs", error, wait_s)
@@ -163,10 +166,11 @@ class Supervisor:
             wait_s = 0.0 if lived_s >= _SHORT_LIFE_S else min(_LONGEST_WAIT_S, max(_FIRST_WAIT_S, wait_s * 2))
             await within(self._stopping.wait(), wait_s)
 
-    def _start_engine(self) -> EngineRecord:
+    def _start_engine(self, slot: int) -> EngineRecord:
         engine = EngineRecord(asyncio.get_running_loop().time())
+        node = bool(self._options.node) and slot == 0
         engine.process = self._processes.spawn(
-            EngineConfig(options=self._options, supervisor_pid=self._processes.pid),
+            EngineConfig(options=self._options, supervisor_pid=self._processes.pid, node=node),
             lambda message: self._receive(engine, message),
         )
         self._engines[engine] = None
@@ -214,6 +218,8 @@ class Supervisor:
         if engine.dead or engine.hello is not hello:
             return
         log.info("engine up pid=%d session=%s", engine.process.pid, hello.session)
+        if hello.queues:
+            self._claims_jobs.set()
         if not self._up.is_set():
             self._up.set()
             if self._ready is not None:
@@ -303,7 +309,7 @@ class Supervisor:
     async def _pass_on_drain(self, control: Control, death: EngineDeath) -> None:
         """A drain that was requested since its last heartbeat is lost with its session, unless it is read now."""
         for session in await control.store.sessions():
-            if session.id == death.session and session.is_draining:
+            if session.id == death.session and session.is_draining and session.draining_by != session.id:
                 self.drain(session.draining_by)
 
     async def _write_outbox(self, control: Control, death: EngineDeath) -> None:
@@ -324,8 +330,10 @@ class Supervisor:
     async def _roll(self) -> None:
         log.info("restarting engines one by one engines=%d", len(self._slots))
         for slot in range(len(self._slots)):
+            if slot > 0 and not self._claims_jobs.is_set():
+                break  # the program has only placed work
             try:
-                successor = self._start_engine()
+                successor = self._start_engine(slot)
             except OSError as error:
                 log.error("restart given up: %s; the running engines go on", error)
                 return

@@ -16,6 +16,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     """None: as the settings say"""
     processes: int = 1
+    node: str = ""
+    """the name of the node that it is; empty: it is none, and runs no placed work"""
+    labels: dict[str, str] = {}
+    """the labels of the node"""
     grace_s: float = 30.0
     """how long jobs may go on after the first request to stop"""
     log_level: str = "info"

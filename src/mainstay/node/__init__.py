@@ -1,0 +1,54 @@
+"""Node jobs: a class whose `local` runs on every node, and whose `leader` runs once after a quorum of them.
+
+Layer: a kind of job, above the worker. Users start from `@app.node_job`. `kind` declares the parts of the package;
+`decisions` is the heart: what the placement leader does next, as pure functions; `placement_duty` reads, decides and
+writes. Names are imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from .app_methods import NodeJobMethods
+    from .handle import NodeHandle
+    from .node_job import NodeCall, NodeJob
+    from .options import NodeJobOptions, NodeSubmitOptions
+    from .placement_duty import PlacementDuty
+    from .results import LeaderRun, Node, NodeJobResult, NodeResult
+    from .service import NodeJobService, NodeJobStatus
+    from .spec import NodePolicy, NodeSpec
+
+__all__ = [
+    "LeaderRun",
+    "Node",
+    "NodeCall",
+    "NodeHandle",
+    "NodeJob",
+    "NodeJobMethods",
+    "NodeJobOptions",
+    "NodeJobResult",
+    "NodeJobService",
+    "NodeJobStatus",
+    "NodePolicy",
+    "NodeResult",
+    "NodeSpec",
+    "NodeSubmitOptions",
+    "PlacementDuty",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        ".app_methods": "NodeJobMethods",
+        ".handle": "NodeHandle",
+        ".node_job": "NodeCall NodeJob",
+        ".options": "NodeJobOptions NodeSubmitOptions",
+        ".placement_duty": "PlacementDuty",
+        ".results": "LeaderRun Node NodeJobResult NodeResult",
+        ".service": "NodeJobService NodeJobStatus",
+        ".spec": "NodePolicy NodeSpec",
+    },
+)

@@ -1,0 +1,146 @@
+"""From the actions of a leader to the rows that change: the moves, and the units that are created with them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..control import JobRequest, ask_again, assign_unit, give_unit_up, take_unit_back
+from ..lifecycle import Move
+from ..model import PLACE_QUEUE, Job, Session
+from .decisions import (
+    Action,
+    AddLate,
+    Ask,
+    Assign,
+    BeginLeaderPhase,
+    CancelUnits,
+    End,
+    FailUnit,
+    Freeze,
+    NodeJobView,
+    TakeBack,
+)
+from .results import NodeJobResult, StoredResult
+from .spec import KIND, LEADER, LOCAL, NodeSpec, NodeUnitCall, leader_unit, row_name, unit_id, unit_of
+
+
+class RowChange(msgspec.Struct, frozen=True):
+    """A row to move, and the units to create with it."""
+
+    row: Job
+    moves: tuple[Move, ...]
+    units: tuple[JobRequest, ...] = ()
+
+
+def changes_of(action: Action, view: NodeJobView, spec: NodeSpec, *, epoch: int, now_ms: int) -> list[RowChange]:
+    """The changes of an action: written together, or none. Each event names the epoch of the leader."""
+    return [
+        RowChange(change.row, tuple(_in_epoch(move, epoch) for move in change.moves), change.units)
+        for change in _changes(action, view, spec, now_ms)
+    ]
+
+
+def _in_epoch(move: Move, epoch: int) -> Move:
+    return msgspec.structs.replace(move, details={**(move.details or {}), "epoch": epoch})
+
+
+def _changes(action: Action, view: NodeJobView, spec: NodeSpec, now_ms: int) -> list[RowChange]:
+    job = view.job
+    match action:
+        case Freeze():
+            return [_start(job, action, spec, now_ms)]
+        case AddLate(nodes=nodes):
+            units = tuple(_node_unit(job, job.token, spec, node, view.members) for node in nodes)
+            note = Move(to=job.status, reason=f"joined later: {_names(nodes)}", flag="note")
+            return [RowChange(job, (note,), units)]
+        case BeginLeaderPhase(round=round_, ended=ended, reason=reason):
+            unit = _leader_unit(job, job.token, spec, view.members, ended, round_)
+            return [RowChange(job, (Move(to="finalizing", reason=reason),), (unit,))]
+        case End():
+            cancelled = [_cancel(unit, f"the job ends: {action.reason or action.to}") for unit in action.cancels]
+            return [*cancelled, RowChange(job, (_end(action),))]
+        case CancelUnits(units=rows, reason=reason):
+            return [_cancel(unit, reason) for unit in rows]
+        case Assign(unit=row, session=session):
+            return [RowChange(row, assign_unit(row, session, now_ms=now_ms))]
+        case Ask(unit=row):
+            return [RowChange(row, ask_again(row, now_ms=now_ms))]
+        case TakeBack(unit=row):
+            return [RowChange(row, take_unit_back(row))]
+        case FailUnit(unit=row, error=error):
+            return [RowChange(row, give_unit_up(error))]
+
+
+def _start(job: Job, freeze: Freeze, spec: NodeSpec, now_ms: int) -> RowChange:
+    """The members are frozen: the job runs, without a holder, under the next token."""
+    token = job.token + 1
+    members = tuple(node.node for node in freeze.members)
+    first = [Move(to="pending", reason="its time has come")] if job.status == "scheduled" else []
+    fields: dict[str, Any] = {
+        "token": token,
+        "session": None,
+        "claimed_ms": None,
+        "started_ms": now_ms,
+        "starts": job.starts + 1,
+        "extra_ms": 0,
+    }
+    reason = f"runs on {_names(freeze.members)}" if members else "has a leader phase only"
+    moves = [*first, Move(to="running", reason=reason, details={"members": list(members)}, fields=fields)]
+    if members:
+        units = tuple(_node_unit(job, token, spec, node, members) for node in freeze.members)
+    else:
+        moves.append(Move(to="finalizing", reason="the leader phase begins"))
+        units = (_leader_unit(job, token, spec, (), (), 1),)
+    return RowChange(job, tuple(moves), units)
+
+
+def _end(end: End) -> Move:
+    result = None if end.result is None else encoded_result(end.result)
+    return Move(to=end.to, reason=end.reason or None, fields={"result": result, "error": end.error})
+
+
+def encoded_result(result: NodeJobResult) -> bytes:
+    """The result as it is stored. Its value is the stored result of the leader phase, sealed as that is."""
+    return msgspec.msgpack.encode(StoredResult.of(result))
+
+
+def _cancel(unit: Job, reason: str) -> RowChange:
+    return RowChange(unit, (Move(to="cancelled", reason=reason[:200]),))
+
+
+def _node_unit(job: Job, token: int, spec: NodeSpec, node: Session, members: tuple[str, ...]) -> JobRequest:
+    call = NodeUnitCall(
+        phase="local",
+        claim=token,
+        members=members,
+        arguments=spec.arguments,
+        node=node.node,
+        labels=node.labels,
+    )
+    return _unit(job, token, spec, unit_of(node.node), LOCAL, call)
+
+
+def _leader_unit(
+    job: Job, token: int, spec: NodeSpec, members: tuple[str, ...], ended: tuple[str, ...], round_: int
+) -> JobRequest:
+    call = NodeUnitCall(
+        phase="leader", claim=token, members=members, arguments=spec.arguments, ended=ended, round=round_
+    )
+    return _unit(job, token, spec, leader_unit(round_), LEADER, call)
+
+
+def _unit(job: Job, token: int, spec: NodeSpec, unit: str, phase: str, call: NodeUnitCall) -> JobRequest:
+    plan = msgspec.structs.replace(spec.plan, kind=KIND, queue=PLACE_QUEUE, parent=job.id, unit=unit)
+    payload = msgspec.Raw(msgspec.msgpack.encode(call))
+    return JobRequest(row_name(job.name, phase), payload, plan, id=unit_id(job.id, token, unit))
+
+
+def _names(nodes: tuple[Session, ...], most: int = 5) -> str:
+    names = [node.node for node in nodes]
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+__all__ = ["RowChange", "changes_of", "encoded_result"]

@@ -1,0 +1,77 @@
+"""The node jobs that are declared on an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..control import Control, Duty
+from ..control.schedules import ScheduledJob
+from ..errors import InvalidInput
+from ..task import AppClient
+from ..worker import Declarations, Host
+from .handlers import LeaderWork, LocalWork
+from .node_job import NodeCall, NodeJob
+from .placement_duty import PlacementDuty
+from .service import NodeJobService
+from .spec import LEADER, LOCAL, NodeSpec, opened_arguments, row_name
+
+
+class NodeJobs(Declarations):
+    """The node jobs that are declared on an app."""
+
+    placed = True
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self._client: AppClient = host.client
+        self.jobs: dict[str, NodeJob] = {}
+
+    def declare(self, owner: Any, name: str | None, options: Mapping[str, Any]) -> NodeJob:
+        if isinstance(owner, NodeJob):
+            raise InvalidInput(owner.name, "is a node job already; put options into the @app.node_job that made it")
+        job = NodeJob(self._client, owner, name, **options)
+        if (other := self.jobs.get(job.name)) is not None:
+            raise InvalidInput(
+                job.name,
+                f"is the name of another node job ({other.owner.__module__}.{other.owner.__qualname__}); give one of "
+                'them another name: @app.node_job("...")',
+            )
+        self.jobs[job.name] = job
+        if job.methods.local is not None:
+            self.handlers[row_name(job.name, LOCAL)] = LocalWork(job, job.methods.local, job.local_returns)
+        if job.methods.leader is not None:
+            self.handlers[row_name(job.name, LEADER)] = LeaderWork(job, job.methods.leader, job.returns.value)
+        return job
+
+    def declares(self, name: str) -> bool:
+        return name in self.jobs
+
+    def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
+        sealer = self._client.sealer
+        try:
+            spec = msgspec.msgpack.decode(sealer.open(payload, field="payload"), type=NodeSpec)
+        except msgspec.DecodeError as error:
+            raise InvalidInput("payload", f"is not one of a node job: {error}") from None
+        return self.jobs[name].signature.given(opened_arguments(spec.arguments, sealer))
+
+    def scheduled(self, what: object) -> ScheduledJob | None:
+        if isinstance(what, NodeJob):
+            if what.required:
+                needs, short = ", ".join(what.required), what.name.rpartition(".")[2]
+                raise InvalidInput("schedule", f"{what.name} needs {needs}; write app.schedule(...)({short}.job(...))")
+            what = what.job()
+        return what.scheduled() if isinstance(what, NodeCall) else None
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the placement leader does for the node jobs of the store, also those of other apps."""
+        return PlacementDuty(control, session_id, self._client.sealer).duties()
+
+    def service(self, control: Control) -> NodeJobService:
+        """The operations on the node jobs of an open store."""
+        return NodeJobService(control, self._client.sealer)
+
+
+__all__ = ["NodeJobs"]

@@ -1,0 +1,11 @@
+"""The declaration of node jobs as a kind of job."""
+
+from ..kinds import Kind
+from ..model import PLACE_QUEUE
+
+KIND = Kind(
+    name="node",
+    has_units=True,
+    queue=PLACE_QUEUE,
+    declarations="mainstay.node.declarations:NodeJobs",
+)

@@ -1,0 +1,186 @@
+"""The duties of the placement leader for node jobs: read, decide, write.
+
+Each write carries the leadership, so that a leader that lost it without knowing writes nothing. A write that another
+writer was faster than is dropped, and decided again from the rows as they are then. What a duty remembers only saves
+work: a new leader continues from the store alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from ..control import Control, Duty, open_nodes
+from ..errors import InvalidInput, SchemaTooNew
+from ..lifecycle import JOB, UNIT, State
+from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
+from ..stores import Change, Query
+from ..task import Sealer
+from .changes import RowChange, changes_of
+from .decisions import Action, Assign, Cluster, End, NodeJobView, decide, is_settled
+from .spec import KIND, NodeSpec, spec_of, unreadable_spec
+
+log = logging.getLogger("mainstay.node")
+
+#: how long a round waits for a wake while a job is unsettled, and otherwise
+POLL_S, IDLE_S = 0.5, 2.0
+#: how often all settled jobs are looked at
+CLEAN_UP_S = 300.0
+#: the wait after a write that another writer was faster than
+_AGAIN_S = 0.02
+#: rounds of one run of the duty
+_ROUNDS = 100
+_PAGE = 200
+_FINE = ("applied", "already_applied")
+
+
+def _names(states: Iterator[State], *, settled: bool) -> tuple[str, ...]:
+    return tuple(state.name for state in states if state.settled is settled)
+
+
+_UNSETTLED_JOBS = _names(iter(JOB.states.values()), settled=False)
+_SETTLED_JOBS = _names(iter(JOB.states.values()), settled=True)
+_OPEN_UNITS = _names(iter(UNIT.states.values()), settled=False)
+
+
+class PlacementDuty:
+    """Advances the node jobs of a store while its session leads."""
+
+    def __init__(self, control: Control, session_id: str, sealer: Sealer) -> None:
+        self._control = control
+        self._store = control.store
+        self._session_id = session_id
+        self._sealer = sealer
+        self._unsettled: set[str] = set()
+        """jobs of the last round: those that have settled since may have open units"""
+        self._logged: set[str] = set()
+        """jobs that this program cannot read"""
+
+    def duties(self) -> list[Duty]:
+        return [Duty("node jobs", IDLE_S, self.run), Duty("node jobs: clean up", CLEAN_UP_S, self.clean_up)]
+
+    async def run(self, lead: Leadership) -> float:
+        """Some rounds, each followed by a wait for a wake."""
+        async with self._store.wake([f"queue:{PLACE_QUEUE}"]) as wake:
+            for _ in range(_ROUNDS):
+                await wake.wait(await self.round(lead))
+        return 0.0
+
+    async def round(self, lead: Leadership) -> float:
+        """Advance every job as far as possible now; returns after how many seconds to look again without a wake."""
+        jobs = [job async for job in self._find(Query(kind=KIND, status=_UNSETTLED_JOBS, oldest_first=True))]
+        settled = self._unsettled - {job.id for job in jobs}
+        gone = await self._store.get(sorted(settled)) if settled else []
+        cluster = await self._cluster()
+        fine = [await self._advance(job, cluster, lead) for job in [*jobs, *gone] if job is not None]
+        self._unsettled = {job.id for job in jobs}
+        return _AGAIN_S if not all(fine) else POLL_S if jobs else IDLE_S
+
+    async def clean_up(self, lead: Leadership) -> None:
+        """Cancel the open units of settled jobs: another session settled the job while none led."""
+        cluster = await self._cluster()
+        async for job in self._find(Query(kind=KIND, status=_SETTLED_JOBS, value_bytes=0)):
+            counts = await self._store.unit_counts(job.id)
+            if any(counts.get(status) for status in _OPEN_UNITS):
+                await self._advance(job, cluster, lead)
+
+    async def _cluster(self) -> Cluster:
+        nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())
+        own = next((session for session in nodes.values() if session.id == self._session_id), None)
+        return Cluster(nodes=nodes, own=own)
+
+    async def _advance(self, found: Job, cluster: Cluster, lead: Leadership) -> bool:
+        """Do what is next for a job until it waits. False: a write was dropped."""
+        job: Job | None = found
+        while job is not None:
+            spec = self._spec(job)
+            if spec is None:
+                return True
+            now_ms = self._store.clock.now_ms()
+            policy = unreadable_spec().policy if isinstance(spec, ErrorInfo) else spec.policy
+            view = NodeJobView(job, policy, [unit async for unit in self._find(Query(parent=job.id))])
+            if isinstance(spec, ErrorInfo):
+                to = "cancelled" if job.status == "cancelling" else "failed"
+                actions: list[Action] = [End(to, spec.message, error=spec, cancels=view.open)]
+                spec = unreadable_spec()
+            else:
+                actions = decide(view, cluster, now_ms)
+            for group in _groups(actions):
+                if not await self._write(group, view, spec, lead, now_ms):
+                    return False
+            [after] = await self._store.get([job.id])
+            job = after if after is not None and after.version != job.version else None
+        return True
+
+    async def _write(
+        self, actions: Sequence[Action], view: NodeJobView, spec: NodeSpec, lead: Leadership, now_ms: int
+    ) -> bool:
+        """Write actions together. False: something was not written."""
+        rows = [
+            change for action in actions for change in changes_of(action, view, spec, epoch=lead.epoch, now_ms=now_ms)
+        ]
+        try:
+            changes = [self._change(row, lead, now_ms) for row in rows]
+        except InvalidInput as error:  # its arguments and the names of its members are too large for a unit
+            refusal = ErrorInfo(type="InvalidInput", code=error.code, message=str(error), retryable=False)
+            end = End("failed", f"its units cannot be created: {error}", error=refusal, cancels=view.open)
+            return await self._write([end], view, spec, lead, now_ms)
+        results = await self._store.apply(changes, lead=lead, together=True)
+        for row, result in zip(rows, results, strict=True):
+            if result.error is not None:
+                log.error("cannot move job_id=%s: %s", row.row.id, result.error)
+        if all(result.outcome in _FINE for result in results):
+            return True
+        if len(actions) > 1:  # assignments of several nodes: one that is gone does not keep the others waiting
+            for action in actions:
+                await self._write([action], view, spec, lead, now_ms)
+        return False
+
+    def _change(self, change: RowChange, lead: Leadership, now_ms: int) -> Change:
+        return Change(
+            before=change.row,
+            moves=change.moves,
+            actor=lead.holder,
+            at_ms=now_ms,
+            spawn=self._control.jobs.new_jobs(change.units, actor=lead.holder) if change.units else (),
+        )
+
+    def _spec(self, job: Job) -> NodeSpec | ErrorInfo | None:
+        """The payload of a job. An error: it can never be read; None: another program may read it."""
+        if is_settled(job):
+            return unreadable_spec()  # its units are only cancelled
+        try:
+            self._sealer.open(job.payload, field="payload")
+        except InvalidInput as error:
+            problem = str(error)
+        else:
+            try:
+                return spec_of(job, self._sealer)
+            except SchemaTooNew as error:
+                problem = str(error)
+            except InvalidInput as error:
+                return ErrorInfo(type="BadArguments", code="bad_arguments", message=str(error), retryable=False)
+        if job.id not in self._logged:
+            self._logged.add(job.id)
+            log.warning("this program cannot place a job job_id=%s name=%s: %s", job.id, job.name, problem)
+        return None
+
+    async def _find(self, query: Query) -> AsyncIterator[Job]:
+        cursor: str | None = None
+        while True:
+            page = await self._store.find(query, cursor=cursor, limit=_PAGE)
+            for job in page.jobs:
+                yield job
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+
+def _groups(actions: Sequence[Action]) -> list[list[Action]]:
+    """The actions in the order they are written: all assignments together, each other action by itself."""
+    assigns: list[Action] = [action for action in actions if isinstance(action, Assign)]
+    others: list[list[Action]] = [[action] for action in actions if not isinstance(action, Assign)]
+    return [*others, assigns] if assigns else others
+
+
+__all__ = ["CLEAN_UP_S", "IDLE_S", "POLL_S", "PlacementDuty"]

@@ -1,0 +1,265 @@
+"""The placement duty on a store: a node job from submit to result, and what survives the death of a leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mainstay.control.check import check
+from mainstay.errors import NotLeader
+from mainstay.model import PLACE_QUEUE
+from mainstay.node.placement_duty import PlacementDuty
+from mainstay.node.spec import LEADER, NodePolicy
+from mainstay.stores import JobStore, StoreProxy, open_store
+from mainstay.testing import VirtualClock
+from tests.node.fleet import FakeNode, job_of, pass_time, result_of, submit, units_of
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[JobStore]:
+    opened = await open_store("memory:", clock=VirtualClock())
+    try:
+        yield opened
+        report = await check(opened)
+        assert report.violations == ()
+    finally:
+        await opened.close()
+
+
+async def three(store: JobStore) -> list[FakeNode]:
+    return [await FakeNode(store, name, 1).open() for name in ("n1", "n2", "n3")]
+
+
+async def test_a_job_runs_on_every_node_and_then_once_at_the_leader(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    duty = nodes[0].duty()
+
+    await duty.round(lead)
+    assert [await node.work() for node in nodes] == [1, 1, 1]
+    await duty.round(lead)
+    assert [await node.work() for node in nodes] == [1, 0, 0]
+    await duty.round(lead)
+
+    assert (await job_of(store, job_id)).status == "succeeded"
+    result = await result_of(store, job_id)
+    assert result.value == "leader by n1"
+    assert result.succeeded == ("n1", "n2", "n3")
+
+
+async def test_every_write_of_the_leader_names_its_epoch(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    await nodes[0].duty().round(lead)
+    await nodes[1].work()
+
+    units = await units_of(store, job_id)
+    for row_id in (job_id, *(unit.id for unit in units.values())):
+        for event in (await store.events(row_id))[1:]:
+            if event.actor == lead.holder:
+                assert event.data["epoch"] == lead.epoch
+
+
+async def test_a_leader_whose_time_is_over_writes_nothing(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    old = await nodes[0].lead()
+    pass_time(store, 11)
+    for node in nodes:
+        await store.beat([node.id])
+    assert (await nodes[1].lead()).epoch == old.epoch + 1
+    with pytest.raises(NotLeader):
+        await nodes[0].duty().round(old)
+    assert (await job_of(store, job_id)).status == "pending"
+
+
+async def test_the_job_is_in_the_reserved_queue_and_its_units_too(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    await nodes[0].duty().round(await nodes[0].lead())
+    rows = [await job_of(store, job_id), *(await units_of(store, job_id)).values()]
+    assert {row.queue for row in rows} == {PLACE_QUEUE}
+
+
+async def test_a_node_that_restarts_gets_its_unit_at_its_new_session(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    duty = nodes[0].duty()
+    await duty.round(lead)
+    await nodes[2].confirmed()
+    await store.close_session(nodes[2].id)
+    await nodes[0].control.sweeper.sweep()
+    pass_time(store, 1)
+    again = await FakeNode(store, "n3", 2).open()
+    await duty.round(lead)
+    assert await again.work() == 1
+    assert (await units_of(store, job_id))["node/n3"].status == "succeeded"
+
+
+async def test_a_node_that_missed_its_window_is_refused_and_the_refusal_is_recorded(store: JobStore) -> None:
+    node = await FakeNode(store, "n1").open(standing=True)
+    job_id = await submit(store)
+    lead = await node.lead()
+    await node.duty().round(lead)
+    unit = (await units_of(store, job_id))["node/n1"]
+    pass_time(store, 20)
+    lead = await node.lead()
+    await node.duty().round(lead)
+    assert await node.confirm([unit]) == []
+    assert [refusal.token for refusal in await store.refusals(unit.id)] == [1]
+
+
+async def test_a_cancelled_job_stops_its_units(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    duty = nodes[0].duty()
+    await duty.round(lead)
+    running = await nodes[1].confirmed()
+    await nodes[0].control.operations.cancel(job_id, actor="me", reason="not needed")
+    await duty.round(lead)
+    assert (await job_of(store, job_id)).status == "cancelled"
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+    assert await nodes[1].complete(running) == 0
+
+
+async def test_units_that_are_open_after_another_writer_settled_the_job_are_cancelled(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    await nodes[0].duty().round(lead)
+    await nodes[0].control.operations.force(job_id, "failed", actor="me", reason="by hand")
+    successor = nodes[0].duty()
+    await successor.clean_up(lead)
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+
+
+async def test_a_job_with_an_unreadable_payload_fails(store: JobStore) -> None:
+    node = await FakeNode(store, "n1").open()
+    job_id = (await node.control.jobs.submit("compact", {"n": 1}, kind="node")).id
+    await node.duty().round(await node.lead())
+    job = await job_of(store, job_id)
+    assert job.status == "failed"
+    assert job.error is not None
+    assert job.error.code == "bad_arguments"
+
+
+async def test_a_submit_wakes_the_leader(store: JobStore) -> None:
+    node = await FakeNode(store, "n1").open()
+    lead = await node.lead()
+    duty = node.duty()
+    running = asyncio.create_task(duty.run(lead))
+    try:
+        await asyncio.sleep(0)
+        async with store.wake([f"session:{node.id}"]) as woken:
+            await submit(store)
+            assert await woken.wait(5)
+        assert await node.work() == 1
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+# the death of a leader ------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process of a leader ends here."""
+
+
+class DyingStore(StoreProxy):
+    """A store whose caller dies at one of its calls: before or after it took effect."""
+
+    def __init__(self, store: JobStore, at: int, *, after: bool) -> None:
+        super().__init__(store)
+        self._left = at
+        self._after = after
+        self._replace(self._dying)
+
+    def _dying(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and not self._after:
+                raise Killed
+            answer = await method(*args, **kwargs)
+            if self._left == 0:
+                raise Killed
+            return answer
+
+        return call
+
+
+async def _until_killed(duty: PlacementDuty, first: FakeNode, nodes: list[FakeNode]) -> bool:
+    """Work until the leader is killed; False: it lived to the end of the job."""
+    lead = await first.lead()
+    for _ in range(6):
+        try:
+            await duty.round(lead)
+        except Killed:
+            return True
+        for node in nodes:
+            await node.work()
+    return False
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("policy", [NodePolicy(), NodePolicy(has_leader=False), NodePolicy(has_local=False)])
+async def test_a_leader_may_die_at_any_call_and_the_next_one_finishes_the_job(
+    policy: NodePolicy, *, after: bool
+) -> None:
+    for at in range(1, 200):
+        if not await _finished_by_another(policy, at, after=after):
+            assert at > 10
+            return
+    raise AssertionError("the leader was killed every time")
+
+
+async def _finished_by_another(policy: NodePolicy, at: int, *, after: bool) -> bool:
+    store = await open_store("memory:", clock=VirtualClock())
+    try:
+        nodes = await three(store)
+        job_id = await submit(store, policy)
+        dying = DyingStore(store, at, after=after)
+        if not await _until_killed(nodes[0].duty(dying), nodes[0], nodes):
+            return False
+        await store.close_session(nodes[0].id)
+        pass_time(store, 1)
+        await nodes[1].control.sweeper.sweep()
+        restarted = await FakeNode(store, "n1", 2).open()
+        living = [restarted, nodes[1], nodes[2]]
+        lead = await nodes[1].lead()
+        duty = nodes[1].duty()
+        for _ in range(8):
+            await duty.round(lead)
+            for node in living:
+                await node.work()
+        assert (await job_of(store, job_id)).status == "succeeded"
+        done = [unit.unit for node in (*living, nodes[0]) for unit in node.done]
+        assert len(done) == len(set(done)), "the end of a unit counted twice"
+        assert done.count(LEADER) == int(policy.has_leader)
+        assert (await check(store)).violations == ()
+        return True
+    finally:
+        await store.close()
+
+
+async def test_two_rounds_at_once_do_each_step_once(store: JobStore) -> None:
+    nodes = await three(store)
+    ids = [await submit(store, seed=seed) for seed in range(5)]
+    lead = await nodes[0].lead()
+    first, second = nodes[0].duty(), nodes[0].duty()
+    for _ in range(10):
+        await asyncio.gather(first.round(lead), second.round(lead))
+        for node in nodes:
+            await node.work()
+    assert {(await job_of(store, each)).status for each in ids} == {"succeeded"}
+    leaders = [unit for node in nodes for unit in node.done if unit.unit == LEADER]
+    assert len(leaders) == 5

@@ -51,9 +51,9 @@ class Link(FaultyStore):
     def release(self) -> None:
         self._open.set()
 
-    async def _travel(self) -> None:
+    async def _travel(self, faults: StoreFaults) -> None:
         await self._open.wait()
-        await super()._travel()
+        await super()._travel(faults)
 
 
 class Cluster:

@@ -277,6 +277,23 @@ async def test_a_job_sent_again_is_known_though_another_has_its_keys_by_now(worl
     assert await world.story(fresh.job.id) == ["pending"]
 
 
+@pytest.mark.parametrize("move", [Move(to="cancelled"), Move(to="pending", flag="note", reason="seen")])
+async def test_a_job_gets_its_unique_key_back_only_if_no_other_has_it_whatever_is_written_with_it(
+    world: World, move: Move
+) -> None:
+    failed = await world.submit(unique_key="u")
+    await world.move(failed, "failed")
+    holder = await world.submit(unique_key="u")
+    changes = [world.change(holder, move), world.change(await world.row(failed), "pending")]
+
+    assert outcomes(await world.store.apply(changes, together=True)) == ["withheld", "conflict"]
+    assert outcomes(await world.store.apply(changes[::-1], together=True)) == ["conflict", "withheld"]
+    assert await world.row(holder) == holder
+
+    await world.move(holder, "cancelled")
+    assert outcomes(await world.store.apply(changes[1:], together=True)) == ["applied"]
+
+
 async def test_a_change_may_insert_a_job_that_was_inserted_before(world: World) -> None:
     job, new = await world.submit(), world.new()
     await world.store.insert([new])
@@ -285,3 +302,14 @@ async def test_a_change_may_insert_a_job_that_was_inserted_before(world: World) 
 
     assert answer.outcome == "applied"
     assert await world.story(new.job.id) == ["pending"]
+
+
+async def test_a_change_that_inserts_a_job_with_the_id_of_another_is_refused_and_counts_nothing(world: World) -> None:
+    job, other = await world.submit(), await world.submit()
+    before = (await world.store.stats()).queues
+
+    answer = await world.move(job, Move(to="cancelled"), spawn=(world.new(), world.new(id=other.id, name="another")))
+
+    assert answer.outcome == "conflict"
+    assert (await world.store.stats()).queues == before
+    assert await world.row(job) == job

@@ -14,7 +14,7 @@ from .port import AnyChange, Change, ChangeResult, SealedChange
 log = logging.getLogger("mainstay.stores")
 
 Write = Callable[[list[SealedChange]], Awaitable[list[ChangeResult]]]
-#: the outcomes of a change that does not withhold others
+#: outcomes that do not withhold the changes of the same `apply(together=True)`
 FINE = ("applied", "already_applied")
 
 

@@ -90,8 +90,8 @@ class NodeJob(NodeSubmits):
     Calling it makes an object of the class, as tests do: `Compact().local(node, "events")`.
     """
 
-    def __init__(self, client: AppClient, owner: Any, name: str | None, **given: Unpack[NodeJobOptions]) -> None:
-        self.name = name_of(owner, name, kind="node_job")
+    def __init__(self, client: AppClient, owner: Any, **given: Unpack[NodeJobOptions]) -> None:
+        self.name = name_of(owner, given.get("name"), kind="node_job")
         methods = NodeMethods(owner, self.name)
         self.owner = methods.owner
         self.methods = methods

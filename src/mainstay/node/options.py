@@ -36,6 +36,7 @@ class NodeSubmitOptions(SubmitOptions, PolicyOptions, total=False):
 class NodeJobOptions(NodeSubmitOptions, total=False):
     """The options of `@app.node_job`. Those of a task apply to the unit of each node, and to the leader phase."""
 
+    name: str
     process: bool
     policy: Decide | None
 
@@ -47,7 +48,7 @@ _OF_UNITS = frozenset(
         "on_stall", "grace",
     }
 )  # fmt: skip
-_OF_CLASS = frozenset({"process", "policy"})
+_OF_CLASS = frozenset({"name", "process", "policy"})
 #: options of a submit that make no sense for a declaration
 _OF_SUBMIT = frozenset(
     {"delay", "run_at", "key", "key_ttl", "after", "after_when", "after_failed", "durability", "queue_deadline"}

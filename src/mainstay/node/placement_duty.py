@@ -8,7 +8,7 @@ work: a new leader continues from the store alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 
 from ..control import Control, Duty, open_nodes
 from ..errors import InvalidInput, NotLeader, SchemaTooNew, StoreError
@@ -17,7 +17,7 @@ from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
 from ..stores import Change, Query
 from ..task import Sealer
 from .changes import RowChange, changes_of
-from .decisions import Action, Assign, Cluster, End, NodeJobView, decide, is_settled
+from .decisions import Action, Cluster, End, NodeJobView, decide, is_settled
 from .spec import KIND, NodeSpec, spec_of, unreadable_spec
 
 log = logging.getLogger("mainstay.node")
@@ -122,36 +122,27 @@ class PlacementDuty:
             else:
                 view = NodeJobView(job, spec.policy, units)
                 actions = decide(view, cluster, now_ms)
-            for group in _groups(actions):
-                if not await self._write(group, view, spec, lead, now_ms):
+            for action in actions:
+                if not await self._write(action, view, spec, lead, now_ms):
                     return False
             [after] = await self._store.get([job.id])
             job = after if after is not None and after.version != job.version else None
         return True
 
-    async def _write(
-        self, actions: Sequence[Action], view: NodeJobView, spec: NodeSpec, lead: Leadership, now_ms: int
-    ) -> bool:
-        """Write actions together. False: something was not written."""
-        rows = [
-            change for action in actions for change in changes_of(action, view, spec, epoch=lead.epoch, now_ms=now_ms)
-        ]
+    async def _write(self, action: Action, view: NodeJobView, spec: NodeSpec, lead: Leadership, now_ms: int) -> bool:
+        """Write all rows of an action together. False: a row was moved, or a session closed, since they were read."""
+        rows = changes_of(action, view, spec, epoch=lead.epoch, now_ms=now_ms)
         try:
             changes = [self._change(row, lead, now_ms) for row in rows]
         except InvalidInput as error:  # its arguments and the names of its members are too large for a unit
             refusal = ErrorInfo(type="InvalidInput", code=error.code, message=str(error), retryable=False)
             end = End("failed", f"its units cannot be created: {error}", error=refusal, cancels=view.open)
-            return await self._write([end], view, spec, lead, now_ms)
+            return await self._write(end, view, spec, lead, now_ms)
         results = await self._store.apply(changes, lead=lead, together=True)
         for row, result in zip(rows, results, strict=True):
             if result.error is not None:
                 log.error("cannot move job_id=%s: %s", row.row.id, result.error)
-        if all(result.outcome in _FINE for result in results):
-            return True
-        if len(actions) > 1:  # assignments of several nodes: one that is gone does not keep the others waiting
-            for action in actions:
-                await self._write([action], view, spec, lead, now_ms)
-        return False
+        return all(result.outcome in _FINE for result in results)
 
     def _change(self, change: RowChange, lead: Leadership, now_ms: int) -> Change:
         return Change(
@@ -191,13 +182,6 @@ class PlacementDuty:
             cursor = page.cursor
             if cursor is None:
                 return
-
-
-def _groups(actions: Sequence[Action]) -> list[list[Action]]:
-    """The actions in the order they are written: all assignments together, each other action by itself."""
-    assigns: list[Action] = [action for action in actions if isinstance(action, Assign)]
-    others: list[list[Action]] = [[action] for action in actions if not isinstance(action, Assign)]
-    return [*others, assigns] if assigns else others
 
 
 __all__ = ["CLEAN_UP_S", "IDLE_S", "POLL_S", "PlacementDuty"]

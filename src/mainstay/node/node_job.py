@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from ..control import Control, Decide, JobRequest, open_nodes
+from ..control import Control, Decide, JobRequest, check_name, open_nodes
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import AppClient, Draft, Returns, Signature, drafted, name_of
@@ -93,6 +93,7 @@ class NodeJob(NodeSubmits):
     def __init__(self, client: AppClient, owner: Any, **given: Unpack[NodeJobOptions]) -> None:
         self.name = name_of(owner, given.get("name"), kind="node_job")
         methods = NodeMethods(owner, self.name)
+        check_name(row_name(self.name, LEADER))
         self.owner = methods.owner
         self.methods = methods
         self.client = client

@@ -1,8 +1,9 @@
 """A node job: a part on every node, in parallel, then a part at the leader, once.
 
 $ mainstay worker node_job:app --node n1 &
-$ mainstay worker node_job:app --node n2 &
 $ python node_job.py
+
+More workers with other names are more nodes.
 """
 
 from mainstay import App, Node, NodeResult
@@ -10,7 +11,7 @@ from mainstay import App, Node, NodeResult
 app = App("sqlite:///jobs.db")
 
 
-@app.node_job("compact", quorum="majority", stragglers="60s")
+@app.node_job(name="compact", quorum="majority", stragglers="60s")
 class Compact:
     def local(self, node: Node, table: str) -> int:
         return len(f"{table} on {node.name}")
@@ -20,6 +21,5 @@ class Compact:
 
 
 if __name__ == "__main__":
-    # a number of nodes: the job waits until that many are active
-    job = Compact.options(quorum=2).submit_sync("events")
+    job = Compact.submit_sync("events")
     print(job.result_sync(timeout="60s").value)

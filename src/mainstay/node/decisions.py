@@ -395,7 +395,8 @@ def _place(view: NodeJobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitA
         if error is not None:
             return FailUnit(unit, error)
         session = _session_for(view, cluster, unit)
-        if session is not None and may_assign(unit, session, now_ms=now_ms):
+        is_bound = bool(node_of(unit.unit or ""))
+        if session is not None and may_assign(unit, session, now_ms=now_ms, is_bound=is_bound):
             return Assignment(unit, session)
         return None
     if window_is_over(unit, now_ms=now_ms):

@@ -69,7 +69,7 @@ class NodeOptions:
         own = (*_OF_POLICY, *_OF_CLASS, "deadline")
         rest = {name: value for name, value in given.items() if name not in own}
         self.policy: dict[str, Any] = {**(base.policy if base else {}), **of_policy}
-        self.deadline: Any = deadline if deadline is not None else (base.deadline if base else None)
+        self.deadline: Any = _checked_deadline(deadline) or (base.deadline if base else None)
         self.rest: dict[str, Any] = merge_options(base.rest if base else {}, rest)
 
     def read_policy(self, *, has_local: bool, has_leader: bool) -> NodePolicy:
@@ -122,6 +122,12 @@ def _checked_policy(given: Mapping[str, Any]) -> dict[str, Any]:
         else:
             checked[name] = check_labels(value)
     return checked
+
+
+def _checked_deadline(value: Any) -> Any:
+    if value is not None and value != "off" and seconds(value, field="deadline") <= 0:
+        raise InvalidInput("deadline", f"{value!r} must be longer than zero; write 'off' for no limit")
+    return value
 
 
 def _quorum(value: Any) -> Quorum:

@@ -54,5 +54,5 @@ class Leads:
     async def _stop_all(self) -> None:
         services = [service for service in (self._placement, self._leader) if service is not None]
         self._placement = self._leader = None
-        if services:
-            await asyncio.gather(*(service.stop() for service in services))
+        for service in services:
+            await service.stop()

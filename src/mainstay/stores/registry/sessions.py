@@ -158,7 +158,7 @@ class RegistrySessions:
         if self._listed_ms is None or now - self._listed_ms > _LIST_MS:
             await self.look_at_all(again=False)
         else:
-            await self._read_all(session for session in {*holders, *others} if session not in view)
+            await self._read_all(session for session in dict.fromkeys([*holders, *others]) if session not in view)
         await self._read_all(session for session in holders if self._is_watched(session, now))
         silent = [session.id for session in view.values() if self._is_silent(session, now)]
         await _gather(self._declare(session) for session in silent)

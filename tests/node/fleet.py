@@ -86,7 +86,7 @@ async def submit(store: JobStore, policy: NodePolicy | None = None, *, seed: int
     plan = OptionReader(Settings()).read({"retries": 0})
     spec = NodeSpec(policy=policy or NodePolicy(), plan=plan, arguments=msgspec.Raw(b"\x80"))
     payload = msgspec.Raw(msgspec.msgpack.encode(spec))
-    return (await control.jobs.submit("compact", payload, kind=KIND, timeout="off", **options)).id
+    return (await control.jobs.submit("compact", payload, kind=KIND, **{"timeout": "off", **options})).id
 
 
 async def units_of(store: JobStore, job_id: str) -> dict[str, Job]:

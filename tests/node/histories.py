@@ -120,10 +120,11 @@ class History:
         """What must hold for every action of a leader."""
         if isinstance(action, Assign):
             assert self.job.status in ("running", "finalizing"), "assigned for a job that does not run"
-            node = node_of(action.unit.unit or "")
-            assert node in ("", action.session.node), "assigned to another node"
-            assert action.session.id in self.sessions
-            assert not action.session.is_draining
+            for each in action.assignments:
+                node = node_of(each.unit.unit or "")
+                assert node in ("", each.session.node), "assigned to another node"
+                assert each.session.id in self.sessions
+                assert not each.session.is_draining
         if isinstance(action, BeginLeaderPhase):
             assert self.job.status == "running"
             assert self.view.leader is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
+import warnings
 
 import pytest
 
@@ -238,3 +240,25 @@ def test_an_error_on_a_host_ends_the_run() -> None:
 
         with pytest.raises(ValueError, match="broken"):
             loop.run_until_complete(main())
+
+
+def test_what_a_crashed_host_would_clean_up_is_not_reported_when_the_run_is_over() -> None:
+    async def stop() -> None: ...
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.gather(stop(), stop())
+
+    asyncio.set_event_loop(None)  # so that `gather` finds none, and cannot start them
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with virtual_loop() as loop:
+            host = loop.host("a")
+            host.start(work())
+            loop.run_until_complete(asyncio.sleep(1))
+            host.crash()
+        gc.collect()
+
+    assert [str(warning.message) for warning in warned] == []

@@ -63,8 +63,11 @@ def _changes(action: Action, view: NodeJobView, spec: NodeSpec, now_ms: int) -> 
             return [*cancelled, RowChange(job, (_end(action),))]
         case CancelUnits(units=rows, reason=reason):
             return [_cancel(unit, reason) for unit in rows]
-        case Assign(unit=row, session=session):
-            return [RowChange(row, assign_unit(row, session, now_ms=now_ms))]
+        case Assign(assignments=assignments):
+            names = _names(tuple(each.session for each in assignments))
+            note = Move(to=job.status, reason=f"units assigned to {names}", flag="note")
+            moves = [RowChange(each.unit, assign_unit(each.unit, each.session, now_ms=now_ms)) for each in assignments]
+            return [RowChange(job, (note,)), *moves]
         case Ask(unit=row):
             return [RowChange(row, ask_again(row, now_ms=now_ms))]
         case TakeBack(unit=row):

@@ -58,11 +58,17 @@ class End(msgspec.Struct, frozen=True):
     cancels: tuple[Job, ...] = ()
 
 
-class Assign(msgspec.Struct, frozen=True):
-    """Give a unit to a session."""
+class Assignment(msgspec.Struct, frozen=True):
+    """A unit, and the session that gets it."""
 
     unit: Job
     session: Session
+
+
+class Assign(msgspec.Struct, frozen=True):
+    """Give units to sessions. The write includes the job: one that was cancelled since is given no more work."""
+
+    assignments: tuple[Assignment, ...]
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -218,10 +224,10 @@ def decide(view: NodeJobView, cluster: Cluster, now_ms: int) -> list[Action]:
             actions.append(CancelUnits(view.open, f"the job is {view.job.status}"))
         return actions
     action = next_step(view, cluster, now_ms)
-    if isinstance(action, Freeze | BeginLeaderPhase | End):
-        # the units change with the job; what is left to do for them is decided after that write
+    if action is not None:
+        # the job changes with it; what is left to do for its units is decided after that write
         return [*actions, action]
-    return [*actions, *([] if action is None else [action]), *place_units(view, cluster, now_ms)]
+    return [*actions, *place_units(view, cluster, now_ms)]
 
 
 def next_step(view: NodeJobView, cluster: Cluster, now_ms: int) -> JobAction | None:
@@ -377,18 +383,21 @@ def place_units(view: NodeJobView, cluster: Cluster, now_ms: int) -> list[UnitAc
     """What to do about the open units of a job that runs."""
     if view.job.status not in ("running", "finalizing"):
         return []
-    actions = [_place(view, cluster, unit, now_ms) for unit in view.open]
-    return [action for action in actions if action is not None]
+    placed = [_place(view, cluster, unit, now_ms) for unit in view.open]
+    assignments = tuple(each for each in placed if isinstance(each, Assignment))
+    actions: list[UnitAction] = [each for each in placed if each is not None and not isinstance(each, Assignment)]
+    return [*actions, Assign(assignments)] if assignments else actions
 
 
-def _place(view: NodeJobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitAction | None:
+def _place(view: NodeJobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitAction | Assignment | None:
     if unit.status == "pending":
         error = budget_spent(unit)
         if error is not None:
             return FailUnit(unit, error)
         session = _session_for(view, cluster, unit)
-        if session is not None and may_assign(unit, session, now_ms=now_ms):
-            return Assign(unit, session)
+        is_bound = bool(node_of(unit.unit or ""))
+        if session is not None and may_assign(unit, session, now_ms=now_ms, is_bound=is_bound):
+            return Assignment(unit, session)
         return None
     if window_is_over(unit, now_ms=now_ms):
         return TakeBack(unit)
@@ -415,6 +424,7 @@ __all__ = [
     "AddLate",
     "Ask",
     "Assign",
+    "Assignment",
     "BeginLeaderPhase",
     "CancelUnits",
     "Cluster",

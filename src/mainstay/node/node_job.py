@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Unpack
 
 import msgspec
 
-from ..control import Control, Decide, JobRequest, open_nodes
+from ..control import Control, Decide, JobRequest, check_name, open_nodes
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import AppClient, Draft, Returns, Signature, drafted, name_of
@@ -90,9 +91,13 @@ class NodeJob(NodeSubmits):
     Calling it makes an object of the class, as tests do: `Compact().local(node, "events")`.
     """
 
-    def __init__(self, client: AppClient, owner: Any, name: str | None, **given: Unpack[NodeJobOptions]) -> None:
-        self.name = name_of(owner, name, kind="node_job")
+    def __init__(self, client: AppClient, owner: Any, **given: Unpack[NodeJobOptions]) -> None:
+        if not inspect.isclass(owner):
+            rule = f"{owner!r} is not a class; write @app.node_job, or @app.node_job(name=...), above one"
+            raise InvalidInput("node_job", rule)
+        self.name = name_of(owner, given.get("name"), kind="node_job")
         methods = NodeMethods(owner, self.name)
+        check_name(row_name(self.name, LEADER))
         self.owner = methods.owner
         self.methods = methods
         self.client = client

@@ -89,12 +89,15 @@ class NodeJobService:
         job = await self.control.jobs.get(job_id)
         view = await self._view(job, spec_of(job, self._sealer))
         again = self._retried(job, view, nodes)
-        now_ms = self._store.clock.now_ms()
+        now_ms, names = self._store.clock.now_ms(), ", ".join(_names(view, again))
         rows: list[tuple[Job, tuple[Move, ...]]] = [(unit, retry_unit(unit, reason, now_ms=now_ms)) for unit in again]
         if is_settled(job):
             fields = {"started_ms": now_ms, "session": None, "claimed_ms": None, "extra_ms": 0, "error": None}
-            runs = Move(to="running", reason=f"runs again on {', '.join(_names(view, again))}", fields=fields)
+            runs = Move(to="running", reason=f"runs again on {names}", fields=fields)
             rows.append((job, (Move(to="pending", reason=reason), runs)))
+        else:
+            # written with the job, so that it is refused if the job ends at the same time
+            rows.append((job, (Move(to=job.status, reason=f"runs again on {names}", flag="note"),)))
         changes = [Change(before=row, moves=moves, actor=actor, at_ms=now_ms) for row, moves in rows]
         results = await self._store.apply(changes, together=True)
         for result in results:
@@ -108,8 +111,8 @@ class NodeJobService:
         state = table_of(None).get(job.status)
         if job.status == "finalizing":
             raise InvalidInput("job", f"{job.id} is in its leader phase; retry its nodes when it has ended")
-        if is_settled(job) and job.status not in _RETRYABLE:
-            why = "its end is final; submit it again" if state is not None and state.final else "it cannot be retried"
+        if job.status not in ("running", *_RETRYABLE):
+            why = "its end is final; submit it again" if state is not None and state.final else "it has no failed node"
             raise InvalidTransition(job.id, job.status, "running", allowed=state.next if state else (), why=why)
         for name in nodes:
             if name not in view.units:

@@ -14,6 +14,7 @@ import contextvars
 import heapq
 import random
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, TypeVarTuple
@@ -213,10 +214,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Also close the coroutines of crashed hosts and of tasks that did not end. The run is over: what they do now
         reaches nothing, and is not reported."""
         super().close()
-        for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
-            with suppress(Exception):
-                task.get_coro().close()
+        with warnings.catch_warnings():
+            # a `finally` that makes a coroutine and cannot start it
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in asyncio.all_tasks(self):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
+                with suppress(Exception):
+                    task.get_coro().close()
         self._due.clear()
         self._timers.clear()
         self._held.clear()

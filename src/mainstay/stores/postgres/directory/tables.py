@@ -66,7 +66,8 @@ def marks(columns: Sequence[str]) -> str:
 #: a sweep selects by `standing`
 SESSIONS = RecordTable(Session, *SHARED.columns[:-1], "standing", MORE, apart=["offer"])
 _BEAT = SESSIONS.columns.index("beat_ms")
-#: a session that is opened again keeps what other processes have written into its row
+#: A session that is opened again keeps what other processes have written into its row. But a standing one keeps its id:
+#: it may be opened again while a sweep has yet to take its rows back.
 _OPEN_SESSION = f"""
 INSERT INTO mainstay.sessions ({SESSIONS.names}, locked, incarnation)
 VALUES (
@@ -75,7 +76,7 @@ VALUES (
 )
 ON CONFLICT (id) DO UPDATE SET
     beat_ms = excluded.beat_ms, locked = excluded.locked, incarnation = excluded.incarnation, lost_ms = NULL,
-    standing = excluded.standing, {MORE} = excluded.{MORE}
+    standing = excluded.standing, dead = sessions.dead AND NOT excluded.standing, {MORE} = excluded.{MORE}
 """
 _SESSIONS = f"""
 SELECT {SESSIONS.names}, offer FROM mainstay.sessions LEFT JOIN mainstay.offers ON session = id ORDER BY started_ms, id

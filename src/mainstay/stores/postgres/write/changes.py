@@ -178,12 +178,18 @@ async def apply(
 async def _apply(
     engine: PostgresEngine, changes: Sequence[SealedChange], chain: Chain, lead: Leadership | None, *, together: bool
 ) -> list[ChangeResult]:
-    if lead is None and changes and (arguments := completion_arguments(changes)) is not None:
+    if lead is None and (arguments := completion_arguments(changes)) is not None:
         [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
         if done:
             engine.committed([(change.before, change.after, change.events) for change in changes])
             return [ChangeResult("applied", change.after) for change in changes]
-    if changes and _go_together(changes) and not any(change_check.affected(changes)):
+    if (
+        changes
+        and _go_together(changes)
+        and not any(change_check.affected(changes))
+        # one of the others may free the key: whether the server takes both would depend on their order
+        and not (together and any(map(_reopens_unique, changes)))
+    ):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
         if verdict == "":
@@ -306,7 +312,9 @@ async def _apply_together(tx: PostgresTx, changes: Sequence[SealedChange], chain
     judged = await _judge(tx, changes, chain)
     answers, fitting = judged.refused, judged.fitting
     taken = await _held_uniques(tx, fitting)
-    answers |= {change.after.id: judged.conflict(change) for change in fitting if change.after.unique_key in taken}
+    for change in fitting:
+        if _reopens_unique(change) and change.after.unique_key in taken:
+            answers[change.after.id] = judged.conflict(change)
     if all(answer.outcome == "already_applied" for answer in answers.values()):
         refused = await _write_with_spawn(tx, fitting, chain)
         if refused is None:
@@ -342,7 +350,7 @@ async def _write_with_spawn(tx: PostgresTx, changes: Sequence[SealedChange], cha
     suspect = next((change for change in reversed(changes) if _reopens_unique(change)), changes[-1])
     if not any(change.spawn for change in changes):
         return None if await write_changes(tx, changes) else suspect
-    before = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
+    written, tallies, entered, woken = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
     known: dict[str, InsertFacts] = {}
     while True:
         refused = suspect
@@ -355,7 +363,7 @@ async def _write_with_spawn(tx: PostgresTx, changes: Sequence[SealedChange], cha
                         await insert_within(tx, refused.spawn, chain, known.get(refused.after.id))
             return None
         except (asyncpg.UniqueViolationError, Conflict, InvalidInput) as error:
-            written, tx.tallies, tx.entered, tx.woken = before
+            tx.tallies, tx.entered, tx.woken = tallies.copy(), entered.copy(), woken.copy()
             del tx.written[written:]
             if not _is_unique_violation(error) or refused.after.id in known:
                 return refused

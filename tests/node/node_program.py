@@ -69,7 +69,7 @@ class Gated:
 
 def gated(app: App) -> NodeJob:
     """The job, declared on an app: the one of a worker, or that of a test that submits."""
-    return app.node_job("gated", quorum_wait="1m")(Gated)
+    return app.node_job(name="gated", quorum_wait="1m")(Gated)
 
 
 app = App(os.environ.get("MAINSTAY_STORE", "memory:"))

@@ -80,11 +80,20 @@ class FakeNode:
         return await self.store.lead("placement", self.id, 10.0)
 
 
-async def submit(store: JobStore, policy: NodePolicy | None = None, *, seed: int = 7, **options: Any) -> str:
+async def submit(
+    store: JobStore,
+    policy: NodePolicy | None = None,
+    *,
+    seed: int = 7,
+    arguments: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> str:
     """Submit a node job; returns its id."""
     control = Control(store, rng=random.Random(seed))
     plan = OptionReader(Settings()).read({"retries": 0})
-    spec = NodeSpec(policy=policy or NodePolicy(), plan=plan, arguments=msgspec.Raw(b"\x80"))
+    spec = NodeSpec(
+        policy=policy or NodePolicy(), plan=plan, arguments=msgspec.Raw(msgspec.msgpack.encode(arguments or {}))
+    )
     payload = msgspec.Raw(msgspec.msgpack.encode(spec))
     return (await control.jobs.submit("compact", payload, kind=KIND, timeout="off", **options)).id
 

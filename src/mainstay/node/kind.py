@@ -8,4 +8,7 @@ KIND = Kind(
     has_units=True,
     queue=PLACE_QUEUE,
     declarations="mainstay.node.declarations:NodeJobs",
+    advice="mainstay.node.advice:advice_of",
+    unit_advice="mainstay.node.advice:unit_advice_of",
+    obstacles="mainstay.node.obstacles:obstacles",
 )

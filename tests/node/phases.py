@@ -44,9 +44,13 @@ async def phased_job(
     job_id = await submit(store, policy or NodePolicy(quorum_wait_s=3600.0, stragglers_s=3600.0), **options)
     job = PhasedJob(store, job_id, nodes)
     await job.round()
-    await nodes["succeeded"].work()
-    await nodes["failed"].fail(await nodes["failed"].confirmed())
-    [running] = await nodes["running"].confirmed()
+    units = await units_of(store, job_id)
+    confirmed = {
+        name: await nodes[name].confirm([units[f"node/{name}"]]) for name in ("succeeded", "failed", "running", "lost")
+    }
+    await nodes["succeeded"].complete(confirmed["succeeded"])
+    await nodes["failed"].fail(confirmed["failed"])
+    [running] = confirmed["running"]
     report = ClaimReport(
         job_id=running.id,
         session=nodes["running"].id,
@@ -55,10 +59,8 @@ async def phased_job(
         progress=Progress(done=3, total=4, message="packing"),
     )
     await store.beat([nodes["running"].id], [report])
-    await nodes["lost"].confirmed()
     await store.close_session(nodes["lost"].id)
     await nodes["lost"].control.sweeper.sweep()
-    units = await units_of(store, job_id)
     await _move(nodes["waiting"], units["node/waiting"], take_unit_back(units["node/waiting"]))
     await _move(nodes["cancelled"], units["node/cancelled"], (Move(to="cancelled", reason="stopped by an operator"),))
     return job

@@ -1,6 +1,6 @@
 """The declaration of node jobs as a kind of job."""
 
-from ..kinds import Kind
+from ..kinds import Command, Kind
 from ..model import PLACE_QUEUE
 
 KIND = Kind(
@@ -11,4 +11,12 @@ KIND = Kind(
     advice="mainstay.node.advice:advice_of",
     unit_advice="mainstay.node.advice:unit_advice_of",
     obstacles="mainstay.node.obstacles:obstacles",
+    commands=(
+        Command(
+            name="node",
+            module="mainstay.node.cli.commands",
+            help="See nodes and node jobs, and run a job again on some nodes.",
+        ),
+    ),
+    submission="mainstay.node.cli.submission:NodeJobMaker",
 )

@@ -21,7 +21,8 @@ _NAMED = 5
 async def obstacles(store: JobStore, row: Job) -> list[Obstacle]:
     """What a node job or one of its units waits for."""
     if row.parent is None:
-        return job_obstacles(await read_snapshot(store, row))
+        snapshot = await read_snapshot(store, row)
+        return [*job_obstacles(snapshot), *open_nodes_of(snapshot)]
     [job] = await store.get([row.parent])
     if job is None:
         return [Obstacle(text="Its job no longer exists, so it is not placed.")]
@@ -30,7 +31,7 @@ async def obstacles(store: JobStore, row: Job) -> list[Obstacle]:
 
 
 def job_obstacles(snapshot: NodeJobSnapshot) -> list[Obstacle]:
-    """What an unsettled job waits for, the hardest first."""
+    """What an unsettled job waits for, the hardest first; without the obstacles of its nodes."""
     job, rows = snapshot.job, snapshot.rows
     if is_settled(job) or job.awaits or job.due_ms > snapshot.now_ms:
         return []
@@ -48,7 +49,7 @@ def job_obstacles(snapshot: NodeJobSnapshot) -> list[Obstacle]:
     elif job.status == "finalizing" and rows.leader is not None:
         text = f"It waits for its leader phase, which is {_in_words(rows.leader.status)}."
         found.append(Obstacle(text=text, advice=(_explain(rows.leader),), stops=False))
-    return [*found, *_open_units(snapshot)]
+    return found
 
 
 def _no_leader(snapshot: NodeJobSnapshot) -> list[Obstacle]:
@@ -134,8 +135,10 @@ def _reached(snapshot: NodeJobSnapshot) -> str:
     return f"{rows.reached} of {counted(len(rows.members), 'member')} succeeded"
 
 
-def _open_units(snapshot: NodeJobSnapshot) -> list[Obstacle]:
+def open_nodes_of(snapshot: NodeJobSnapshot) -> list[Obstacle]:
     """The nodes that have not ended: those that need attention by name, the others by number."""
+    if is_settled(snapshot.job):
+        return []
     at_work = 0
     found: list[Obstacle] = []
     for unit in snapshot.rows.units.values():

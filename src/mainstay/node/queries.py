@@ -13,7 +13,7 @@ from ..errors import InvalidInput
 from ..model import PLACE_QUEUE, ErrorInfo, Job, Progress, Session, route_of
 from ..stores import JobStore, Query, size_left_out
 from .decisions import JobView as NodeJobRows, is_settled, quorum_limit_ms
-from .obstacles import job_obstacles
+from .obstacles import job_obstacles, unit_obstacles
 from .results import NodeJobResult, StoredResult
 from .snapshot import PLACEMENT, NodeJobSnapshot, PlacementLeader, newest_sessions, placement_leader, read_snapshot
 from .spec import KIND, NodePolicy
@@ -63,6 +63,8 @@ class MemberStatus(msgspec.Struct, frozen=True, kw_only=True):
     result_bytes: int = 0
     error: ErrorInfo | None = None
     reason: str | None = None
+    waits: str = ""
+    """what it waits for, in a sentence"""
 
 
 class LeaderPhaseStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +121,7 @@ class NodeJobView(msgspec.Struct, frozen=True, kw_only=True):
     leader: LeaderPhaseStatus
     quorum: QuorumStatus
     waits: tuple[str, ...] = ()
-    """what it waits for, in sentences"""
+    """what it waits for, in sentences; each member has its own"""
     warnings: tuple[str, ...] = ()
     value: Any = None
     """what the leader phase returned"""
@@ -252,13 +254,8 @@ async def read_node_job(store: JobStore, job_id: str) -> NodeJobView:
 
 def status_of(snapshot: NodeJobSnapshot) -> NodeJobView:
     """The status of a node job, from its rows."""
-    rows, job, present = snapshot.rows, snapshot.job, snapshot.present
-    active = {session.node for session in present.values()}
-    labels = {session.node: session.labels for session in newest_sessions(snapshot.sessions, snapshot.lease_ms)}
-    members = tuple(
-        _member(node, unit, rows, present=present, active=active, labels=labels.get(node, {}))
-        for node, unit in sorted(rows.units.items())
-    )
+    rows, job = snapshot.rows, snapshot.job
+    members = tuple(_member(snapshot, node, unit) for node, unit in sorted(rows.units.items()))
     counts = Counter(member.phase for member in members)
     result = _stored_result(job)
     return NodeJobView(
@@ -275,7 +272,7 @@ def status_of(snapshot: NodeJobSnapshot) -> NodeJobView:
         settled_ms=job.settled_ms,
         members=members,
         counts={phase: counts[phase] for phase in PHASES if counts[phase]},
-        leader=_leader_phase(snapshot, present),
+        leader=_leader_phase(snapshot),
         quorum=_quorum(snapshot, result),
         waits=tuple(obstacle.text for obstacle in job_obstacles(snapshot)),
         warnings=_warnings(rows, result),
@@ -284,22 +281,16 @@ def status_of(snapshot: NodeJobSnapshot) -> NodeJobView:
     )
 
 
-def _member(
-    node: str,
-    unit: Job,
-    rows: NodeJobRows,
-    *,
-    present: Collection[str],
-    active: Collection[str],
-    labels: Mapping[str, str],
-) -> MemberStatus:
+def _member(snapshot: NodeJobSnapshot, node: str, unit: Job) -> MemberStatus:
+    session = snapshot.session_of(node)
+    waits = unit_obstacles(snapshot, unit)
     return MemberStatus(
         node=node,
         id=unit.id,
-        phase=phase_of(unit, present=present, is_active=node in active),
+        phase=phase_of(unit, present=snapshot.present, is_active=node in snapshot.active),
         status=unit.status,
-        late=node not in rows.members,
-        labels=dict(labels),
+        late=node not in snapshot.rows.members,
+        labels={} if session is None else dict(session.labels),
         attempts=unit.starts,
         since_ms=_since_ms(unit),
         session=unit.session,
@@ -308,6 +299,7 @@ def _member(
         result_bytes=size_left_out(unit.result) or len(unit.result or b""),
         error=_error_of(unit),
         reason=unit.reason,
+        waits=waits[0].text if waits else "",
     )
 
 
@@ -336,14 +328,14 @@ def _since_ms(unit: Job) -> int:
     return unit.changed_ms
 
 
-def _leader_phase(snapshot: NodeJobSnapshot, present: Collection[str]) -> LeaderPhaseStatus:
+def _leader_phase(snapshot: NodeJobSnapshot) -> LeaderPhaseStatus:
     unit = snapshot.rows.leader
     if unit is None:
         has_one = snapshot.policy is None or snapshot.policy.has_leader
         return LeaderPhaseStatus(phase="not begun" if has_one else "none")
     node = next((session.node for session in snapshot.sessions if session.id == unit.session), "")
     return LeaderPhaseStatus(
-        phase=phase_of(unit, present=present, is_active=True),
+        phase=phase_of(unit, present=snapshot.present, is_active=True),
         id=unit.id,
         node=node,
         attempts=unit.starts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -30,36 +31,52 @@ class PlacementLeader(msgspec.Struct, frozen=True, kw_only=True):
     """empty: its session is not known"""
 
 
-class NodeJobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+class NodeJobSnapshot:
     """A node job, its units and the nodes, at one time."""
 
-    rows: NodeJobRows
-    policy: NodePolicy | None
-    """None: the payload of the job cannot be read here"""
-    sessions: Sequence[Session]
-    leader: PlacementLeader | None
-    now_ms: int
-    lease_ms: int
+    def __init__(
+        self,
+        rows: NodeJobRows,
+        policy: NodePolicy | None,
+        sessions: Sequence[Session],
+        leader: PlacementLeader | None,
+        *,
+        now_ms: int,
+        lease_ms: int,
+    ) -> None:
+        self.rows = rows
+        self.job = rows.job
+        self.policy = policy
+        """None: the payload of the job cannot be read here"""
+        self.sessions = sessions
+        self.leader = leader
+        self.now_ms = now_ms
+        self.lease_ms = lease_ms
 
-    @property
-    def job(self) -> Job:
-        return self.rows.job
-
-    @property
+    @cached_property
     def cluster(self) -> Cluster:
         """The nodes as the leader sees them."""
         nodes = open_nodes(self.sessions, lease_ms=self.lease_ms)
         own = None if self.leader is None else nodes.get(self.leader.node)
         return Cluster(nodes=nodes, own=own)
 
-    @property
+    @cached_property
     def present(self) -> dict[str, Session]:
         """The sessions of nodes that are alive, by id."""
         return {each.id: each for each in self.sessions if each.node and is_present(each, self.lease_ms)}
 
+    @cached_property
+    def active(self) -> set[str]:
+        """The nodes that have a live session."""
+        return {session.node for session in self.present.values()}
+
+    @cached_property
+    def _newest(self) -> dict[str, Session]:
+        return {session.node: session for session in newest_sessions(self.sessions, self.lease_ms)}
+
     def session_of(self, node: str) -> Session | None:
         """The newest session of a node, alive or not."""
-        return next((each for each in newest_sessions(self.sessions, self.lease_ms) if each.node == node), None)
+        return self._newest.get(node)
 
 
 async def read_snapshot(store: JobStore, job: Job) -> NodeJobSnapshot:
@@ -68,10 +85,10 @@ async def read_snapshot(store: JobStore, job: Job) -> NodeJobSnapshot:
     units = await _units(store, job)
     sessions, stats = await store.sessions(), await store.stats()
     return NodeJobSnapshot(
-        rows=NodeJobRows(job, policy or NodePolicy(), units),
-        policy=policy,
-        sessions=sessions,
-        leader=placement_leader(stats, sessions),
+        NodeJobRows(job, policy or NodePolicy(), units),
+        policy,
+        sessions,
+        placement_leader(stats, sessions),
         now_ms=store.clock.now_ms(),
         lease_ms=store.clock.lease_ms(),
     )

@@ -9,7 +9,7 @@ import msgspec
 from ...clock import duration_text
 from ...kinds import is_kind, kind_named, part
 from ...lifecycle import Event, State, table_of
-from ...model import Job
+from ...model import Job, is_reserved
 from ...words import SessionNames, counted, moment, sentence, span
 from .attempts import Attempt, read_attempts
 from .facts import Advice, Facts, Obstacle, is_alive
@@ -91,7 +91,7 @@ class _Story:
         self._names = SessionNames(facts.sessions)
         self._attempts, self._others = read_attempts(events, table)
         self._holder = next((session for session in facts.sessions if session.id == job.session), None)
-        self._placed = facts.own is not None
+        self._placed = is_reserved(job.queue)
         """a leader places it; no worker claims it"""
         self._anyone = any(is_alive(session, facts.lease_ms) for session in facts.sessions)
 
@@ -257,7 +257,19 @@ class _Story:
 
     def _attempt(self, attempt: Attempt) -> str:
         name = self._names[attempt.session]
-        text = f"Claim {attempt.token}: {name} took it at {moment(attempt.claimed_ms)}"
+        at = moment(attempt.claimed_ms)
+        if attempt.assigned:
+            text = f"Claim {attempt.token}: it was {attempt.assigned} at {at}"
+            if attempt.ended is None:
+                return f"{text}, which has not confirmed it."
+            why = attempt.error or attempt.reason or attempt.ended
+            return self._names.within(
+                sentence(f"{text}, which had not confirmed it after {span(attempt.held_ms or 0)}: {why}")
+            )
+        if self._placed and not self.job.is_unit:
+            text = f"Start {attempt.token}: {name} started it on its nodes at {at}"
+            return f"{text}." if attempt.ended is None else sentence(f"{text}; it {self._end_of_nodes(attempt)}")
+        text = f"Claim {attempt.token}: {name} took it at {at}"
         if attempt.grants:
             granted = ", ".join(duration_text(round(seconds, 3)) for seconds in attempt.grants)
             text += f", was granted more time ({granted})"
@@ -269,6 +281,11 @@ class _Story:
         end = self._end(attempt)
         then = f" Then: {attempt.then_reason or attempt.then}" if attempt.then else ""
         return self._names.within(sentence(sentence(f"{text}, and {end}") + then))
+
+    def _end_of_nodes(self, attempt: Attempt) -> str:
+        """How a job ended that a leader placed on nodes."""
+        why = f": {attempt.reason}" if attempt.reason else ""
+        return f"{attempt.ended} after {span(attempt.held_ms or 0)}{why}"
 
     def _end(self, attempt: Attempt) -> str:
         """How a claim ended, from the flags of the state it left the job in."""

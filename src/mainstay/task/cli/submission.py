@@ -47,7 +47,7 @@ class Checked:
     def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest:
         """The job, after the hooks of the app."""
         submits = self._submits if key is None else self._task.options(**{**self._options, "key": key})
-        return submits.job(**given.typed(self._task)).ready()
+        return submits.job(**given.typed(self._task.signature)).ready()
 
     async def result(self, job: Job) -> Any:
         return await self._task.handle(job.id).result()
@@ -85,7 +85,7 @@ def task_of(app: AppBase, name: str) -> Task[..., Any]:
 
 def _other_names(app: AppBase) -> list[str]:
     """The names of other kinds that can be submitted."""
-    return [name for kind in kinds() if kind.submission for name in app.part(kind.name).handlers]
+    return [name for kind in kinds() if kind.submission for name in app.part(kind.name).submitted_names]
 
 
 class ArgumentLine(msgspec.Struct, frozen=True):

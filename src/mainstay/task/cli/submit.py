@@ -54,7 +54,10 @@ def submit(
     where: Where,
     flags: Flags,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the task or load test.", autocompletion=completion.tasks)
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of the task, load test or node job.", autocompletion=completion.tasks
+        ),
     ],
     words: Annotated[
         list[str] | None,
@@ -75,7 +78,7 @@ def submit(
     for_: ForOption = None,
     as_json: JsonOption = False,
 ) -> CommandOutput:
-    """Submit a job of a task, or a run of a load test of the app, and print its id.
+    """Submit a job of a task, a run of a load test or a node job of the app, and print its id.
 
     With --app the task checks the arguments and adds its own options. With only a store nothing is checked: the
     arguments are stored as typed, and the worker checks them; queue and options of the task are those that a live
@@ -85,7 +88,7 @@ def submit(
     for a str.
 
     The arguments of a load test override the values of its classes: vus=500 duration=1m params.user=ann. Its job waits
-    in the queue that app.load named for it, or in --queue.
+    in the queue that app.load named for it, or in --queue. A node job has no queue: it runs on the nodes.
 
     With --wait the result is printed as JSON, and the id goes to stderr.
 

@@ -68,6 +68,10 @@ class FakeNode:
         self.done += accepted
         return len(accepted)
 
+    async def complete_with(self, rows: list[Job], result: Any) -> None:
+        """Complete units with a result."""
+        await self.control.attempts.complete([Completion(row, result) for row in rows])
+
     async def fail(self, rows: list[Job]) -> None:
         error = ErrorInfo(type="Error", message="it broke", retryable=False)
         await self.control.attempts.fail([Failure(row, error) for row in rows])

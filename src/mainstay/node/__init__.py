@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from .node_job import NodeCall, NodeJob
     from .options import NodeJobOptions, NodeSubmitOptions
     from .placement_duty import PlacementDuty
-    from .queries import LeaderPhaseStatus, MemberStatus, NodeJobView, NodeList, NodeStatus, NodeWork, QuorumStatus
+    from .queries import (
+        LeaderPhaseStatus,
+        MemberStatus,
+        NodeJobView,
+        NodeList,
+        NodeRetryResult,
+        NodeStatus,
+        NodeWork,
+        QuorumStatus,
+    )
     from .results import LeaderRun, Node, NodeJobResult, NodeResult
     from .service import NodeJobService, NodeJobStatus
     from .spec import NodePolicy, NodeSpec
@@ -39,6 +48,7 @@ __all__ = [
     "NodeList",
     "NodePolicy",
     "NodeResult",
+    "NodeRetryResult",
     "NodeSpec",
     "NodeStatus",
     "NodeSubmitOptions",
@@ -55,7 +65,9 @@ __getattr__, __dir__ = lazy_exports(
         ".node_job": "NodeCall NodeJob",
         ".options": "NodeJobOptions NodeSubmitOptions",
         ".placement_duty": "PlacementDuty",
-        ".queries": "LeaderPhaseStatus MemberStatus NodeJobView NodeList NodeStatus NodeWork QuorumStatus",
+        ".queries": (
+            "LeaderPhaseStatus MemberStatus NodeJobView NodeList NodeRetryResult NodeStatus NodeWork QuorumStatus"
+        ),
         ".results": "LeaderRun Node NodeJobResult NodeResult",
         ".service": "NodeJobService NodeJobStatus",
         ".spec": "NodePolicy NodeSpec",

@@ -19,4 +19,5 @@ KIND = Kind(
         ),
     ),
     submission="mainstay.node.cli.submission:NodeJobMaker",
+    operations="mainstay.node.web.api:OPERATIONS",
 )

@@ -184,6 +184,13 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
     leader: PlacementLeader | None = None
 
 
+class NodeRetryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes that run a job again."""
+
+    id: str
+    nodes: list[str]
+
+
 # nodes ----------------------------------------------------------------------------------------------
 
 
@@ -392,6 +399,7 @@ __all__ = [
     "MemberStatus",
     "NodeJobView",
     "NodeList",
+    "NodeRetryResult",
     "NodeState",
     "NodeStatus",
     "NodeWork",

@@ -6,5 +6,6 @@ run the hosts crash, freeze and lose calls as drawn. Every run ends healed, and 
 that was acknowledged is lost, every job is settled once, the audit trail verifies. A seed that fails fails again, and
 `shrink` drops the faults that are not needed for it.
 
-Start from `runs.simulate`; `workers` is the world of direct workers.
+Start from `runs.simulate`; `workers` is the world of direct workers, `supervised` has real supervisors, whose engine
+processes are those of `processes`.
 """

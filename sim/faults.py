@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "outage"]
+FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "cut", "outage"]
 
 #: how often each kind is drawn, beside the others
 _WEIGHTS: dict[FaultKind, int] = {
@@ -17,6 +17,7 @@ _WEIGHTS: dict[FaultKind, int] = {
     "lost_calls": 2,
     "lost_answers": 3,
     "slow": 2,
+    "cut": 2,
     "outage": 1,
 }
 #: the longest of each kind, in seconds: some are longer than a lease (8 s), some shorter
@@ -26,6 +27,7 @@ _LONGEST_S: dict[FaultKind, float] = {
     "lost_calls": 15.0,
     "lost_answers": 15.0,
     "slow": 20.0,
+    "cut": 25.0,
     "outage": 12.0,
 }
 
@@ -48,7 +50,7 @@ def draw_faults(rng: random.Random, hosts: Sequence[str], *, count: int, until_s
     """As many faults, all over before `until_s`, in the order in which they begin.
 
     >>> [str(fault) for fault in draw_faults(random.Random(1), ["w1", "w2"], count=2, until_s=60)]
-    ['   9.99s freeze w1 for 7.20s', '  35.47s crash w1 for 9.91s']
+    ['  21.03s crash w2 for 15.46s', '  32.77s crash w2 for 17.10s']
     """
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     faults = []

@@ -1,7 +1,7 @@
 """The world of direct workers: clients submit, cancel and ask again; workers claim, run, beat and sweep.
 
 The engines, control, lifecycle and the rules of the memory store are the real ones. What a supervisor does for an
-engine (beat, sweep, lead) is done here by `_WorkerHost`, because a supervisor is about processes.
+engine (beat, sweep, lead) is done here by `_WorkerHost`: that is cheap. `supervised` has real supervisors.
 
 What must hold:
 
@@ -16,49 +16,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mainstay import App
 from mainstay.control import Control
-from mainstay.control.check import check
 from mainstay.errors import InvalidTransition, MainstayError, StoreUnavailable
 from mainstay.model import Leadership
-from mainstay.stores import Query
-from mainstay.stores.memory import MemoryStore
-from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop
+from mainstay.testing import VirtualLoop
 from mainstay.worker import context
 from mainstay.worker.engine import Engine, EngineProcess
 from mainstay.worker.program import offer_of
 
-from .faults import Fault
+from .faulty_world import FaultyWorld, insist
 from .linearizability import Operation, is_linearizable
 from .runs import FAULTS_UNTIL_S, Violation
 
 R = TypeVar("R")
 
-WORKERS = ("w1", "w2", "w3")
-CLIENTS = ("c1", "c2")
 SUBMITS = 12
 """by each client"""
-HEAL_S = 600.0
-"""how long after the faults everything may take to settle"""
 
 
-class WorkersWorld:
+class WorkersWorld(FaultyWorld):
     """Three workers, two clients, one store."""
 
+    servers = ("w1", "w2", "w3")
+    clients = ("c1", "c2")
+
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
-        self._loop = loop
-        self._seed = seed
-        self.clock = LoopClock(loop)
-        self.store = MemoryStore(self.clock)
+        super().__init__(loop, seed)
         self.app = App("memory:", retries=3, crash_budget=3)
-        self.hosts: dict[str, SimulatedHost] = {}
-        self.links: dict[str, FaultyStore] = {}
-        self.outage = False
-        self._started = 0
-        self._trace: list[str] = []
         self.submits: dict[str, list[Operation[str, str]]] = {}
         """by key: who asked for what, and which job was the answer"""
         self.cancelled: set[str] = set()
@@ -66,7 +54,12 @@ class WorkersWorld:
         self.leads: dict[int, str] = {}
         """by epoch: the session that led"""
 
-        @self.app.task(name="work")
+        self.work = self.declare(self.app)
+
+    def declare(self, app: App) -> Any:
+        """The task of this world, in an app."""
+
+        @app.task(name="work")
         async def work(seconds: float, fails: int) -> str:
             job = context().job
             self.note(f"run {job.id} token {job.token}")
@@ -75,130 +68,20 @@ class WorkersWorld:
                 raise ConnectionError("as planned")
             return f"{job.id} {job.token}"
 
-        self.work = work
+        return work
 
-    @classmethod
-    def host_names(cls) -> Sequence[str]:
-        return (*WORKERS, *CLIENTS)
+    async def serve(self, name: str) -> None:
+        await _WorkerHost(self, name, self.started).run()
 
-    def trace(self) -> list[str]:
-        return self._trace
+    async def ask(self, name: str) -> None:
+        await _Client(self, name).run()
 
-    def note(self, line: str) -> None:
-        self._trace.append(f"{self._loop.time():9.3f} {line}")
-
-    def rng(self, purpose: str) -> random.Random:
-        return random.Random(f"{self._seed} {purpose}")
-
-    # the run ------------------------------------------------------------------------------------
-
-    async def run(self, faults: Sequence[Fault]) -> None:
-        for name in WORKERS:
-            self._start_worker(name)
-        clients = [self._start_client(name) for name in CLIENTS]
-        begun = asyncio.gather(*(self._inflict(fault) for fault in faults))
-        await asyncio.sleep(FAULTS_UNTIL_S)
-        await begun
-        self.note("healed")
-        await self._until_settled([client for client in clients if client is not None])
-        await self._verify()
-
-    def _start_worker(self, name: str) -> None:
-        self._started += 1
-        host = self.hosts[name] = self._loop.host(name)
-        host.start(_WorkerHost(self, name, self._started).run())
-
-    def _start_client(self, name: str) -> asyncio.Task[None]:
-        host = self.hosts[name] = self._loop.host(name)
-        return host.start(_Client(self, name).run())
-
-    def link(self, name: str) -> FaultyStore:
-        """The connection of a host to the store; a new host has a new one."""
-        made = FaultyStore(self.store, rng=self.rng(f"link {name} {self._started}"), faults=self._weather())
-        self.links[name] = made
-        return made
-
-    def _weather(self) -> StoreFaults:
-        return StoreFaults(delay_s=0.01, unavailable=self.outage)
-
-    # faults -------------------------------------------------------------------------------------
-
-    async def _inflict(self, fault: Fault) -> None:
-        await asyncio.sleep(fault.at_s)
-        self.note(f"fault {fault}")
-        match fault.kind:
-            case "crash":
-                await self._crash(fault)
-            case "freeze":
-                await self._freeze(fault)
-            case "outage":
-                await self._cut_everybody(fault)
-            case "lost_calls":
-                await self._spoil(fault, StoreFaults(delay_s=0.05, lost_calls=0.5))
-            case "lost_answers":
-                await self._spoil(fault, StoreFaults(delay_s=0.05, lost_answers=0.5))
-            case "slow":
-                await self._spoil(fault, StoreFaults(delay_s=3.0))
-
-    async def _crash(self, fault: Fault) -> None:
-        host = self.hosts[fault.host]
-        if fault.host in CLIENTS or not host.alive:
-            return  # a client that is gone asks nothing more: nothing to see
-        host.crash()
-        await asyncio.sleep(fault.for_s)
-        self._start_worker(fault.host)
-
-    async def _freeze(self, fault: Fault) -> None:
-        host = self.hosts[fault.host]
-        if host.frozen or not host.alive:
-            return
-        host.freeze()
-        await asyncio.sleep(fault.for_s)
-        if host.alive:
-            host.thaw()
-
-    async def _cut_everybody(self, fault: Fault) -> None:
-        self.outage = True
-        for link in self.links.values():
-            link.faults = self._weather()
-        await asyncio.sleep(fault.for_s)
-        self.outage = False
-        for link in self.links.values():
-            link.faults = self._weather()
-
-    async def _spoil(self, fault: Fault, faults: StoreFaults) -> None:
-        self.links[fault.host].faults = faults
-        await asyncio.sleep(fault.for_s)
-        # of a host that crashed in between, the connection is a new one already
-        self.links[fault.host].faults = self._weather()
-
-    # verdict ------------------------------------------------------------------------------------
-
-    async def _until_settled(self, clients: Sequence[asyncio.Task[None]]) -> None:
-        try:
-            async with asyncio.timeout(HEAL_S):
-                await asyncio.gather(*clients)
-                while not await self._all_settled():  # noqa: ASYNC110 - a wait costs nothing here
-                    await asyncio.sleep(1)
-        except TimeoutError:
-            left = [f"{row.id} {row.status} {row.reason}" for row in await self._rows() if row.settled_ms is None]
-            raise Violation(f"not settled {HEAL_S:.0f} s after the last fault: {left[:3]}") from None
-
-    async def _all_settled(self) -> bool:
-        return all(row.settled_ms is not None for row in await self._rows())
-
-    async def _rows(self) -> list[Any]:
-        return (await self.store.find(Query(), limit=1000)).jobs
-
-    async def _verify(self) -> None:
-        rows = {row.id: row for row in await self._rows()}
+    async def verify(self) -> None:
+        rows = {row.id: row for row in await self.rows()}
         for key, history in self.submits.items():
             _check_key(key, history, rows)
         for row in rows.values():
             await self._check_job(row)
-        report = await check(self.store)
-        if not report.clean:
-            raise Violation(f"the check found {report.remaining[:3]}")
 
     async def _check_job(self, row: Any) -> None:
         events = await self.store.events(row.id)
@@ -209,8 +92,8 @@ class WorkersWorld:
             if f"{row.id} {row.token}".encode() not in row.result:
                 raise Violation(f"{row.id} has the result of another attempt than the one with token {row.token}")
         elif row.status == "quarantined":
-            if row.losses < self.app.settings.crash_budget:
-                raise Violation(f"{row.id} was given up after {row.losses} losses: {row.error}")
+            if max(row.losses, row.crashes) < self.app.settings.crash_budget:
+                raise Violation(f"{row.id} was given up after {row.losses} losses, {row.crashes} crashes: {row.error}")
         elif row.status != "cancelled" or row.id not in self.cancelled:
             raise Violation(f"{row.id} ended {row.status}, which no client asked for")
 
@@ -260,7 +143,7 @@ class _WorkerHost:
         await asyncio.gather(self._beat(), self._sweep(), self._lead())
 
     async def _open_session(self) -> Any:
-        return await _insist(
+        return await insist(
             lambda: self._control.claims.open_session(
                 worker=self._name, host=self._name, offer=offer_of(self._world.app, ["default"])
             )
@@ -327,12 +210,4 @@ class _Client:
         await asyncio.sleep(self._rng.uniform(0, 5))
         self._world.cancelled.add(job_id)
         with contextlib.suppress(InvalidTransition):  # it has ended otherwise
-            await _insist(lambda: self._control.operations.cancel(job_id, actor=self._name))
-
-
-async def _insist(call: Callable[[], Awaitable[R]]) -> R:
-    while True:
-        try:
-            return await call()
-        except StoreUnavailable:
-            await asyncio.sleep(1)
+            await insist(lambda: self._control.operations.cancel(job_id, actor=self._name))

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import logging
 
+from .nodes import BigNodesWorld, NodesWorld
 from .runs import RunResult, World, simulate
+from .supervised import SupervisedWorld
 from .workers import WorkersWorld
 
-WORLDS: dict[str, type[World]] = {"workers": WorkersWorld}
+WORLDS: dict[str, type[World]] = {
+    "workers": WorkersWorld,
+    "supervised": SupervisedWorld,
+    "nodes": NodesWorld,
+    "big-nodes": BigNodesWorld,
+}
 #: one seed in this number runs twice, and must give the same trace
 TWICE = 20
 

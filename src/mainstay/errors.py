@@ -29,6 +29,10 @@
     ├── CallFailed              a call of a load test got no response; `kind` says what failed
     ├── RequestRefused          a Mainstay server refused a request; `reason` says why
     ├── ServerUnreachable       a Mainstay server did not answer, after all retries
+    ├── BusError                a message could not be sent over the bus, or was not answered
+    │   ├── NoResponders        nothing is subscribed to the subject of a request
+    │   ├── RequestTimeout      a request was not answered in time; it may have been processed
+    │   └── BusClosed           used after close
     └── StoreError              the engine of the store refused or failed
         ├── StoreLocked         another process keeps the database locked
         ├── StoreFull           no space left; nothing was written
@@ -352,6 +356,49 @@ class ServerUnreachable(MainstayError, ConnectionError):
     """A Mainstay server did not answer. The request may have been processed."""
 
     code = "server_unreachable"
+
+
+class BusError(MainstayError):
+    """A message could not be sent over the bus, or was not answered."""
+
+    code = "bus_error"
+
+
+class NoResponders(BusError):
+    """Nothing is subscribed to the subject of a request. No peer has received it."""
+
+    code = "no_responders"
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        super().__init__(
+            f"nothing is subscribed to {subject}, and no peer has received the request; "
+            "the peer that answers it is not connected. Try again later, or ask another peer"
+        )
+
+
+class RequestTimeout(BusError, TimeoutError):
+    """A request over the bus was not answered in time. It may have been processed."""
+
+    code = "request_timeout"
+
+    def __init__(self, subject: str, timeout_s: float) -> None:
+        self.subject = subject
+        self.timeout_s = timeout_s
+        super().__init__(
+            f"a request to {subject} was not answered within {timeout_s:g} s; it may have been processed. "
+            "Send it again if it can be repeated, or check what it did"
+        )
+
+
+class BusClosed(BusError):
+    """The client of the bus was used after it was closed, or was closed during a request."""
+
+    code = "bus_closed"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"the bus client {name} was closed; connect a new one")
 
 
 class StoreError(MainstayError):

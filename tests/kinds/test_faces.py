@@ -11,7 +11,7 @@ import mainstay
 
 ROOT = Path(mainstay.__file__).parent
 FACES = ("cli", "report", "web")
-KINDS = ("task", "batch", "load")
+KINDS = ("task", "batch", "load", "node")
 
 
 def imported(path: Path) -> set[str]:

@@ -110,7 +110,7 @@ async def test_the_jobs_of_a_kind_that_is_placed_are_offered_by_nodes_only() -> 
 
     assert list(app.offer()) == ["mail"]
     assert app.placed_offer() == {"survey:tea": {}}
-    assert [duty.name for duty in app.placement_duties(Control(MemoryStore()), "n.1")] == ["place for n.1"]
+    assert "place for n.1" in [duty.name for duty in app.placement_duties(Control(MemoryStore()), "n.1")]
 
 
 @pytest.mark.usefixtures("survey")
@@ -150,7 +150,7 @@ async def test_the_server_has_its_route_its_page_and_its_panel() -> None:
 
 
 async def test_without_it_the_kind_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="'survey' is not one of task, batch, load"):
+    with pytest.raises(InvalidInput, match="'survey' is not one of task, batch, load, node"):
         await Control(MemoryStore()).jobs.submit("tea", kind="survey")
     with pytest.raises(InvalidInput, match="unknown kind 'survey'"):
         App("memory:").part("survey")

@@ -99,7 +99,7 @@ async def submit(
         policy=policy or NodePolicy(), plan=plan, arguments=msgspec.Raw(msgspec.msgpack.encode(arguments or {}))
     )
     payload = msgspec.Raw(msgspec.msgpack.encode(spec))
-    return (await control.jobs.submit("compact", payload, kind=KIND, timeout="off", **options)).id
+    return (await control.jobs.submit("compact", payload, kind=KIND, **{"timeout": "off", **options})).id
 
 
 async def units_of(store: JobStore, job_id: str) -> dict[str, Job]:

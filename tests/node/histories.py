@@ -11,7 +11,7 @@ from mainstay.control import JobFactory, OptionReader, open_nodes
 from mainstay.lifecycle import Chain, Event, Move, apply, submit
 from mainstay.model import BLANK, PLACE_QUEUE, ErrorInfo, Job, Offer, Session, Settings
 from mainstay.node.changes import changes_of
-from mainstay.node.decisions import Action, Assign, BeginLeaderPhase, Cluster, JobView, decide, is_settled
+from mainstay.node.decisions import Action, Assign, BeginLeaderPhase, Cluster, NodeJobView, decide, is_settled
 from mainstay.node.spec import KIND, LEADER, NodePolicy, NodeSpec, node_of
 
 JOB_ID = "018bcfe5-6800-7000-8000-000000000001"
@@ -77,8 +77,8 @@ class History:
         return [row for row in self.rows.values() if row.parent is not None]
 
     @property
-    def view(self) -> JobView:
-        return JobView(self.job, self.spec.policy, self.units)
+    def view(self) -> NodeJobView:
+        return NodeJobView(self.job, self.spec.policy, self.units)
 
     def unit(self, name: str) -> Job:
         """The current unit of a node, or of the leader phase."""
@@ -120,10 +120,11 @@ class History:
         """What must hold for every action of a leader."""
         if isinstance(action, Assign):
             assert self.job.status in ("running", "finalizing"), "assigned for a job that does not run"
-            node = node_of(action.unit.unit or "")
-            assert node in ("", action.session.node), "assigned to another node"
-            assert action.session.id in self.sessions
-            assert not action.session.is_draining
+            for each in action.assignments:
+                node = node_of(each.unit.unit or "")
+                assert node in ("", each.session.node), "assigned to another node"
+                assert each.session.id in self.sessions
+                assert not each.session.is_draining
         if isinstance(action, BeginLeaderPhase):
             assert self.job.status == "running"
             assert self.view.leader is None

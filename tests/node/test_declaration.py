@@ -29,7 +29,7 @@ class Compact:
 
 
 def declared(owner: Any = Compact, **options: Any) -> NodeJob:
-    return App("memory:").node_job("compact", **options)(owner)
+    return App("memory:").node_job(name="compact", **options)(owner)
 
 
 def refused(owner: Any = Compact, **options: Any) -> InvalidInput:
@@ -160,9 +160,9 @@ def test_a_class_that_a_worker_could_not_run_is_refused_by_field(owner: Any, fie
 
 def test_a_name_is_declared_once() -> None:
     app = App("memory:")
-    app.node_job("compact")(Compact)
+    app.node_job(name="compact")(Compact)
     with pytest.raises(InvalidInput, match="is the name of another node job"):
-        app.node_job("compact")(Compact)
+        app.node_job(name="compact")(Compact)
 
 
 # options --------------------------------------------------------------------------------------------
@@ -185,7 +185,8 @@ def test_a_name_is_declared_once() -> None:
         ({"labels": {"disk": 7}}, "labels.disk"),
         ({"labels": {"": "x"}}, "labels"),
         ({"timeout": "-5s"}, "timeout"),
-        ({"deadline": "-5s"}, "timeout"),
+        ({"deadline": "-5s"}, "deadline"),
+        ({"deadline": "0s"}, "deadline"),
         ({"retries": -1}, "retries"),
         ({"queue": "mail"}, "queue"),
         ({"concurrency_key": "k"}, "concurrency_key"),
@@ -273,7 +274,7 @@ async def test_a_job_that_the_active_nodes_cannot_run_is_refused_by_field(
     cluster: JobStore, options: dict[str, Any], field: str
 ) -> None:
     app = App("memory:")
-    job = app.node_job("compact", **options)(Compact)
+    job = app.node_job(name="compact", **options)(Compact)
     with app.using(cluster):
         with pytest.raises(InvalidInput) as refusal:
             await job.submit("events")
@@ -297,7 +298,7 @@ async def test_arguments_are_sealed_by_the_codec_and_the_policy_is_not() -> None
             return data[::-1]
 
     app = App("memory:", codec=Reverse())
-    job = app.node_job("compact")(Compact)
+    job = app.node_job(name="compact")(Compact)
     handle = await job.submit("a secret table")
     row = await handle.job()
     assert b"a secret table" not in row.payload
@@ -315,7 +316,7 @@ async def test_hooks_before_submit_see_the_arguments_and_add_options() -> None:
         seen.append(dict(draft.arguments))
         draft.add_tags("traced")
 
-    handle = await app.node_job("compact")(Compact).submit("events")
+    handle = await app.node_job(name="compact")(Compact).submit("events")
     assert (await handle.job()).options.tags == ("traced",)
     assert seen == [{"table": "events"}]
     await app.close()
@@ -323,7 +324,7 @@ async def test_hooks_before_submit_see_the_arguments_and_add_options() -> None:
 
 async def test_a_schedule_submits_a_node_job() -> None:
     app = App("memory:")
-    job = app.node_job("compact")(Compact)
+    job = app.node_job(name="compact")(Compact)
     app.schedule("1h", name="hourly")(job.job("events"))
     with pytest.raises(InvalidInput, match=r"needs table; write app.schedule\(...\)\(compact.job\(...\)\)"):
         app.schedule("1h")(job)

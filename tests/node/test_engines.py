@@ -74,7 +74,7 @@ async def result_of(app: App, job: NodeJob, store: JobStore, **arguments: object
 
 async def test_plain_methods_run_on_every_node_and_then_once_at_the_leader(store: JobStore) -> None:
     app = App("memory:")
-    job = app.node_job("compact", quorum="all")(Compact)
+    job = app.node_job(name="compact", quorum="all")(Compact)
     with app.using(store):
         async with Fleet(app, store):
             handle = await job.submit("events")
@@ -88,14 +88,14 @@ async def test_plain_methods_run_on_every_node_and_then_once_at_the_leader(store
 
 async def test_async_methods_run_on_the_loop(store: JobStore) -> None:
     app = App("memory:")
-    job = app.node_job("compact", quorum="all")(CompactAsync)
+    job = app.node_job(name="compact", quorum="all")(CompactAsync)
     _, result = await result_of(app, job, store)
     assert getattr(result, "value", None) == ["n1", "n2", "n3"]
 
 
 async def test_a_job_without_a_quorum_fails_and_names_its_nodes(store: JobStore) -> None:
     app = App("memory:")
-    job = app.node_job("compact", quorum="all", retries=0)(Compact)
+    job = app.node_job(name="compact", quorum="all", retries=0)(Compact)
     with app.using(store):
         async with Fleet(app, store):
             handle = await job.submit("events", fails="n2")
@@ -121,7 +121,7 @@ async def test_a_cancel_stops_running_work_on_every_node(store: JobStore) -> Non
                 raise
 
     running = asyncio.Semaphore(0)
-    job = app.node_job("slow")(Slow)
+    job = app.node_job(name="slow")(Slow)
     with app.using(store):
         async with Fleet(app, store):
             handle = await job.submit()
@@ -150,7 +150,7 @@ async def test_failed_nodes_are_retried_and_the_leader_phase_follows_again(store
             leads.append(run.token)
             return len(results)
 
-    job = app.node_job("flaky", require="all", retries=0)(Flaky)
+    job = app.node_job(name="flaky", require="all", retries=0)(Flaky)
     with app.using(store):
         async with Fleet(app, store):
             handle = await job.submit()
@@ -173,7 +173,7 @@ async def test_results_are_sealed_by_the_codec(store: JobStore) -> None:
             return data[::-1]
 
     app = App("memory:", codec=Reverse())
-    job = app.node_job("compact", quorum="all")(CompactAsync)
+    job = app.node_job(name="compact", quorum="all")(CompactAsync)
     handle, result = await result_of(app, job, store)
     assert getattr(result, "value", None) == ["n1", "n2", "n3"]
     with app.using(store):

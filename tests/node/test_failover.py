@@ -50,7 +50,7 @@ async def _story(seed: int, crash_at_s: float, *, back_after_s: float) -> None:
             await asyncio.sleep(1.0)
             return len(results)
 
-    job = world.app.node_job("compact", on_no_quorum="wait")(Compact)
+    job = world.app.node_job(name="compact", on_no_quorum="wait")(Compact)
     with world.app.using(world.store):
         for name in NAMES:
             await world.start(name)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainstay.control.check import check
 from mainstay.errors import NotLeader
-from mainstay.model import PLACE_QUEUE
+from mainstay.model import PLACE_QUEUE, Leadership
+from mainstay.node import placement_duty
+from mainstay.node.decisions import NodeJobView, decide
 from mainstay.node.placement_duty import PlacementDuty
 from mainstay.node.spec import LEADER, NodePolicy
-from mainstay.stores import JobStore, StoreProxy, open_store
+from mainstay.stores import JobStore, Page, Query, StoreProxy, open_store
 from mainstay.testing import VirtualClock
 from tests.node.fleet import FakeNode, job_of, pass_time, result_of, submit, units_of
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
 @pytest.fixture
-async def store() -> AsyncIterator[JobStore]:
-    opened = await open_store("memory:", clock=VirtualClock())
+async def store(url: str) -> AsyncIterator[JobStore]:
+    opened = await open_store(url, clock=VirtualClock())
     try:
         yield opened
         report = await check(opened)
@@ -166,6 +174,54 @@ async def test_a_submit_wakes_the_leader(store: JobStore) -> None:
         await asyncio.wait([running])
 
 
+async def test_a_job_past_its_deadline_is_timed_out_and_its_units_are_cancelled(store: JobStore) -> None:
+    nodes = [await FakeNode(store, name).open(standing=True) for name in ("n1", "n2")]
+    job_id = await submit(store, timeout="1m")
+    lead = await nodes[0].lead()
+    duty = nodes[0].duty()
+    await duty.round(lead)
+    for node in nodes:
+        await node.confirmed()
+    pass_time(store, 61)
+    await nodes[0].control.sweeper.sweep()
+    assert (await job_of(store, job_id)).status == "timed_out"
+    await duty.round(await nodes[0].lead())
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+
+
+async def test_a_job_that_cannot_be_placed_keeps_no_other_job_waiting(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = await three(store)
+    broken = await submit(store, seed=1)
+    other = await submit(store, seed=2)
+
+    def damaged(view: NodeJobView, *rest: Any) -> list[Any]:
+        if view.job.id == broken:
+            raise ValueError("damaged")
+        return decide(view, *rest)
+
+    monkeypatch.setattr(placement_duty, "decide", damaged)
+    await nodes[0].duty().round(await nodes[0].lead())
+    assert (await job_of(store, other)).status == "running"
+    assert f"cannot place a job job_id={broken}" in caplog.text
+
+
+async def test_the_next_leader_continues_a_leader_phase_that_was_given_back_within_seconds(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store, NodePolicy(has_local=False))
+    lead = await nodes[0].lead()
+    await nodes[0].duty().round(lead)
+    rows = await nodes[0].confirmed()
+    await nodes[0].control.attempts.release(rows, reason="its node takes no more work")
+    await store.resign(lead)
+    pass_time(store, 1)
+    await nodes[1].duty().round(await nodes[1].lead())
+    assert await nodes[1].work() == 1
+    await nodes[1].duty().round(await nodes[1].lead())
+    assert (await job_of(store, job_id)).status == "succeeded"
+
+
 # the death of a leader ------------------------------------------------------------------------------
 
 
@@ -249,6 +305,27 @@ async def _finished_by_another(policy: NodePolicy, at: int, *, after: bool) -> b
         return True
     finally:
         await store.close()
+
+
+class InterruptedStore(StoreProxy):
+    """A store on which another leader makes a round before the units of a job are read."""
+
+    def __init__(self, store: JobStore, other: PlacementDuty, lead: Leadership) -> None:
+        super().__init__(store)
+        self._rounds = [lambda: other.round(lead)]
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        if query.parent is not None and self._rounds:
+            await self._rounds.pop()()
+        return await self._store.find(query, cursor=cursor, limit=limit)
+
+
+async def test_a_job_that_moves_while_its_units_are_read_keeps_its_new_units(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    await nodes[0].duty(InterruptedStore(store, nodes[0].duty(), lead)).round(lead)
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"dispatched"}
 
 
 async def test_two_rounds_at_once_do_each_step_once(store: JobStore) -> None:

@@ -23,12 +23,12 @@ async def home() -> AsyncIterator[StoreLoop]:
     await home.close()
 
 
-@pytest.fixture(params=["a loop of its own", "the caller's loop"])
+@pytest.fixture(params=["a loop of its own", "the caller's loop", "a given loop"])
 async def any_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StoreLoop]:
     monkeypatch.setattr(store_loop, "_adopted", {})
     if request.param == "the caller's loop":
         store_loop.adopt_loop(asyncio.get_running_loop())
-    home = StoreLoop("somewhere")
+    home = StoreLoop("somewhere", loop=asyncio.get_running_loop() if request.param == "a given loop" else None)
     yield home
     await home.close()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from mainstay.control import Control
 from mainstay.model import Job
 from mainstay.stores import open_store
-from mainstay.worker.spawn import ENGINE
+from mainstay.worker.spawn import ENGINE, OsProcesses
 from mainstay.worker.supervisor import Supervisor
 from mainstay.worker.worker_options import WorkerOptions
 
@@ -91,7 +91,7 @@ async def crew_on(
     url = f"sqlite:///{path}"
     store = await open_store(url)
     given = WorkerOptions(target=target or url, name="crew", **{"grace_s": 1.0, **orders})  # type: ignore[arg-type]
-    crew = Crew(Supervisor(given, command=command, rng=random.Random(1)), Control(store))
+    crew = Crew(Supervisor(given, processes=OsProcesses(command), rng=random.Random(1)), Control(store))
     try:
         yield crew
     finally:

@@ -371,7 +371,7 @@ async def test_a_machine_that_is_short_of_processes_for_a_moment_does_not_end_th
             raise left.pop()
         return spawn(*given, **named)
 
-    monkeypatch.setattr("mainstay.worker.supervisor.spawn", short)
+    monkeypatch.setattr("mainstay.worker.spawn.spawn", short)
     async with crew_on(path) as crew:
         await crew.engine()
 

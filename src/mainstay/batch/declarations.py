@@ -59,7 +59,8 @@ class Batches(Declarations):
 
     def service(self, control: Control) -> BatchService:
         """The batch service of an open store."""
-        return BatchService(control, sealer=self._client.sealer, output_stores=self.output_stores)
+        client = self._client
+        return BatchService(control, sealer=client.sealer, output_stores=self.output_stores, rng=client.rng)
 
     def duties(self, control: Control) -> list[Duty]:
         every_s = self._client.settings.recheck_s

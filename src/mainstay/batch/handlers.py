@@ -68,11 +68,11 @@ class _StartWork(_LoopWork):
             spec = spec_of(job, client.sealer)
         except SchemaTooNew as error:
             _wait_for_upgrade(error)
-        control = await _repeated(client.open)
+        control = await _repeated(client.open, client.rng)
         state, units = await plan_at_start(job, spec, self._output_stores, client.sealer, control.store.clock.now_ms())
         driver = driver_request(job, spec, state, client.sealer)
         reason = "left to its units" + (f"; {len(units)} of {spec.units} are to run" if state else "")
-        await _repeated(lambda: control.drivers.hand_over(job, driver, units, reason=reason))
+        await _repeated(lambda: control.drivers.hand_over(job, driver, units, reason=reason), client.rng)
         raise LetGo
 
 
@@ -88,14 +88,15 @@ class _DriverWork(_LoopWork):
         client, attempt = self._study.client, context()
         enter_job(client)
         state = state_of(attempt.job, client.sealer) or DriverState()
-        control = await _repeated(client.open)
-        await _repeated(DriverRun(control, self._output_stores, self._launcher, client.sealer, attempt, state).run)
+        control = await _repeated(client.open, client.rng)
+        run = DriverRun(control, self._output_stores, self._launcher, client.sealer, attempt, state)
+        await _repeated(run.run, client.rng)
 
 
-async def _repeated(step: Callable[[], Awaitable[T]]) -> T:
+async def _repeated(step: Callable[[], Awaitable[T]], rng: random.Random | None) -> T:
     """Run a step against the job store, and repeat it during an outage: a write that succeeded without an answer is not
     written twice. A lost claim ends the run."""
-    outage = Outage("batch", random.Random())
+    outage = Outage("batch", rng or random.Random())
     while True:
         try:
             return await step()

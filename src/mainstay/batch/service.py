@@ -93,12 +93,17 @@ class BatchService:
     """The operations on batch jobs of one store."""
 
     def __init__(
-        self, control: Control, *, sealer: Sealer | None = None, output_stores: OutputStores | None = None
+        self,
+        control: Control,
+        *,
+        sealer: Sealer | None = None,
+        output_stores: OutputStores | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self.control = control
         self._sealer = sealer or Sealer(None)
         self.output_stores = output_stores or OutputStores(control.store.clock)
-        self._ids = IdSource(random.Random())
+        self._ids = IdSource(rng or random.Random())
 
     async def close(self) -> None:
         """Close the output stores."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from ..batch.web import BatchStatusView, ResumeResult
 from ..control import EventView, JobView, StatsView
-from ..node import NodeJobView, NodeList
+from ..node import NodeJobOverview, NodeList
 from ..web.api import BulkResult, JobPage, ScheduleInfo, StoreInfo, WorkingSession
 from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
@@ -47,7 +47,7 @@ __all__ = [
     "JobPage",
     "JobView",
     "ListMessage",
-    "NodeJobView",
+    "NodeJobOverview",
     "NodeList",
     "ProgressMessage",
     "ResumeResult",

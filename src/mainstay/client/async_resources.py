@@ -11,7 +11,7 @@ from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..model import QueueSettings
-from ..node import NodeJobView, NodeList, NodeRetryResult
+from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo
 from ..web.live import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
@@ -215,7 +215,7 @@ class AsyncNodesResource:
         """List the nodes with their state and work, and the leader of placement."""
         return await self._run(self._core.all())
 
-    async def job(self, job_id: str) -> NodeJobView:
+    async def job(self, job_id: str) -> NodeJobOverview:
         """Read a node job: its nodes, its leader phase and its quorum."""
         return await self._run(self._core.job(job_id))
 

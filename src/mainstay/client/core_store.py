@@ -13,7 +13,7 @@ from ..control import SessionView, StatsView
 from ..control.overview import LimitOverview, QueueOverview, QueuesOverview
 from ..load import Summary
 from ..model import QueueSettings
-from ..node import NodeJobView, NodeList, NodeRetryResult
+from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import (
     BulkResult,
     DrainedSessions,
@@ -181,8 +181,8 @@ class NodeCore:
     def all(self) -> Flow[NodeList]:
         return self._core.ask(get("/nodes", NodeList, self._core.query()))
 
-    def job(self, job_id: str) -> Flow[NodeJobView]:
-        return self._core.ask(get(job_path(job_id, "nodes"), NodeJobView, self._core.query()))
+    def job(self, job_id: str) -> Flow[NodeJobOverview]:
+        return self._core.ask(get(job_path(job_id, "nodes"), NodeJobOverview, self._core.query()))
 
     def retry(self, job_id: str, node: str, *, reason: str | None) -> Flow[NodeRetryResult]:
         path = job_path(job_id, f"nodes/{named(node)}/retry")

@@ -13,7 +13,7 @@ from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..model import QueueSettings
-from ..node import NodeJobView, NodeList, NodeRetryResult
+from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo
 from ..web.live import ListMessage
 from .core import Action, Core, JobFilters
@@ -213,7 +213,7 @@ class NodesResource:
         """List the nodes with their state and work, and the leader of placement."""
         return self._run(self._core.all())
 
-    def job(self, job_id: str) -> NodeJobView:
+    def job(self, job_id: str) -> NodeJobOverview:
         """Read a node job: its nodes, its leader phase and its quorum."""
         return self._run(self._core.job(job_id))
 

@@ -117,12 +117,12 @@ class LoadWork:
             on_line=foreground.on_line if foreground else None,
         )
         try:
-            summary = await _run_to_end(run, here, foreground)
+            summary = await _run_to_end(run, here, foreground, client.rng)
         except InvalidInput as error:
             if foreground is not None:
                 foreground.refusal = error
             raise LoadFailed(f"load test {planned.test.name} could not be started: {error}") from error
-        await _save(here, stored(summary))
+        await _save(here, stored(summary), client.rng)
         if here.stopping is not None:
             raise asyncio.CancelledError
         if summary.ended == INTERRUPTED:
@@ -143,10 +143,12 @@ class LoadWork:
         return planned
 
 
-async def _run_to_end(run: LoadRun, here: Context, foreground: ForegroundRun | None) -> Summary:
+async def _run_to_end(
+    run: LoadRun, here: Context, foreground: ForegroundRun | None, rng: random.Random | None
+) -> Summary:
     task = asyncio.ensure_future(run.run())
     try:
-        await _until_done(task, run, here, foreground)
+        await _until_done(task, run, here, foreground, rng)
     except asyncio.CancelledError:
         # cancelled, out of time, or the worker stops: calls under way may finish within the grace
         run.stop(f"cancelled: {here.stopping or 'stopped'}")
@@ -167,7 +169,11 @@ async def _run_to_end(run: LoadRun, here: Context, foreground: ForegroundRun | N
 
 
 async def _until_done(
-    task: asyncio.Task[Summary], run: LoadRun, here: Context, foreground: ForegroundRun | None
+    task: asyncio.Task[Summary],
+    run: LoadRun,
+    here: Context,
+    foreground: ForegroundRun | None,
+    rng: random.Random | None,
 ) -> None:
     stopping = asyncio.ensure_future(foreground.stop.wait() if foreground else asyncio.Event().wait())
     giving_up = asyncio.ensure_future(foreground.give_up.wait() if foreground else asyncio.Event().wait())
@@ -183,7 +189,7 @@ async def _until_done(
             elif not task.done() and run.seconds:
                 so_far, points = run.so_far()
                 here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
-                await _save(here, stored(so_far, points))
+                await _save(here, stored(so_far, points), rng)
     finally:
         stopping.cancel()
         giving_up.cancel()
@@ -195,9 +201,9 @@ async def _cancel(control: Control, here: Context) -> None:
     await asyncio.sleep(_NOTICE_S)
 
 
-async def _save(here: Context, summary: bytes) -> None:
+async def _save(here: Context, summary: bytes, rng: random.Random | None) -> None:
     """Store the summary so far with the job. A store that is away does not stop the load: each save is complete."""
-    outage = Outage("load", random.Random())
+    outage = Outage("load", rng or random.Random())
     for _ in range(3):
         try:
             await here.save(msgspec.Raw(summary))

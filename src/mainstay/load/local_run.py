@@ -178,9 +178,9 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
     async with app.lifespan():
         session = await open_session()
         process = EngineProcess(open_session=open_session)
-        engine = Engine(app, control, session, queues=[queue], concurrency=1, process=process)
+        engine = Engine(app, control, session, queues=[queue], concurrency=1, process=process, rng=app.client.rng)
         engine.start()
-        heartbeat = asyncio.create_task(_beat(control, engine, stop), name="mainstay heartbeat")
+        heartbeat = asyncio.create_task(_beat(control, engine, stop, app.client.rng), name="mainstay heartbeat")
         try:
             yield
         finally:
@@ -191,9 +191,9 @@ async def _engine(app: App, queue: str, stop: asyncio.Event) -> AsyncIterator[No
             await control.claims.close_session(engine.session.id)
 
 
-async def _beat(control: Control, engine: Engine, stop: asyncio.Event) -> None:
+async def _beat(control: Control, engine: Engine, stop: asyncio.Event, rng: random.Random | None) -> None:
     every_s = control.settings.heartbeat_s
-    outage = Outage("heartbeat", random.Random(), longest_s=every_s)
+    outage = Outage("heartbeat", rng or random.Random(), longest_s=every_s)
     while True:
         wait_s = every_s
         try:

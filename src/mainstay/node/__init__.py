@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .queries import (
         LeaderPhaseStatus,
         MemberStatus,
-        NodeJobView,
+        NodeJobOverview,
         NodeList,
         NodeRetryResult,
         NodeStatus,
@@ -41,10 +41,10 @@ __all__ = [
     "NodeJob",
     "NodeJobMethods",
     "NodeJobOptions",
+    "NodeJobOverview",
     "NodeJobResult",
     "NodeJobService",
     "NodeJobStatus",
-    "NodeJobView",
     "NodeList",
     "NodePolicy",
     "NodeResult",
@@ -66,7 +66,7 @@ __getattr__, __dir__ = lazy_exports(
         ".options": "NodeJobOptions NodeSubmitOptions",
         ".placement_duty": "PlacementDuty",
         ".queries": (
-            "LeaderPhaseStatus MemberStatus NodeJobView NodeList NodeRetryResult NodeStatus NodeWork QuorumStatus"
+            "LeaderPhaseStatus MemberStatus NodeJobOverview NodeList NodeRetryResult NodeStatus NodeWork QuorumStatus"
         ),
         ".results": "LeaderRun Node NodeJobResult NodeResult",
         ".service": "NodeJobService NodeJobStatus",

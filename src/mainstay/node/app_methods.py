@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..worker import AppBase
 
@@ -22,8 +22,12 @@ class NodeJobMethods(AppBase):
         jobs: NodeJobs = self.part("node")
         return jobs
 
-    def node_job(self, name: str | None = None, /, **options: Unpack[NodeJobOptions]) -> Callable[[type[Any]], NodeJob]:
-        """Declare a class as a node job: `@app.node_job(quorum="majority", stragglers="60s")`.
+    @overload
+    def node_job(self, owner: type[Any], /) -> NodeJob: ...
+    @overload
+    def node_job(self, /, **options: Unpack[NodeJobOptions]) -> Callable[[type[Any]], NodeJob]: ...
+    def node_job(self, owner: Any = None, /, **options: Unpack[NodeJobOptions]) -> Any:
+        """Make a node job of a class: `@app.node_job`, or `@app.node_job(quorum="majority", stragglers="60s")`.
 
         Its method `local(self, node: Node, ...)` runs on every node that is active when the job begins, in parallel.
         After a quorum of them has succeeded, `leader(self, results: list[NodeResult], ...)` runs once, at the leader.
@@ -38,9 +42,12 @@ class NodeJobMethods(AppBase):
         - `labels`: only nodes with these labels run it
         - `deadline`: how long the whole job may take. Default: no limit
 
-        The other options are those of a task, for the unit of each node and for the leader phase.
+        Its name is `module.Class` unless `name` is given. The other options are those of a task, for the unit of each
+        node and for the leader phase.
         """
-        return lambda owner: self._node_jobs.declare(owner, name, options)
+        if owner is None:
+            return lambda owner: self._node_jobs.declare(owner, options)
+        return self._node_jobs.declare(owner, options)
 
     @property
     def node_jobs(self) -> Mapping[str, NodeJob]:

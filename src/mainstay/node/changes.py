@@ -17,13 +17,13 @@ from .decisions import (
     BeginLeaderPhase,
     CancelUnits,
     End,
+    FailUnit,
     Freeze,
-    GiveUp,
-    JobView,
+    NodeJobView,
     TakeBack,
 )
 from .results import NodeJobResult, StoredResult
-from .spec import KIND, LEADER, LOCAL, NodeSpec, UnitCall, leader_unit, row_name, unit_id, unit_of
+from .spec import KIND, LEADER, LOCAL, NodeSpec, NodeUnitCall, leader_unit, row_name, unit_id, unit_of
 
 
 class RowChange(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class RowChange(msgspec.Struct, frozen=True):
     units: tuple[JobRequest, ...] = ()
 
 
-def changes_of(action: Action, view: JobView, spec: NodeSpec, *, epoch: int, now_ms: int) -> list[RowChange]:
+def changes_of(action: Action, view: NodeJobView, spec: NodeSpec, *, epoch: int, now_ms: int) -> list[RowChange]:
     """The changes of an action: written together, or none. Each event names the epoch of the leader."""
     return [
         RowChange(change.row, tuple(_in_epoch(move, epoch) for move in change.moves), change.units)
@@ -46,7 +46,7 @@ def _in_epoch(move: Move, epoch: int) -> Move:
     return msgspec.structs.replace(move, details={**(move.details or {}), "epoch": epoch})
 
 
-def _changes(action: Action, view: JobView, spec: NodeSpec, now_ms: int) -> list[RowChange]:
+def _changes(action: Action, view: NodeJobView, spec: NodeSpec, now_ms: int) -> list[RowChange]:
     job = view.job
     match action:
         case Freeze():
@@ -63,13 +63,16 @@ def _changes(action: Action, view: JobView, spec: NodeSpec, now_ms: int) -> list
             return [*cancelled, RowChange(job, (_end(action),))]
         case CancelUnits(units=rows, reason=reason):
             return [_cancel(unit, reason) for unit in rows]
-        case Assign(unit=row, session=session):
-            return [RowChange(row, assign_unit(row, session, now_ms=now_ms))]
+        case Assign(assignments=assignments):
+            names = _names(tuple(each.session for each in assignments))
+            note = Move(to=job.status, reason=f"units assigned to {names}", flag="note")
+            moves = [RowChange(each.unit, assign_unit(each.unit, each.session, now_ms=now_ms)) for each in assignments]
+            return [RowChange(job, (note,)), *moves]
         case Ask(unit=row):
             return [RowChange(row, ask_again(row, now_ms=now_ms))]
         case TakeBack(unit=row):
             return [RowChange(row, take_unit_back(row))]
-        case GiveUp(unit=row, error=error):
+        case FailUnit(unit=row, error=error):
             return [RowChange(row, give_unit_up(error))]
 
 
@@ -111,7 +114,7 @@ def _cancel(unit: Job, reason: str) -> RowChange:
 
 
 def _node_unit(job: Job, token: int, spec: NodeSpec, node: Session, members: tuple[str, ...]) -> JobRequest:
-    call = UnitCall(
+    call = NodeUnitCall(
         phase="local",
         claim=token,
         members=members,
@@ -125,11 +128,13 @@ def _node_unit(job: Job, token: int, spec: NodeSpec, node: Session, members: tup
 def _leader_unit(
     job: Job, token: int, spec: NodeSpec, members: tuple[str, ...], ended: tuple[str, ...], round_: int
 ) -> JobRequest:
-    call = UnitCall(phase="leader", claim=token, members=members, arguments=spec.arguments, ended=ended, round=round_)
+    call = NodeUnitCall(
+        phase="leader", claim=token, members=members, arguments=spec.arguments, ended=ended, round=round_
+    )
     return _unit(job, token, spec, leader_unit(round_), LEADER, call)
 
 
-def _unit(job: Job, token: int, spec: NodeSpec, unit: str, phase: str, call: UnitCall) -> JobRequest:
+def _unit(job: Job, token: int, spec: NodeSpec, unit: str, phase: str, call: NodeUnitCall) -> JobRequest:
     plan = msgspec.structs.replace(spec.plan, kind=KIND, queue=PLACE_QUEUE, parent=job.id, unit=unit)
     payload = msgspec.Raw(msgspec.msgpack.encode(call))
     return JobRequest(row_name(job.name, phase), payload, plan, id=unit_id(job.id, token, unit))

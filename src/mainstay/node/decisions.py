@@ -8,7 +8,7 @@ A job goes through these steps. Each is one write, which carries the epoch of th
     finalizing   the leader phase is a unit, too
     (any)        `End`: cancels all open units and settles the job
 
-Besides, units are placed: `Assign`, `Ask`, `TakeBack`, `GiveUp`. All that a decision needs is stored: the members are
+Besides, units are placed: `Assign`, `Ask`, `TakeBack`, `FailUnit`. All that a decision needs is stored: the members are
 in the payload of every unit, times are those of the rows. So the next leader continues where the last one stopped.
 """
 
@@ -58,11 +58,17 @@ class End(msgspec.Struct, frozen=True):
     cancels: tuple[Job, ...] = ()
 
 
-class Assign(msgspec.Struct, frozen=True):
-    """Give a unit to a session."""
+class Assignment(msgspec.Struct, frozen=True):
+    """A unit, and the session that gets it."""
 
     unit: Job
     session: Session
+
+
+class Assign(msgspec.Struct, frozen=True):
+    """Give units to sessions. The write includes the job: one that was cancelled since is given no more work."""
+
+    assignments: tuple[Assignment, ...]
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -77,7 +83,7 @@ class TakeBack(msgspec.Struct, frozen=True):
     unit: Job
 
 
-class GiveUp(msgspec.Struct, frozen=True):
+class FailUnit(msgspec.Struct, frozen=True):
     """Fail a unit that could not be placed."""
 
     unit: Job
@@ -92,7 +98,7 @@ class CancelUnits(msgspec.Struct, frozen=True):
 
 
 JobAction = Freeze | AddLate | BeginLeaderPhase | End
-UnitAction = Assign | Ask | TakeBack | GiveUp
+UnitAction = Assign | Ask | TakeBack | FailUnit
 Action = JobAction | UnitAction | CancelUnits
 
 
@@ -109,7 +115,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.own is None else self.own.node
 
 
-class JobView:
+class NodeJobView:
     """A job and its current units, with what follows from them."""
 
     def __init__(self, job: Job, policy: NodePolicy, units: Iterable[Job]) -> None:
@@ -208,7 +214,7 @@ def matching(nodes: Iterable[Session], labels: Mapping[str, str]) -> list[Sessio
     return [node for node in nodes if all(node.labels.get(name) == value for name, value in labels.items())]
 
 
-def decide(view: JobView, cluster: Cluster, now_ms: int) -> list[Action]:
+def decide(view: NodeJobView, cluster: Cluster, now_ms: int) -> list[Action]:
     """The next actions for a job: at most one of the job, or those of its units."""
     actions: list[Action] = []
     if stale := tuple(unit for unit in view.earlier if not is_settled(unit)):
@@ -218,13 +224,13 @@ def decide(view: JobView, cluster: Cluster, now_ms: int) -> list[Action]:
             actions.append(CancelUnits(view.open, f"the job is {view.job.status}"))
         return actions
     action = next_step(view, cluster, now_ms)
-    if isinstance(action, Freeze | BeginLeaderPhase | End):
-        # the units change with the job; what is left to do for them is decided after that write
+    if action is not None:
+        # the job changes with it; what is left to do for its units is decided after that write
         return [*actions, action]
-    return [*actions, *([] if action is None else [action]), *place_units(view, cluster, now_ms)]
+    return [*actions, *place_units(view, cluster, now_ms)]
 
 
-def next_step(view: JobView, cluster: Cluster, now_ms: int) -> JobAction | None:
+def next_step(view: NodeJobView, cluster: Cluster, now_ms: int) -> JobAction | None:
     """The next step of an unsettled job; None: it waits."""
     status = view.job.status
     if status in ("pending", "scheduled"):
@@ -238,7 +244,7 @@ def next_step(view: JobView, cluster: Cluster, now_ms: int) -> JobAction | None:
     return None  # a state of a newer version
 
 
-def _freeze(view: JobView, cluster: Cluster, now_ms: int) -> Freeze | None:
+def _freeze(view: NodeJobView, cluster: Cluster, now_ms: int) -> Freeze | None:
     """Start a job when enough nodes are active. Without any node it waits; so does a job whose quorum is a number,
     while fewer nodes than that are active."""
     job, policy = view.job, view.policy
@@ -251,7 +257,7 @@ def _freeze(view: JobView, cluster: Cluster, now_ms: int) -> Freeze | None:
     return Freeze(tuple(members)) if len(members) >= least else None
 
 
-def _candidates(view: JobView, cluster: Cluster) -> list[Session]:
+def _candidates(view: NodeJobView, cluster: Cluster) -> list[Session]:
     """The active nodes that can run `local`, by name."""
     name = row_name(view.job.name, LOCAL)
     fitting = matching(cluster.nodes.values(), view.policy.labels)
@@ -262,7 +268,7 @@ def _by_name(session: Session) -> str:
     return session.node
 
 
-def _after_local(view: JobView, cluster: Cluster, now_ms: int) -> JobAction | None:
+def _after_local(view: NodeJobView, cluster: Cluster, now_ms: int) -> JobAction | None:
     """A job whose members are at work: is the quorum reached, impossible, or overdue?"""
     policy = view.policy
     open_members = sum(1 for node in view.open_nodes if node in view.members)
@@ -286,7 +292,7 @@ def _after_local(view: JobView, cluster: Cluster, now_ms: int) -> JobAction | No
     return _end_in_time(view, since_ms, now_ms) or _add_late(view, cluster)
 
 
-def _after_leader(view: JobView, now_ms: int) -> End | None:
+def _after_leader(view: NodeJobView, now_ms: int) -> End | None:
     """A job in its leader phase: it ends with that phase and its stragglers."""
     leader = view.leader
     if leader is None:
@@ -294,7 +300,7 @@ def _after_leader(view: JobView, now_ms: int) -> End | None:
     return _end_in_time(view, leader.created_ms, now_ms) if is_settled(leader) else None
 
 
-def quorum_limit_ms(view: JobView, cluster: Cluster) -> int | None:
+def quorum_limit_ms(view: NodeJobView, cluster: Cluster) -> int | None:
     """When the wait for the quorum is over: counted from the end of the leader's own part, or, if its node has none,
     from the first end. None: neither has ended."""
     own = view.units.get(cluster.own_node)
@@ -306,25 +312,25 @@ def quorum_limit_ms(view: JobView, cluster: Cluster) -> int | None:
     return max(min(times), view.began_ms) + round(view.policy.quorum_wait_s * 1000) if times else None
 
 
-def _add_late(view: JobView, cluster: Cluster) -> AddLate | None:
+def _add_late(view: NodeJobView, cluster: Cluster) -> AddLate | None:
     if not view.policy.late_nodes:
         return None
     new = tuple(node for node in _candidates(view, cluster) if node.node not in view.units)
     return AddLate(new) if new else None
 
 
-def _end_in_time(view: JobView, since_ms: int | None, now_ms: int) -> End | None:
+def _end_in_time(view: NodeJobView, since_ms: int | None, now_ms: int) -> End | None:
     """The end of a job by its outcome, when all its nodes have ended or the stragglers have had their time."""
     return None if _waits_for_nodes(view, since_ms, now_ms) else outcome(view)
 
 
-def _waits_for_nodes(view: JobView, since_ms: int | None, now_ms: int) -> bool:
+def _waits_for_nodes(view: NodeJobView, since_ms: int | None, now_ms: int) -> bool:
     if not view.open_nodes:
         return False
     return since_ms is None or now_ms < since_ms + round(view.policy.stragglers_s * 1000)
 
 
-def outcome(view: JobView) -> End:
+def outcome(view: NodeJobView) -> End:
     """How a job ends that has done all its steps: what is still open is cancelled."""
     leader = view.leader
     if leader is not None and leader.status not in ("succeeded", "skipped"):
@@ -336,7 +342,7 @@ def outcome(view: JobView) -> End:
     return _end(view, "succeeded", "")
 
 
-def _end(view: JobView, to: str, reason: str, *, code: str = "") -> End:
+def _end(view: NodeJobView, to: str, reason: str, *, code: str = "") -> End:
     warnings = []
     if to == "succeeded" and not view.has_quorum:
         warnings.append(_shortfall(view, "was not reached"))
@@ -356,7 +362,7 @@ def _end(view: JobView, to: str, reason: str, *, code: str = "") -> End:
     return End(to, reason or "; ".join(warnings), result, error, view.open)
 
 
-def _shortfall(view: JobView, what: str) -> str:
+def _shortfall(view: NodeJobView, what: str) -> str:
     members = counted(len(view.members), "node")
     return f"the quorum {what}: {view.reached} of {members} succeeded, {view.needed} are needed"
 
@@ -373,35 +379,38 @@ def _listed(nodes: Sequence[str], most: int = 5) -> str:
 # units ----------------------------------------------------------------------------------------------
 
 
-def place_units(view: JobView, cluster: Cluster, now_ms: int) -> list[UnitAction]:
+def place_units(view: NodeJobView, cluster: Cluster, now_ms: int) -> list[UnitAction]:
     """What to do about the open units of a job that runs."""
     if view.job.status not in ("running", "finalizing"):
         return []
-    actions = [_place(view, cluster, unit, now_ms) for unit in view.open]
-    return [action for action in actions if action is not None]
+    placed = [_place(view, cluster, unit, now_ms) for unit in view.open]
+    assignments = tuple(each for each in placed if isinstance(each, Assignment))
+    actions: list[UnitAction] = [each for each in placed if each is not None and not isinstance(each, Assignment)]
+    return [*actions, Assign(assignments)] if assignments else actions
 
 
-def _place(view: JobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitAction | None:
+def _place(view: NodeJobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitAction | Assignment | None:
     if unit.status == "pending":
         error = budget_spent(unit)
         if error is not None:
-            return GiveUp(unit, error)
+            return FailUnit(unit, error)
         session = _session_for(view, cluster, unit)
-        if session is not None and may_assign(unit, session, now_ms=now_ms):
-            return Assign(unit, session)
+        is_bound = bool(node_of(unit.unit or ""))
+        if session is not None and may_assign(unit, session, now_ms=now_ms, is_bound=is_bound):
+            return Assignment(unit, session)
         return None
     if window_is_over(unit, now_ms=now_ms):
         return TakeBack(unit)
     return Ask(unit) if is_due_to_ask(unit, now_ms=now_ms) else None
 
 
-def _session_for(view: JobView, cluster: Cluster, unit: Job) -> Session | None:
+def _session_for(view: NodeJobView, cluster: Cluster, unit: Job) -> Session | None:
     """The session that a unit belongs to: the leader's own for the leader phase, otherwise that of its node."""
     node = node_of(unit.unit or "")
     return cluster.nodes.get(node) if node else _leader_session(view, cluster)
 
 
-def _leader_session(view: JobView, cluster: Cluster) -> Session | None:
+def _leader_session(view: NodeJobView, cluster: Cluster) -> Session | None:
     """The session that runs the leader phase: the leader's own; if its program does not have the job, the first node,
     by name, whose program has it."""
     name = row_name(view.job.name, LEADER)
@@ -415,13 +424,14 @@ __all__ = [
     "AddLate",
     "Ask",
     "Assign",
+    "Assignment",
     "BeginLeaderPhase",
     "CancelUnits",
     "Cluster",
     "End",
+    "FailUnit",
     "Freeze",
-    "GiveUp",
-    "JobView",
+    "NodeJobView",
     "TakeBack",
     "decide",
     "is_settled",

@@ -29,15 +29,15 @@ class NodeJobs(Declarations):
         self._client: AppClient = host.client
         self.jobs: dict[str, NodeJob] = {}
 
-    def declare(self, owner: Any, name: str | None, options: Mapping[str, Any]) -> NodeJob:
+    def declare(self, owner: Any, options: Mapping[str, Any]) -> NodeJob:
         if isinstance(owner, NodeJob):
             raise InvalidInput(owner.name, "is a node job already; put options into the @app.node_job that made it")
-        job = NodeJob(self._client, owner, name, **options)
+        job = NodeJob(self._client, owner, **options)
         if (other := self.jobs.get(job.name)) is not None:
             raise InvalidInput(
                 job.name,
                 f"is the name of another node job ({other.owner.__module__}.{other.owner.__qualname__}); give one of "
-                'them another name: @app.node_job("...")',
+                'them another name: @app.node_job(name="...")',
             )
         self.jobs[job.name] = job
         if job.methods.local is not None:

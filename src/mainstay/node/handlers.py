@@ -18,7 +18,7 @@ from ..worker import Mode, context
 from .methods import NodeMethod
 from .results import LeaderRun, Node, NodeResult
 from .service import node_result
-from .spec import UnitCall, call_of, fencing_token, opened_arguments, unit_id, unit_of
+from .spec import NodeUnitCall, call_of, fencing_token, opened_arguments, unit_id, unit_of
 
 if TYPE_CHECKING:
     from .node_job import NodeJob
@@ -29,7 +29,7 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
 class _Call(msgspec.Struct, frozen=True):
     """A unit, unpacked."""
 
-    call: UnitCall
+    call: NodeUnitCall
     arguments: Arguments
 
 
@@ -91,10 +91,10 @@ class LeaderWork(_MethodWork):
         results = asyncio.run_coroutine_threadsafe(self._results(unpacked.call), context().link.loop).result()
         return self._method.function(self._job.owner(), results, **given)
 
-    async def _run_async(self, call: UnitCall, given: dict[str, Any]) -> Any:
+    async def _run_async(self, call: NodeUnitCall, given: dict[str, Any]) -> Any:
         return await self._method.function(self._job.owner(), await self._results(call), **given)
 
-    async def _results(self, call: UnitCall) -> list[NodeResult]:
+    async def _results(self, call: NodeUnitCall) -> list[NodeResult]:
         """The results, in the order of the nodes. While the store is away, it tries again until the run timeout."""
         job_id = context().job.parent or ""
         ids = [unit_id(job_id, call.claim, unit_of(node)) for node in call.ended]

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from ..control import Control, Decide, JobRequest, open_nodes
+from ..control import Control, Decide, JobRequest, check_name, open_nodes
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import AppClient, Draft, Returns, Signature, drafted, name_of
@@ -90,9 +90,10 @@ class NodeJob(NodeSubmits):
     Calling it makes an object of the class, as tests do: `Compact().local(node, "events")`.
     """
 
-    def __init__(self, client: AppClient, owner: Any, name: str | None, **given: Unpack[NodeJobOptions]) -> None:
-        self.name = name_of(owner, name, kind="node_job")
+    def __init__(self, client: AppClient, owner: Any, **given: Unpack[NodeJobOptions]) -> None:
+        self.name = name_of(owner, given.get("name"), kind="node_job")
         methods = NodeMethods(owner, self.name)
+        check_name(row_name(self.name, LEADER))
         self.owner = methods.owner
         self.methods = methods
         self.client = client

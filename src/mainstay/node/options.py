@@ -36,6 +36,7 @@ class NodeSubmitOptions(SubmitOptions, PolicyOptions, total=False):
 class NodeJobOptions(NodeSubmitOptions, total=False):
     """The options of `@app.node_job`. Those of a task apply to the unit of each node, and to the leader phase."""
 
+    name: str
     process: bool
     policy: Decide | None
 
@@ -47,7 +48,7 @@ _OF_UNITS = frozenset(
         "on_stall", "grace",
     }
 )  # fmt: skip
-_OF_CLASS = frozenset({"process", "policy"})
+_OF_CLASS = frozenset({"name", "process", "policy"})
 #: options of a submit that make no sense for a declaration
 _OF_SUBMIT = frozenset(
     {"delay", "run_at", "key", "key_ttl", "after", "after_when", "after_failed", "durability", "queue_deadline"}
@@ -68,7 +69,7 @@ class NodeOptions:
         own = (*_OF_POLICY, *_OF_CLASS, "deadline")
         rest = {name: value for name, value in given.items() if name not in own}
         self.policy: dict[str, Any] = {**(base.policy if base else {}), **of_policy}
-        self.deadline: Any = deadline if deadline is not None else (base.deadline if base else None)
+        self.deadline: Any = _checked_deadline(deadline) or (base.deadline if base else None)
         self.rest: dict[str, Any] = merge_options(base.rest if base else {}, rest)
 
     def read_policy(self, *, has_local: bool, has_leader: bool) -> NodePolicy:
@@ -121,6 +122,12 @@ def _checked_policy(given: Mapping[str, Any]) -> dict[str, Any]:
         else:
             checked[name] = check_labels(value)
     return checked
+
+
+def _checked_deadline(value: Any) -> Any:
+    if value is not None and value != "off" and seconds(value, field="deadline") <= 0:
+        raise InvalidInput("deadline", f"{value!r} must be longer than zero; write 'off' for no limit")
+    return value
 
 
 def _quorum(value: Any) -> Quorum:

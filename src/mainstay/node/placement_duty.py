@@ -8,16 +8,16 @@ work: a new leader continues from the store alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 
 from ..control import Control, Duty, open_nodes
-from ..errors import InvalidInput, SchemaTooNew
+from ..errors import InvalidInput, NotLeader, SchemaTooNew, StoreError
 from ..lifecycle import JOB, UNIT, State
 from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
 from ..stores import Change, Query
 from ..task import Sealer
 from .changes import RowChange, changes_of
-from .decisions import Action, Assign, Cluster, End, JobView, decide, is_settled
+from .decisions import Action, Cluster, End, NodeJobView, decide, is_settled
 from .spec import KIND, NodeSpec, spec_of, unreadable_spec
 
 log = logging.getLogger("mainstay.node")
@@ -54,7 +54,7 @@ class PlacementDuty:
         self._unsettled: set[str] = set()
         """jobs of the last round: those that have settled since may have open units"""
         self._logged: set[str] = set()
-        """jobs that this program cannot read"""
+        """jobs that this program cannot place"""
 
     def duties(self) -> list[Duty]:
         return [Duty("node jobs", IDLE_S, self.run), Duty("node jobs: clean up", CLEAN_UP_S, self.clean_up)]
@@ -72,7 +72,7 @@ class PlacementDuty:
         settled = self._unsettled - {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
         cluster = await self._cluster()
-        fine = [await self._advance(job, cluster, lead) for job in [*jobs, *gone] if job is not None]
+        fine = [await self._tried(job, cluster, lead) for job in [*jobs, *gone] if job is not None]
         self._unsettled = {job.id for job in jobs}
         return _AGAIN_S if not all(fine) else POLL_S if jobs else IDLE_S
 
@@ -82,12 +82,24 @@ class PlacementDuty:
         async for job in self._find(Query(kind=KIND, status=_SETTLED_JOBS, value_bytes=0)):
             counts = await self._store.unit_counts(job.id)
             if any(counts.get(status) for status in _OPEN_UNITS):
-                await self._advance(job, cluster, lead)
+                await self._tried(job, cluster, lead)
 
     async def _cluster(self) -> Cluster:
         nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())
         own = next((session for session in nodes.values() if session.id == self._session_id), None)
         return Cluster(nodes=nodes, own=own)
+
+    async def _tried(self, job: Job, cluster: Cluster, lead: Leadership) -> bool:
+        """Advance a job. An unexpected error, as of a damaged unit, keeps no other job waiting."""
+        try:
+            return await self._advance(job, cluster, lead)
+        except (NotLeader, StoreError):
+            raise
+        except Exception:
+            if job.id not in self._logged:
+                self._logged.add(job.id)
+                log.exception("cannot place a job job_id=%s name=%s", job.id, job.name)
+            return True
 
     async def _advance(self, found: Job, cluster: Cluster, lead: Leadership) -> bool:
         """Do what is next for a job until it waits. False: a write was dropped."""
@@ -96,45 +108,41 @@ class PlacementDuty:
             spec = self._spec(job)
             if spec is None:
                 return True
+            units = [unit async for unit in self._find(Query(parent=job.id))]
+            [seen] = await self._store.get([job.id])
+            if seen is None or seen.version != job.version:
+                job = seen  # it moved while its units were read, so they may be those of another step
+                continue
             now_ms = self._store.clock.now_ms()
-            policy = unreadable_spec().policy if isinstance(spec, ErrorInfo) else spec.policy
-            view = JobView(job, policy, [unit async for unit in self._find(Query(parent=job.id))])
             if isinstance(spec, ErrorInfo):
+                view = NodeJobView(job, unreadable_spec().policy, units)
                 to = "cancelled" if job.status == "cancelling" else "failed"
                 actions: list[Action] = [End(to, spec.message, error=spec, cancels=view.open)]
                 spec = unreadable_spec()
             else:
+                view = NodeJobView(job, spec.policy, units)
                 actions = decide(view, cluster, now_ms)
-            for group in _groups(actions):
-                if not await self._write(group, view, spec, lead, now_ms):
+            for action in actions:
+                if not await self._write(action, view, spec, lead, now_ms):
                     return False
             [after] = await self._store.get([job.id])
             job = after if after is not None and after.version != job.version else None
         return True
 
-    async def _write(
-        self, actions: Sequence[Action], view: JobView, spec: NodeSpec, lead: Leadership, now_ms: int
-    ) -> bool:
-        """Write actions together. False: something was not written."""
-        rows = [
-            change for action in actions for change in changes_of(action, view, spec, epoch=lead.epoch, now_ms=now_ms)
-        ]
+    async def _write(self, action: Action, view: NodeJobView, spec: NodeSpec, lead: Leadership, now_ms: int) -> bool:
+        """Write all rows of an action together. False: a row was moved, or a session closed, since they were read."""
+        rows = changes_of(action, view, spec, epoch=lead.epoch, now_ms=now_ms)
         try:
             changes = [self._change(row, lead, now_ms) for row in rows]
         except InvalidInput as error:  # its arguments and the names of its members are too large for a unit
             refusal = ErrorInfo(type="InvalidInput", code=error.code, message=str(error), retryable=False)
             end = End("failed", f"its units cannot be created: {error}", error=refusal, cancels=view.open)
-            return await self._write([end], view, spec, lead, now_ms)
+            return await self._write(end, view, spec, lead, now_ms)
         results = await self._store.apply(changes, lead=lead, together=True)
         for row, result in zip(rows, results, strict=True):
             if result.error is not None:
                 log.error("cannot move job_id=%s: %s", row.row.id, result.error)
-        if all(result.outcome in _FINE for result in results):
-            return True
-        if len(actions) > 1:  # assignments of several nodes: one that is gone does not keep the others waiting
-            for action in actions:
-                await self._write([action], view, spec, lead, now_ms)
-        return False
+        return all(result.outcome in _FINE for result in results)
 
     def _change(self, change: RowChange, lead: Leadership, now_ms: int) -> Change:
         return Change(
@@ -174,13 +182,6 @@ class PlacementDuty:
             cursor = page.cursor
             if cursor is None:
                 return
-
-
-def _groups(actions: Sequence[Action]) -> list[list[Action]]:
-    """The actions in the order they are written: all assignments together, each other action by itself."""
-    assigns: list[Action] = [action for action in actions if isinstance(action, Assign)]
-    others: list[list[Action]] = [[action] for action in actions if not isinstance(action, Assign)]
-    return [*others, assigns] if assigns else others
 
 
 __all__ = ["CLEAN_UP_S", "IDLE_S", "POLL_S", "PlacementDuty"]

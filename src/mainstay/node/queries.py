@@ -12,7 +12,7 @@ from ..control import RETRIED, Control, is_present, readable_value
 from ..errors import InvalidInput
 from ..model import PLACE_QUEUE, ErrorInfo, Job, Progress, Session, route_of
 from ..stores import JobStore, Query, size_left_out
-from .decisions import JobView as NodeJobRows, is_settled, quorum_limit_ms
+from .decisions import NodeJobView, is_settled, quorum_limit_ms
 from .obstacles import job_obstacles, unit_obstacles
 from .results import NodeJobResult, StoredResult
 from .snapshot import PLACEMENT, NodeJobSnapshot, PlacementLeader, newest_sessions, placement_leader, read_snapshot
@@ -100,7 +100,7 @@ class QuorumStatus(msgspec.Struct, frozen=True, kw_only=True):
     """what happens at that time: `proceed`, `wait` or `fail`"""
 
 
-class NodeJobView(msgspec.Struct, frozen=True, kw_only=True):
+class NodeJobOverview(msgspec.Struct, frozen=True, kw_only=True):
     """A node job: its members, its leader phase and its quorum."""
 
     id: str
@@ -253,19 +253,19 @@ def _work(job: Job) -> NodeWork:
 # jobs -----------------------------------------------------------------------------------------------
 
 
-async def read_node_job(store: JobStore, job_id: str) -> NodeJobView:
+async def read_node_job(store: JobStore, job_id: str) -> NodeJobOverview:
     """The status of a node job; raises `JobNotFound`, and `InvalidInput` for another job."""
     job = await Control(store).jobs.get(job_id)
     return status_of(await read_snapshot(store, job))
 
 
-def status_of(snapshot: NodeJobSnapshot) -> NodeJobView:
+def status_of(snapshot: NodeJobSnapshot) -> NodeJobOverview:
     """The status of a node job, from its rows."""
     rows, job = snapshot.rows, snapshot.job
     members = tuple(_member(snapshot, node, unit) for node, unit in sorted(rows.units.items()))
     counts = Counter(member.phase for member in members)
     result = _stored_result(job)
-    return NodeJobView(
+    return NodeJobOverview(
         id=job.id,
         name=job.name,
         status=job.status,
@@ -368,7 +368,7 @@ def _quorum(snapshot: NodeJobSnapshot, result: NodeJobResult | None) -> QuorumSt
     )
 
 
-def _warnings(rows: NodeJobRows, result: NodeJobResult | None) -> tuple[str, ...]:
+def _warnings(rows: NodeJobView, result: NodeJobResult | None) -> tuple[str, ...]:
     if result is not None:
         return result.warnings
     if rows.job.status == "finalizing" and not rows.has_quorum:
@@ -397,7 +397,7 @@ __all__ = [
     "PHASES",
     "LeaderPhaseStatus",
     "MemberStatus",
-    "NodeJobView",
+    "NodeJobOverview",
     "NodeList",
     "NodeRetryResult",
     "NodeState",

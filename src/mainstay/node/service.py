@@ -13,7 +13,7 @@ from ..lifecycle import Move, table_of
 from ..model import Job
 from ..stores import Change, Query
 from ..task import Returns, Sealer
-from .decisions import JobView, is_settled
+from .decisions import NodeJobView, is_settled
 from .results import NodeJobResult, NodeResult
 from .spec import NodeSpec, spec_of
 
@@ -89,12 +89,15 @@ class NodeJobService:
         job = await self.control.jobs.get(job_id)
         view = await self._view(job, spec_of(job, self._sealer))
         again = self._retried(job, view, nodes)
-        now_ms = self._store.clock.now_ms()
+        now_ms, names = self._store.clock.now_ms(), ", ".join(_names(view, again))
         rows: list[tuple[Job, tuple[Move, ...]]] = [(unit, retry_unit(unit, reason, now_ms=now_ms)) for unit in again]
         if is_settled(job):
             fields = {"started_ms": now_ms, "session": None, "claimed_ms": None, "extra_ms": 0, "error": None}
-            runs = Move(to="running", reason=f"runs again on {', '.join(_names(view, again))}", fields=fields)
+            runs = Move(to="running", reason=f"runs again on {names}", fields=fields)
             rows.append((job, (Move(to="pending", reason=reason), runs)))
+        else:
+            # written with the job, so that it is refused if the job ends at the same time
+            rows.append((job, (Move(to=job.status, reason=f"runs again on {names}", flag="note"),)))
         changes = [Change(before=row, moves=moves, actor=actor, at_ms=now_ms) for row, moves in rows]
         results = await self._store.apply(changes, together=True)
         for result in results:
@@ -104,12 +107,12 @@ class NodeJobService:
             raise Conflict(f"job {job.id}: it moved at the same time; nothing was written, try again")
         return _names(view, again)
 
-    def _retried(self, job: Job, view: JobView, nodes: Sequence[str]) -> list[Job]:
+    def _retried(self, job: Job, view: NodeJobView, nodes: Sequence[str]) -> list[Job]:
         state = table_of(None).get(job.status)
         if job.status == "finalizing":
             raise InvalidInput("job", f"{job.id} is in its leader phase; retry its nodes when it has ended")
-        if is_settled(job) and job.status not in _RETRYABLE:
-            why = "its end is final; submit it again" if state is not None and state.final else "it cannot be retried"
+        if job.status not in ("running", *_RETRYABLE):
+            why = "its end is final; submit it again" if state is not None and state.final else "it has no failed node"
             raise InvalidTransition(job.id, job.status, "running", allowed=state.next if state else (), why=why)
         for name in nodes:
             if name not in view.units:
@@ -126,8 +129,8 @@ class NodeJobService:
             raise InvalidInput("nodes", f"job {job.id} has no failed node; retry the job itself to run it on all nodes")
         return again
 
-    async def _view(self, job: Job, spec: NodeSpec) -> JobView:
-        return JobView(job, spec.policy, [unit async for unit in self._units(job)])
+    async def _view(self, job: Job, spec: NodeSpec) -> NodeJobView:
+        return NodeJobView(job, spec.policy, [unit async for unit in self._units(job)])
 
     async def _units(self, job: Job) -> AsyncIterator[Job]:
         cursor: str | None = None
@@ -140,7 +143,7 @@ class NodeJobService:
                 return
 
 
-def _names(view: JobView, units: Sequence[Job]) -> list[str]:
+def _names(view: NodeJobView, units: Sequence[Job]) -> list[str]:
     return [node for node, unit in view.units.items() if unit in units]
 
 

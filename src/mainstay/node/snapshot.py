@@ -12,7 +12,7 @@ from ..errors import InvalidInput, SchemaTooNew
 from ..model import Job, Session
 from ..stores import JobStore, Query, Stats, size_left_out
 from ..task import Sealer
-from .decisions import Cluster, JobView as NodeJobRows
+from .decisions import Cluster, NodeJobView
 from .spec import KIND, LEADER, NodePolicy, spec_of, unit_id
 
 #: the name of the leadership over placed work
@@ -36,7 +36,7 @@ class NodeJobSnapshot:
 
     def __init__(
         self,
-        rows: NodeJobRows,
+        rows: NodeJobView,
         policy: NodePolicy | None,
         sessions: Sequence[Session],
         leader: PlacementLeader | None,
@@ -85,7 +85,7 @@ async def read_snapshot(store: JobStore, job: Job) -> NodeJobSnapshot:
     units = await _units(store, job)
     sessions, stats = await store.sessions(), await store.stats()
     return NodeJobSnapshot(
-        NodeJobRows(job, policy or NodePolicy(), units),
+        NodeJobView(job, policy or NodePolicy(), units),
         policy,
         sessions,
         placement_leader(stats, sessions),

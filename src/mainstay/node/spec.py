@@ -60,7 +60,7 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
 
 
-class UnitCall(msgspec.Struct, frozen=True, kw_only=True):
+class NodeUnitCall(msgspec.Struct, frozen=True, kw_only=True):
     """The payload of a unit: all that its handler needs."""
 
     phase: Literal["local", "leader"]
@@ -122,10 +122,10 @@ def opened_arguments(stored: msgspec.Raw, sealer: Sealer) -> bytes:
     return sealer.open(msgspec.msgpack.decode(data, type=bytes), field="arguments")
 
 
-def call_of(payload: bytes) -> UnitCall:
+def call_of(payload: bytes) -> NodeUnitCall:
     """The payload of a unit; raises `BadArguments`."""
     try:
-        return msgspec.msgpack.decode(payload, type=UnitCall)
+        return msgspec.msgpack.decode(payload, type=NodeUnitCall)
     except msgspec.DecodeError as error:
         raise BadArguments("payload", f"the payload of the unit cannot be read: {error}") from None
 
@@ -180,6 +180,6 @@ def unit_id(job_id: str, token: int, unit: str) -> str:
     return f"{job_id[:15]}{drawn[:3]}-a{drawn[3:6]}-{drawn[6:18]}"
 
 
-def fencing_token(call: UnitCall, unit: Job) -> int:
+def fencing_token(call: NodeUnitCall, unit: Job) -> int:
     """A number that grows with every claim of a unit, and also when the whole job is retried with new units."""
     return (call.claim * _ROUNDS + call.round - 1) * _CLAIMS + unit.token

@@ -270,6 +270,15 @@ class WriteEffects:
     def wake(self, topic: str, n: int = 1) -> None:
         self.woken[topic] += n
 
+    def add(self, other: WriteEffects) -> None:
+        """Add what another part of the transaction wrote."""
+        self.written += other.written
+        self.tallies.update(other.tallies)
+        self.entered.update(other.entered)
+        self.woken.update(other.woken)
+        for queue, due_ms in other.soonest.items():
+            self.soonest[queue] = min(due_ms, self.soonest.get(queue, due_ms))
+
 
 def affected(changes: Iterable[SealedChange]) -> tuple[set[str], dict[str, SealedChange]]:
     """What applied changes may affect: the concurrency keys that may have a free slot; and parent -> the change of a

@@ -14,7 +14,8 @@ from .port import AnyChange, Change, ChangeResult, SealedChange
 log = logging.getLogger("mainstay.stores")
 
 Write = Callable[[list[SealedChange]], Awaitable[list[ChangeResult]]]
-_FINE = ("applied", "already_applied")
+#: outcomes that do not withhold the changes of the same `apply(together=True)`
+FINE = ("applied", "already_applied")
 
 
 async def apply_sealed(
@@ -33,7 +34,7 @@ async def apply_sealed(
             sealed.append(made)
         else:
             known[place] = made
-    if together and any(result.outcome not in _FINE for result in known.values()):
+    if together and any(result.outcome not in FINE for result in known.values()):
         return [known.get(place) or ChangeResult("withheld", change.before) for place, change in enumerate(changes)]
     if not known:
         return await write(sealed)
@@ -68,6 +69,6 @@ def seal(change: Change, chain: Chain) -> SealedChange | ChangeResult:
 
 def withheld(results: Sequence[ChangeResult]) -> list[ChangeResult]:
     """The results of changes that are written together: if one was refused, those that fit are withheld."""
-    if all(result.outcome in _FINE for result in results):
+    if all(result.outcome in FINE for result in results):
         return list(results)
     return [ChangeResult("withheld", result.job) if result.outcome == "applied" else result for result in results]

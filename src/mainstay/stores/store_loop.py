@@ -36,17 +36,19 @@ def adopt_loop(loop: asyncio.AbstractEventLoop) -> None:
 class StoreLoop:
     """One thread with an event loop, and calls into it.
 
-    `place` names the store in messages; it must not have a secret (see `shown_url`).
+    `place` names the store in messages; it must not have a secret (see `shown_url`). With `loop`, that loop is the home
+    loop, and there is no thread: it must run until the store is closed.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._place = place
         self._pid = os.getpid()
         self._door = threading.Lock()
         self._closed = False
         self._gone = threading.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        adopted = _adopted.get(self._pid)
+        self._last: asyncio.Task[None] | None = None
+        adopted = loop or _adopted.get(self._pid)
         self._is_adopted = adopted is not None and not adopted.is_closed()
         if adopted is not None and self._is_adopted:
             self.loop = adopted
@@ -103,7 +105,10 @@ class StoreLoop:
             if first:
                 self.loop.call_soon_threadsafe(self._leave)
         # a caller that is cancelled must not leave the thread behind
-        await asyncio.shield(asyncio.to_thread(self._gone.wait))
+        if asyncio.get_running_loop() is self.loop:
+            await asyncio.shield(self._leave())
+        else:
+            await asyncio.shield(asyncio.to_thread(self._gone.wait))
 
     # -- on the home loop ---------------------------------------------------------------------
 
@@ -138,8 +143,10 @@ class StoreLoop:
         with contextlib.suppress(RuntimeError):  # the store is closed: a sweep takes back the jobs of its sessions
             self.loop.call_soon_threadsafe(act, call)
 
-    def _leave(self) -> None:
-        self._last = self.loop.create_task(self._finish())
+    def _leave(self) -> asyncio.Task[None]:
+        if self._last is None:
+            self._last = self.loop.create_task(self._finish())
+        return self._last
 
     async def _finish(self) -> None:
         while self._tasks:

@@ -28,6 +28,7 @@ from ..lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from ..stores.memory import MemoryStore
     from .clock import VirtualClock
+    from .faulty_bus import BusFaults, FaultyBusNetwork
     from .faulty_store import FaultyStore, StoreFaults
     from .harness import Harness
     from .results import DrainError, DrainResult, RanJob, SubmittedJob
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
     from .virtual_loop import Deadlock, LoopClock, SimulatedHost, VirtualLoop, run_virtual
 
 __all__ = [
+    "BusFaults",
     "Deadlock",
     "DrainError",
     "DrainResult",
+    "FaultyBusNetwork",
     "FaultyStore",
     "Harness",
     "LoopClock",
@@ -58,6 +61,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "..stores.memory": "MemoryStore",
         ".clock": "VirtualClock",
+        ".faulty_bus": "BusFaults FaultyBusNetwork",
         ".faulty_store": "FaultyStore StoreFaults",
         ".harness": "Harness",
         ".results": "DrainError DrainResult RanJob SubmittedJob",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .outage import Outage as Outage
     from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
     from .ports import port_errors as port_errors, raise_open_files as raise_open_files
+    from .processes import Processes as Processes, ProcessHandle as ProcessHandle
     from .program import (
         Hook as Hook,
         Mode as Mode,
@@ -47,6 +48,7 @@ __getattr__, __dir__ = lazy_exports(
         ".outage": "Outage",
         ".outbox": "OutboxResult kept_files write_kept",
         ".ports": "port_errors raise_open_files",
+        ".processes": "ProcessHandle Processes",
         ".program": "Hook Mode Program Work load offer_of",
         ".state_files": "state_folder",
         ".supervisor": "STOPPED Supervisor UNFIT",

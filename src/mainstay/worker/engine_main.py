@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import random
-import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -22,39 +21,45 @@ from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
 from ..parent import die_with_parent
-from ..stores import SealedChange, adopt_loop
+from ..stores import SealedChange
 from . import logs, processors
 from .async_waits import first, within
-from .children import Children
 from .engine import Engine, EngineProcess
 from .exits import leave_at_once
+from .host_process import HostProcess, LinkWriter, OsHostProcess
 from .leads import Leads
 from .messages import Drain, EngineConfig, FromEngine, Hello, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
 from .outbox import keep
 from .program import Program, load, offer_of, placed_offer_of
-from .recorder import Recorder
-from .solo_turn import SoloTurn
 from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
 
 #: the loop and the store's writer thread share the interpreter; at the default of 5 ms each waits long for the other
 SWITCH_S = 0.0005
-#: the longest message of the supervisor: a cancel of very many jobs
-_LONGEST_LINE = 1 << 26
 
 _decode = msgspec.json.Decoder(ToEngine).decode
 
 
 class EngineHost:
-    """One engine and its link to the supervisor."""
+    """One engine and its link to the supervisor. `process` is where it runs; by default the process that `spawn`
+    started with this configuration."""
 
-    def __init__(self, config: EngineConfig, program: Program) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        program: Program,
+        *,
+        process: HostProcess | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
         self._config = config
         self._options = config.options
         self._program = program
-        self._writer: asyncio.StreamWriter
+        self._process = process or OsHostProcess(config)
+        self._rng = rng or random.Random()
+        self._writer: LinkWriter
         self._go = asyncio.Event()
         self._stop: Callable[[Engine], None] | None = None
         """how to stop the engine, once that was requested"""
@@ -62,13 +67,11 @@ class EngineHost:
         self._engine: Engine | None = None
         self._control: Control
         self._leads: Leads | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> int:
         """Work until asked to stop; the exit code."""
-        adopt_loop(asyncio.get_running_loop())
-        link = socket.socket(fileno=self._config.link_fd)
-        reader, self._writer = await asyncio.open_connection(sock=link, limit=_LONGEST_LINE)
+        reader, self._writer = await self._process.connect()
         listening = asyncio.create_task(self._listen(reader), name="mainstay link")
         try:
             async with self._program.lifespan():
@@ -84,7 +87,7 @@ class EngineHost:
         self._check_offer()
         control = self._control = await self._opened()
         session = await self._open_session()
-        children = Children(
+        children = self._process.children(
             self._options,
             most=control.settings.children or children_at_most(self._concurrency, processors=processors.available()),
         )
@@ -95,13 +98,14 @@ class EngineHost:
             queues=() if self._config.node else self._queues,
             concurrency=self._concurrency,
             process=EngineProcess(
-                recorder=Recorder(self._config.recorder_fd),
+                recorder=self._process.recorder(),
                 children=children,
-                solo_turn=SoloTurn(self._config.solo_fd) if self._config.solo_fd >= 0 else None,
+                solo_turn=self._process.solo_turn(),
                 open_session=self._open_session,
                 on_retire=self._retire,
                 keep=self._keep,
             ),
+            rng=self._rng,
         )
         await first(self._go.wait(), self._drained.wait())
         leads = self._leads = Leads(self._program, control)
@@ -118,8 +122,7 @@ class EngineHost:
         if engine.left_behind:
             # a thread that did not stop would keep the interpreter from exiting
             log.warning("exits with jobs that would not stop n=%d", engine.left_behind)
-            logging.shutdown()
-            os._exit(0)
+            await self._process.leave()
 
     def _check_offer(self) -> None:
         """A worker without tasks would look healthy while every job of its queues waits."""
@@ -140,7 +143,7 @@ class EngineHost:
 
     async def _opened(self) -> Control:
         """Open the store as soon as it can be reached."""
-        outage = Outage("open", random.Random())
+        outage = Outage("open", self._rng)
         while True:
             try:
                 control = await self._program.open()
@@ -153,12 +156,13 @@ class EngineHost:
 
     async def _open_session(self) -> Session:
         """Open a session as soon as the store can be reached. A drain ends the tries: nothing will be claimed."""
-        outage = Outage("session", random.Random())
+        outage = Outage("session", self._rng)
         while True:
             try:
                 session = await self._control.claims.open_session(
                     worker=self._options.name,
-                    pid=os.getpid(),
+                    host=self._process.host,
+                    pid=self._process.pid,
                     supervisor=self._config.supervisor_pid,
                     **self._session_options(),
                 )
@@ -210,7 +214,13 @@ class EngineHost:
     def _keep(self, changes: Sequence[SealedChange]) -> None:
         assert self._engine is not None
         store = self._control.store
-        path = keep(changes, store_url=store.url, session=self._engine.session.id, at_ms=store.clock.now_ms())
+        path = keep(
+            changes,
+            store_url=store.url,
+            session=self._engine.session.id,
+            at_ms=store.clock.now_ms(),
+            state=self._process.state,
+        )
         log.warning("store away n=%d ends of jobs kept in %s; when it is back: mainstay jobs sync", len(changes), path)
 
     def _retire(self, reason: str) -> None:
@@ -250,11 +260,11 @@ class EngineHost:
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None and not self._drained.is_set():
             log.error("a message of the supervisor could not be handled; waiting for the next one", exc_info=error)
 

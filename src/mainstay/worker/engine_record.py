@@ -8,8 +8,8 @@ import logging
 from ..stores import ClaimReport
 from .crash_blame import EngineDeath
 from .messages import Drain, Hello, Pulsed, StartClaiming
+from .processes import ProcessHandle
 from .recorder import Running
-from .spawn import EngineHandle
 
 log = logging.getLogger("mainstay.worker")
 
@@ -23,7 +23,7 @@ class EngineRecord:
     """An engine from its start until its jobs are settled."""
 
     def __init__(self, started_s: float) -> None:
-        self.process: EngineHandle
+        self.process: ProcessHandle
         self.started_s = started_s
         """when it was started, by the loop's clock"""
         self.hello: Hello | None = None

@@ -150,7 +150,7 @@ class EngineSession:
         if unknown:
             ids = ",".join(job_id for job_id, _ in sorted(unknown)[:5])
             log.error("claims unknown to the engine jobs=%s; giving them back", ids)
-            self._runs.give_back([rows[claim] for claim in unknown])
+            self._runs.give_back([rows[claim] for claim in sorted(unknown)])
         if absent:
             self._runs.disown(absent)
 

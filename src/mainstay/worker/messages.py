@@ -14,8 +14,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     options: WorkerOptions
     supervisor_pid: int
     """the process it dies with"""
-    link_fd: int
-    recorder_fd: int
+    link_fd: int = -1
+    recorder_fd: int = -1
     node: bool = False
     """it is the node engine: it claims from no queue and runs the work that is placed on the node"""
     solo_fd: int = -1

@@ -79,17 +79,19 @@ class Recording(StoreProxy):
         return await apply_sealed(changes, self.chain, record, together=together)
 
 
-def keep(changes: Sequence[SealedChange], *, store_url: str, session: str, at_ms: int) -> Path:
-    """Write a file, complete or not at all, that only this user can read."""
+def keep(
+    changes: Sequence[SealedChange], *, store_url: str, session: str, at_ms: int, state: Path | None = None
+) -> Path:
+    """Write a file, complete or not at all, that only this user can read. `state`: see `state_folder`."""
     header = OutboxHeader(store=shown_url(store_url), session=session, at_ms=at_ms)
-    path = state_folder(_PART) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
+    path = state_folder(_PART, root=state) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
     _write(path, header, changes)
     return path
 
 
-def kept_files(store_url: str, *, session: str | None = None) -> list[OutboxFile]:
+def kept_files(store_url: str, *, session: str | None = None, state: Path | None = None) -> list[OutboxFile]:
     """The files kept for a store, of one session or of all."""
-    files = (_read(path) for path in sorted(state_folder(_PART).glob("*.ndjson")))
+    files = (_read(path) for path in sorted(state_folder(_PART, root=state).glob("*.ndjson")))
     url = shown_url(store_url)
     return [file for file in files if file.header.store == url and session in (None, file.header.session)]
 

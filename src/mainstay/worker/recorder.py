@@ -63,9 +63,9 @@ class Recorder:
     >>> recorder.close(); copy.close()
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, memory: mmap.mmap | None = None) -> None:
         self.fd = fd
-        self._map = mmap.mmap(fd, 0)
+        self._map = mmap.mmap(fd, 0) if memory is None else memory
         self.slots = (len(self._map) - _HEAD.size) // _SLOT.size
         self._used: int = _HEAD.unpack_from(self._map, 0)[1]
 
@@ -75,6 +75,11 @@ class Recorder:
         fd = unnamed_file("mainstay-recorder")
         os.ftruncate(fd, _HEAD.size + slots * _SLOT.size)
         return cls(fd)
+
+    @classmethod
+    def within_process(cls, slots: int) -> Recorder:
+        """A recorder for an engine that runs in the process of its reader. It has no `fd`."""
+        return cls(-1, mmap.mmap(-1, _HEAD.size + slots * _SLOT.size))
 
     def begin(
         self, slot: int, job_id: str, *, token: int, started_ms: int, deadline_ms: int, apart: bool = False
@@ -121,7 +126,8 @@ class Recorder:
     def close(self) -> None:
         """Release the memory."""
         self._map.close()
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
 
     def _at(self, slot: int) -> int:
         if not 0 <= slot < self.slots:

@@ -151,7 +151,7 @@ class RunLink(msgspec.Struct, eq=False):
         limit = asyncio.timeout_at(run.store_deadline_s if run.cause else None)
         try:
             async with limit:
-                run.store_limits.add(limit)
+                run.store_limits[limit] = None
                 while True:
                     try:
                         answer = await call()
@@ -168,4 +168,4 @@ class RunLink(msgspec.Struct, eq=False):
                 raise Stopped(run.context.stopping or run.cause) from None
             raise
         finally:
-            run.store_limits.discard(limit)
+            run.store_limits.pop(limit, None)

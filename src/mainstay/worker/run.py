@@ -66,7 +66,7 @@ class JobRun:
         self.context: Context
         self.task: asyncio.Task[None]
         self.child: ChildRun | None = None
-        self.store_limits: set[asyncio.Timeout] = set()
+        self.store_limits: dict[asyncio.Timeout, None] = {}
         """the time limits of its pending calls to the store: a request to stop shortens them"""
 
     # limits -------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from .program import Program, Work
 from .recorder import Recorder
 from .reports import Reports, RunLink
 from .run import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, JobRun
-from .solo_turn import SoloTurn
+from .solo_turn import SoloLock
 
 log = logging.getLogger("mainstay.worker")
 
@@ -65,7 +65,7 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     recorder: Recorder | None = None
     children: Children | None = None
     """without them, every job runs in this process"""
-    solo_turn: SoloTurn | None = None
+    solo_turn: SoloLock | None = None
     open_session: Callable[[], Awaitable[Session]] | None = None
     """opens the next session when one was lost"""
     on_retire: Callable[[str], None] | None = None
@@ -105,7 +105,7 @@ class Runs:
         # for work that belongs in a child process when there are none: never two at a time in this process
         self._one_thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job-alone")
         self._works: dict[tuple[str, str], Work] = {}
-        self._unserved = Offers()
+        self._unserved = Offers(self._loop.time)
         self._free_slots = list(range(concurrency - 1, -1, -1))
         self._waiting = ClaimedJobs()
         self._running: dict[int, JobRun] = {}

@@ -9,8 +9,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+from typing import Protocol
 
 from .recorder import unnamed_file
+
+
+class SoloLock(Protocol):
+    """The lock, as an engine uses it. `SoloTurn` is one."""
+
+    def take(self) -> bool:
+        """Take the lock, if it is free; never waits."""
+        ...
+
+    def release(self) -> None:
+        """Let another engine have it."""
+        ...
 
 
 class SoloTurn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import msgspec
 from .exits import on_exit
 from .messages import EngineConfig, FromEngine, Pulsed, ToEngine, line
 from .recorder import Recorder
+from .solo_turn import SoloTurn
 
 log = logging.getLogger("mainstay.worker")
 
@@ -146,6 +148,35 @@ class EngineHandle:
         self._close_link()
         if not self.ended.done():
             self.ended.set_result(status)
+
+
+class OsProcesses:
+    """`Processes` of this machine. The engines share the lock on running a job alone.
+
+    `command` starts an engine; its configuration is added as the last argument.
+    """
+
+    def __init__(self, command: Sequence[str] = ENGINE) -> None:
+        self._command = command
+        self._solo_turn = SoloTurn.create()
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def spawn(self, config: EngineConfig, receive: Callable[[FromEngine], None]) -> EngineHandle:
+        lock = self._solo_turn.fd
+        return spawn(
+            lambda link_fd, recorder_fd: msgspec.structs.replace(
+                config, link_fd=link_fd, recorder_fd=recorder_fd, solo_fd=lock
+            ),
+            receive,
+            self._command,
+            shared_fds=(lock,),
+        )
+
+    def close(self) -> None:
+        self._solo_turn.close()
 
 
 def spawn(

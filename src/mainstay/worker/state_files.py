@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 
-def state_folder(part: str) -> Path:
-    """A folder that only this user can read: in MAINSTAY_STATE if that is set, else where the platform keeps such
-    files. Created if missing."""
-    root = os.environ.get("MAINSTAY_STATE")
-    if root:
-        home = Path(root)
+def state_folder(part: str, *, root: Path | None = None) -> Path:
+    """A folder that only this user can read: in `root` if it is given, in MAINSTAY_STATE if that is set, else where the
+    platform keeps such files. Created if missing."""
+    given = root or os.environ.get("MAINSTAY_STATE")
+    if given:
+        home = Path(given)
     else:
         state = os.environ.get("XDG_STATE_HOME")
         home = (Path(state) if state else Path.home() / ".local" / "state") / "mainstay"

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError
-from ..stores import open_store, shown_url
+from ..stores import JobStore, open_store, shown_url
 from .async_waits import first, within
 from .crash_blame import EngineDeath, reap
 from .engine_record import EngineRecord
@@ -29,8 +29,8 @@ from .heartbeat import SupervisorLoops
 from .messages import EngineConfig, FromEngine, Hello, Retiring, Unfit
 from .outage import Outage
 from .outbox import kept_files, write_kept
-from .solo_turn import SoloTurn
-from .spawn import ENGINE, spawn
+from .processes import Processes
+from .spawn import OsProcesses
 from .worker_options import WorkerOptions
 
 log = logging.getLogger("mainstay.worker")
@@ -52,27 +52,35 @@ _STOPPED = "its worker was stopped"
 
 
 class Supervisor:
-    """`await Supervisor(options).run()` works until it is asked to stop, and returns an exit code."""
+    """`await Supervisor(options).run()` works until it is asked to stop, and returns an exit code.
+
+    `processes` starts the engines; by default they are processes of this machine. `connect` opens the store at the URL
+    that the engines name. `state` is where its engines keep changes that the store did not take (see `state_folder`).
+    """
 
     def __init__(
         self,
         options: WorkerOptions,
         *,
-        command: Sequence[str] = ENGINE,
+        processes: Processes | None = None,
+        connect: Callable[[str], Awaitable[JobStore]] = open_store,
+        state: Path | None = None,
         rng: random.Random | None = None,
         ready: Callable[[Hello], None] | None = None,
     ) -> None:
         self._options = options
-        self._command = command
+        self._processes = processes or OsProcesses()
+        self._connect = connect
+        self._state = state
         self._rng = rng or random.Random()
         self._ready = ready
-        self._solo_turn = SoloTurn.create()
-        self._engines: set[EngineRecord] = set()
+        self._engines: dict[EngineRecord, None] = {}
+        """in the order of their start: a set would have another order in each run of a simulation"""
         # the engine of placed work is the first: it says whether there is other work
         self._slots: list[EngineRecord | None] = [None] * (options.processes + bool(options.node))
         self._control: Control | None = None
         self._opening: asyncio.Task[SupervisorLoops] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._up = asyncio.Event()
         """the first engine has come up"""
         self._claims_jobs = asyncio.Event()
@@ -98,7 +106,7 @@ class Supervisor:
                     await asyncio.wait([engine.reaped for engine in self._engines])
         finally:
             await self._close()
-            self._solo_turn.close()
+            self._processes.close()
         if self._broken is not None:
             raise self._broken
         return self._code
@@ -160,21 +168,12 @@ class Supervisor:
 
     def _start_engine(self, slot: int) -> EngineRecord:
         engine = EngineRecord(asyncio.get_running_loop().time())
-        lock = self._solo_turn.fd
-        engine.process = spawn(
-            lambda link_fd, recorder_fd: EngineConfig(
-                options=self._options,
-                supervisor_pid=os.getpid(),
-                link_fd=link_fd,
-                recorder_fd=recorder_fd,
-                solo_fd=lock,
-                node=bool(self._options.node) and slot == 0,
-            ),
+        node = bool(self._options.node) and slot == 0
+        engine.process = self._processes.spawn(
+            EngineConfig(options=self._options, supervisor_pid=self._processes.pid, node=node),
             lambda message: self._receive(engine, message),
-            self._command,
-            shared_fds=(lock,),
         )
-        self._engines.add(engine)
+        self._engines[engine] = None
         log.debug("engine started pid=%d", engine.process.pid)
         asyncio.get_running_loop().call_later(_SLOW_START_S, self._warn_if_slow, engine)
         engine.reaped = self._create_task(self._reap(engine))
@@ -235,7 +234,7 @@ class Supervisor:
         outage = Outage("open", self._rng)
         while True:
             try:
-                store = await open_store(hello.store_url)
+                store = await self._connect(hello.store_url)
             except StoreError as error:
                 await asyncio.sleep(outage.failed(error))
                 continue
@@ -257,7 +256,7 @@ class Supervisor:
             if death is not None and self._control is not None:
                 await self._settle_jobs(self._control, death)
         finally:
-            self._engines.discard(engine)
+            self._engines.pop(engine, None)
             engine.process.close()
 
     def _report_exit(self, engine: EngineRecord, status: int) -> None:
@@ -315,7 +314,8 @@ class Supervisor:
 
     async def _write_outbox(self, control: Control, death: EngineDeath) -> None:
         """Write the ends that the engine kept because the store was away, before its other jobs are settled."""
-        async for written in write_kept(control.store, kept_files(control.store.url, session=death.session)):
+        files = kept_files(control.store.url, session=death.session, state=self._state)
+        async for written in write_kept(control.store, files):
             log.info("kept end written job_id=%s outcome=%s", written.job_id, written.outcome)
 
     def _let_leave(self, engine: EngineRecord) -> None:
@@ -399,12 +399,12 @@ class Supervisor:
 
     def _create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
         return task
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             # a mistake of ours: stop rather than go on without one of our parts
             log.critical("the supervisor broke, stopping", exc_info=error)
@@ -419,7 +419,8 @@ class Supervisor:
         for number, handler in handlers.items():
             try:
                 loop.add_signal_handler(number, handler)
-            except (RuntimeError, ValueError):  # not on the main thread: the program that runs us calls `stop`
+            except (RuntimeError, ValueError):
+                # not on the main thread, or a loop without signals: the program that runs us calls `stop`
                 break
             set_up.append(number)
         try:

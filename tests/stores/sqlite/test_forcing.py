@@ -61,3 +61,12 @@ async def test_submits_and_endings_are_forced_and_claims_and_beats_are_not(
     _, complete = await forced(control.attempts.complete([Completion(jobs[0])]))
 
     assert (submit, claim, beat, complete) == (True, False, False, True)
+
+
+async def test_a_claim_with_a_mark_is_forced(control: Control, counting: type[_CountingFile]) -> None:
+    """Its claimer is on another machine: after a power cut here it would still run the job, which is pending again."""
+    session = await control.claims.open_session()
+    await control.jobs.submit("mail.send", {})
+    before = counting.syncs
+    assert len(await control.store.claim(["default"], session.id, 1, mark="a")) == 1
+    assert counting.syncs > before

@@ -72,6 +72,7 @@ async def test_callers_who_wait_at_the_same_time_share_a_commit(world: World) ->
 async def test_a_caller_that_fails_hurts_nobody_else(world: World) -> None:
     store = _sqlite(world)
     taken = await world.submit()
+    world.clock.advance(1)
     clash = world.new(id=taken.id)
     good = [world.new() for _ in range(6)]
 

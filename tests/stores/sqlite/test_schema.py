@@ -168,7 +168,13 @@ async def _whole(path: Path) -> None:
     await world.store.close()
 
 
+def to_version_8(path: Path) -> None:
+    raw(path, "DROP TRIGGER sessions_standing", "ALTER TABLE sessions DROP COLUMN standing", "DROP TABLE claim_marks")
+    raw(path, "PRAGMA user_version = 8")
+
+
 def to_version_7(path: Path) -> None:
+    to_version_8(path)
     raw(path, *(f"ALTER TABLE {name} DROP COLUMN more" for name in ("sessions", "queues")), "PRAGMA user_version = 7")
 
 
@@ -231,6 +237,28 @@ async def test_the_jobs_of_a_database_of_version_5_are_listed_once_it_is_brought
     assert raw(path, "PRAGMA user_version") == [(schema.VERSION,)]
     for query in (Query(), Query(queue="default"), Query(name="demo.task", status=("pending", "running"))):
         assert [job.id for job in (await world.store.find(query)).jobs] == ids[::-1]
+    await world.assert_sound()
+    await world.store.close()
+
+
+async def test_the_sessions_of_a_database_of_version_8_are_not_standing_once_it_is_brought_up(path: Path) -> None:
+    clock = VirtualClock()
+    before = World(SqliteStore(path, clock=clock), clock)
+    await before.open("s1")
+    await before.submit()
+    await before.store.close()
+    to_version_8(path)
+    eighth = path.with_name("eighth.db")
+    raw(eighth, *schema.MIGRATIONS[:8])
+    shape = "SELECT name FROM sqlite_schema UNION ALL SELECT name FROM pragma_table_info('sessions') ORDER BY name"
+    assert raw(path, shape) == raw(eighth, shape)
+
+    world = World(SqliteStore(path, clock=clock), clock)
+
+    assert len(await world.store.claim(["default"], "s1", 1, mark="a")) == 1
+    clock.advance(9)
+    assert [late.cause for late in await world.store.overdue()] == ["session"]
+    await world.reap()
     await world.assert_sound()
     await world.store.close()
 

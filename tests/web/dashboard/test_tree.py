@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from mainstay.web.dashboard.tree import Node, tree_of
+from mainstay.web.dashboard.tree import TreeNode, tree_of
 
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -11,7 +11,7 @@ DATA = st.recursive(
 )
 
 
-def size(node: Node) -> int:
+def size(node: TreeNode) -> int:
     return 1 + sum(size(each) for each in node.nodes)
 
 

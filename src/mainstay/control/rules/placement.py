@@ -10,7 +10,8 @@ it to `running`. The time line of an assignment without a confirmation:
 A unit that comes back is assigned again, until a budget is spent:
 
     refusals    the session gave it back, or was silent for its window: at most `MOST_REFUSALS`. The same session is not
-                asked for `OUT_MS`; a session that was opened since then is asked at once
+                asked for `OUT_MS`; a session that was opened since then is asked at once. A unit that any session may
+                run waits for a second, then for two, four ...
     losses      the session died: at most `MOST_LOSSES`
 
 An operator's retry gives a unit one more assignment. Failures and crashes of the work itself are counted by the retry
@@ -50,14 +51,15 @@ def is_present(session: Session, lease_ms: int) -> bool:
     return not session.dead and (session.standing or lease_ms - session.beat_ms <= session.lease_s * 1000)
 
 
-def may_assign(unit: Job, session: Session, *, now_ms: int) -> bool:
-    """Whether a session may get this unit now."""
+def may_assign(unit: Job, session: Session, *, now_ms: int, is_bound: bool = True) -> bool:
+    """Whether a session may get this unit now. `is_bound`: only this node may run it, so it is the one that refused."""
     if unit.status != "pending" or unit.due_ms > now_ms or budget_spent(unit) is not None:
         return False
     if session.dead or session.is_draining or session.knows(unit.kind, unit.name) is False:
         return False
-    is_out = refusals(unit) > 0 and now_ms < unit.changed_ms + OUT_MS
-    return not is_out or session.started_ms > unit.changed_ms
+    refused = refusals(unit)
+    out_ms = 0 if refused == 0 else OUT_MS if is_bound else min(OUT_MS, 1000 * 2 ** (refused - 1))
+    return now_ms >= unit.changed_ms + out_ms or session.started_ms > unit.changed_ms
 
 
 def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:

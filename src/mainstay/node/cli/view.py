@@ -14,7 +14,7 @@ from ...lifecycle import Event
 from ...model import Progress
 from ...stores import RefusedWrite
 from ...words import SessionNames, age, counted, moment, span
-from ..queries import PHASES, MemberStatus, NodeJobView, NodeList, NodeStatus, Phase
+from ..queries import PHASES, MemberStatus, NodeJobOverview, NodeList, NodeStatus, Phase
 
 #: screen widths from which on more columns are shown
 _WITH_TRIES, _WITH_WHY, _WITH_LABELS, _WITH_SESSION = 60, 76, 110, 150
@@ -98,7 +98,7 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 
 def show_job(
-    job: NodeJobView,
+    job: NodeJobOverview,
     console: Console,
     *,
     phases: Sequence[Phase] = (),
@@ -124,7 +124,7 @@ def show_job(
         print_command(printable(again(each.command)), console)
 
 
-def _show_members(job: NodeJobView, console: Console, phases: Sequence[Phase]) -> None:
+def _show_members(job: NodeJobOverview, console: Console, phases: Sequence[Phase]) -> None:
     members = [member for member in job.members if not phases or member.phase in phases]
     if not members:
         text = "no node is in this phase" if phases else "its nodes are chosen when it begins"
@@ -146,7 +146,7 @@ def _show_members(job: NodeJobView, console: Console, phases: Sequence[Phase]) -
         console.print(Text(f"... and {len(members) - _SHOWN} more; --phase selects, --json shows all", style="dim"))
 
 
-def quorum_text(job: NodeJobView) -> Text:
+def quorum_text(job: NodeJobOverview) -> Text:
     """The quorum in one line."""
     quorum = job.quorum
     if not quorum.members:
@@ -162,7 +162,7 @@ def quorum_text(job: NodeJobView) -> Text:
     return Text(f"○ {counts} ({quorum.policy}){limit}", style="cyan")
 
 
-def _leader_text(job: NodeJobView) -> Text:
+def _leader_text(job: NodeJobOverview) -> Text:
     leader = job.leader
     line = phase_text(leader.phase)
     if leader.node:
@@ -176,7 +176,7 @@ def _leader_text(job: NodeJobView) -> Text:
     return line
 
 
-def _counts(job: NodeJobView) -> Text | None:
+def _counts(job: NodeJobOverview) -> Text | None:
     if not job.counts:
         return None
     line = Text()

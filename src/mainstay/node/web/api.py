@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...web.api import ApiOperation, ApiRequest, ApiResponse, NoParameters, Reason, json_response
-from ..queries import NodeJobView, NodeList, NodeRetryResult, Phase, read_nodes
+from ..queries import NodeJobOverview, NodeList, NodeRetryResult, Phase, read_nodes
 from ..service import NodeJobService
 from .masks import shown_node_job
 
@@ -66,7 +66,7 @@ OPERATIONS = (
         summary="Get a node job: its nodes, its leader phase and its quorum",
         about="A result above 32 KiB is left out; read it from the job of the node's unit, whose id is given.",
         query=MemberQuery,
-        answers={200: ApiResponse(description="The node job.", type=NodeJobView)},
+        answers={200: ApiResponse(description="The node job.", type=NodeJobOverview)},
         refusals=(404,),
     ),
     ApiOperation(

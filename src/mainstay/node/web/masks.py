@@ -9,11 +9,11 @@ import msgspec
 from ...model import ErrorInfo, Job
 from ...stores import JobStore
 from ...web.api import Masker, shown_jobs, value_view
-from ..queries import LeaderPhaseStatus, MemberStatus, NodeJobView, status_of
+from ..queries import LeaderPhaseStatus, MemberStatus, NodeJobOverview, status_of
 from ..snapshot import read_snapshot
 
 
-async def shown_node_job(store: JobStore, job: Job, masker: Masker) -> NodeJobView:
+async def shown_node_job(store: JobStore, job: Job, masker: Masker) -> NodeJobOverview:
     """The status of a node job with masked values and texts; raises `InvalidInput` for another job."""
     snapshot = await read_snapshot(store, job)
     view, rows = status_of(snapshot), snapshot.rows

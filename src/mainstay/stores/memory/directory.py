@@ -59,9 +59,9 @@ class LeadershipTable:
                 self.resign(lead)
         return [bad_lead(lead.name, lead.holder, lead.until_ms, repaired=repair) for lead in bad]
 
-    def holders(self) -> set[str]:
+    def holders(self) -> list[str]:
         """The sessions that hold a leadership."""
-        return {lead.holder for lead in self._current.values() if lead.holder}
+        return list(dict.fromkeys(lead.holder for lead in self._current.values() if lead.holder))
 
     def depose(self, session: str) -> None:
         """End every leadership of a dead session."""

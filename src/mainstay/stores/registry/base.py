@@ -21,7 +21,7 @@ from ..versioned import VersionedStore
 from .commit_queue import CommitQueue, Op, Sleep
 from .files import encoded
 from .follower import Follower
-from .log import Log, LogHead
+from .log import Log, LogHead, NewId
 from .poller import Poller
 from .replica import Replica
 from .sessions import RegistrySessions
@@ -57,12 +57,14 @@ class RegistryParts:
         poll_s: float,
         part_bytes: int,
         machine: str,
+        writer: str = "",
+        new_id: NewId | None = None,
     ) -> None:
         self.home = home
         self.store = store
         self.observer: Observer | None = None
         hub = WakeHub()
-        self.log = Log(store)
+        self.log = Log(store, writer=writer, new_id=new_id)
         self.follower = Follower(self.log, lambda: Replica(clock, chain, clock_name=machine), clock, hub.notify)
         self.commits = CommitQueue(self.follower, clock, hub.notify, rng=rng, sleep=sleep)
         self.commits.on_written = self._observe

@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, Generic, TypeVar
-from uuid import uuid4
 
 from ...clock import Clock
 from ...errors import MainstayError, PayloadTooLarge, TooManyConflicts
@@ -236,7 +235,7 @@ class CommitQueue:
 
     async def _commit(self, documents: list[dict[str, Any]], ops: list[Op[Any]]) -> bool:
         follower, number = self._follower, self._follower.replica.number + 1
-        commit_id = uuid4().hex
+        commit_id = follower.log.new_id()
         lines = [encoded(line) for line in documents]
         try:
             size = await follower.log.create(number, commit_id, lines, self._clock.now_ms())

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -31,8 +31,16 @@ from .files import SCHEMA, check_schema, damaged, encoded, packed, unpacked
 log = logging.getLogger("mainstay.stores.registry")
 
 HEAD = "head"
+
+#: makes an id that was never used before
+NewId = Callable[[], str]
 #: the keys of a registry whose head is gone
 _REMAINS = ("log/", "snapshot/", "events/")
+
+
+def random_id() -> str:
+    """From the operating system: a forked process must not make the same ids as its parent."""
+    return uuid4().hex
 
 
 def commit_key(number: int) -> str:
@@ -108,8 +116,9 @@ class SeenHead(msgspec.Struct, frozen=True):
 class Log:
     """The store as a log."""
 
-    def __init__(self, store: VersionedStore, *, writer: str = "") -> None:
+    def __init__(self, store: VersionedStore, *, writer: str = "", new_id: NewId | None = None) -> None:
         self.store = store
+        self.new_id = new_id or random_id
         self.writer = writer or f"{socket.gethostname()}:{os.getpid()}"
         self.identity: str | None = None
         """of the registry that this process opened; None before the head is read"""
@@ -191,7 +200,7 @@ class Log:
     async def confirm_to_write(self) -> None:
         """The same before a write. A registry without an identity gets one here."""
         while not (seen := await self.confirm()).head.identity:
-            head = msgspec.structs.replace(seen.head, identity=uuid4().hex, identity_added=True)
+            head = msgspec.structs.replace(seen.head, identity=self.new_id(), identity_added=True)
             await self.move_head(seen, head)
 
     def mark(self) -> dict[str, str]:
@@ -231,7 +240,7 @@ class Log:
                     f"{self.where(HEAD)} is missing, and other parts of a job registry ({remains}) exist: restore the "
                     "head from an older version of the object, or use an empty place; nothing was changed"
                 )
-            identity = first.registry if first else uuid4().hex
+            identity = first.registry if first else self.new_id()
             created = msgspec.structs.replace(head, identity=identity)
             await self.store.create_if_absent(HEAD, encoded(msgspec.to_builtins(created)))
 

@@ -189,12 +189,13 @@ class RegistrySessions:
         if seen is not None:
             await self._store.delete(PREFIX + name, seen.version)
 
-    async def _list(self) -> set[str]:
+    async def _list(self) -> dict[str, None]:
+        """Their ids in order."""
         self._listed_ms = self._clock.lease_ms()
-        names: set[str] = set()
+        names: dict[str, None] = {}
         after = ""
         while page := await self._store.list_keys(PREFIX, after=after):
-            names.update(key.removeprefix(PREFIX) for key in page)
+            names.update((key.removeprefix(PREFIX), None) for key in page)
             after = page[-1]
             if len(page) < 1000:
                 break

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from uuid import uuid4
 
 import msgspec
 
@@ -90,7 +89,7 @@ class SnapshotWriter:
         """Write a snapshot and move the head to it; None if another process has a newer one."""
         store = self._follower.log.store
         number, lines = await self._capture()
-        name = f"snapshot/{number:012d}-{uuid4().hex[:8]}"
+        name = f"snapshot/{number:012d}-{self._follower.log.new_id()[:8]}"
         mark = self._follower.log.mark()
         header = encoded({"t": "snapshot", "schema": SCHEMA, "n": number, "at_ms": self._clock.now_ms(), **mark})
         parts = list(split(lines, self._part_bytes)) or [[]]

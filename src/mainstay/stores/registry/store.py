@@ -34,7 +34,7 @@ from ..versioned import UpdateCounts, VersionedStore, WriteUnsure
 from .base import RegistryInfo, RegistryParts
 from .check import differences
 from .commit_queue import Op, Sleep
-from .log import LogHead
+from .log import LogHead, NewId
 from .sessions import name_of
 
 #: bytes of one part of a snapshot before compression
@@ -114,13 +114,19 @@ class JobRegistry(StoreProxy):
         poll_s: float = POLL_S,
         part_bytes: int = PART_BYTES,
         machine: str | None = None,
+        writer: str = "",
+        new_id: NewId | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
         create: bool = True,
     ) -> Self:
         """On the versioned store that `opener` opens. It is called on the registry's own loop; the store is closed with
         the registry. `poll_s` is how often a waiting process looks for commits of others. `part_bytes` is for stores
         with small values. `machine` names the monotonic clock of this machine; None: determine it. Without `create`, a
-        missing registry is an error."""
-        home = StoreLoop(url or "this registry")
+        missing registry is an error.
+
+        For a simulation: `writer` names this process in its commits (its host and pid by default), `new_id` makes ids
+        (random by default), and `loop` is used instead of a loop in a thread."""
+        home = StoreLoop(url or "this registry", loop=loop)
         clock, chain = clock or SystemClock(), chain or Chain()
 
         async def begin() -> Self:
@@ -136,6 +142,8 @@ class JobRegistry(StoreProxy):
                     poll_s=poll_s,
                     part_bytes=part_bytes,
                     machine=name_of(clock) if machine is None else machine,
+                    writer=writer,
+                    new_id=new_id,
                 )
                 fresh = LogHead(audit=chain.fingerprint, made_ms=clock.now_ms())
                 seen = await (base.log.begin(fresh) if create else base.log.existing_head())
@@ -222,7 +230,7 @@ class JobRegistry(StoreProxy):
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         async def judge() -> None:
             tables = self._base.follower.replica.tables
-            await self._base.sessions.judge({*tables.rows.held, *tables.leaders.holders()})
+            await self._base.sessions.judge(dict.fromkeys([*tables.rows.held, *tables.leaders.holders()]))
 
         async def work(store: MemoryStore) -> list[Overdue]:
             tables = self._base.follower.replica.tables

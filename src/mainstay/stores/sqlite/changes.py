@@ -13,8 +13,10 @@ from ...errors import Conflict, InvalidInput
 from ...lifecycle import Chain
 from ...model import Job
 from .. import change_check
-from ..port import ChangeResult, ClaimReport, InsertResult, Key, NewJob, SealedChange, Written
+from ..boot import boot_id
+from ..port import ChangeResult, ClaimReport, InsertResult, Key, NewJob, Outcome, SealedChange, Written
 from ..row_codec import json_text
+from ..sealed_changes import FINE, withheld
 from . import waits
 from .engine import SqliteTx
 from .rows import (
@@ -42,33 +44,49 @@ def insert(tx: SqliteTx, jobs: Sequence[NewJob], chain: Chain) -> list[InsertRes
     awaits: dict[str, tuple[str, ...]] = {}
     for index, new in enumerate(jobs):
         job = new.job
-        if (new.key is not None or job.unique_key is not None) and (held := keys.holder(index, new)) is not None:
-            if new.must_be_new:
-                raise change_check.already_there(index, held[0])
+        held = None
+        try:
+            if new.key is not None or job.unique_key is not None:
+                held = keys.holder(index, new)
+                if held is not None and new.must_be_new:
+                    raise change_check.already_there(index, held[0])
+            if held is None and job.parent is not None and job.parent not in parents:
+                _admit_parent(tx, index, job.parent, fresh)
+                parents.add(job.parent)
+            if held is None and new.after:
+                awaits[job.id] = waits.admit(tx, index, new, stands)
+        except (Conflict, InvalidInput):
+            if not _was_inserted(tx, new):
+                raise
+            answers.append(InsertResult(job.id, True))
+            continue
+        if held is not None and not _was_inserted(tx, new):
             answers.append(InsertResult(held[0], False, held[1]))
             stands[job.id] = held[0]
             continue
-        if job.parent is not None and job.parent not in parents:
-            if not _exists(tx, job.parent, fresh):
-                raise change_check.no_parent(index, job.parent)
-            parents.add(job.parent)
-        if new.after:
-            awaits[job.id] = waits.admit(tx, index, new, stands)
-        stands[job.id] = job.id
-        fresh.append(new)
         answers.append(InsertResult(job.id, True))
-    _insert_rows(tx, fresh)
+        if held is None:
+            stands[job.id] = job.id
+            fresh.append(new)
+    for again in _insert_rows(tx, fresh):
+        stands.pop(again, None)
+        awaits.pop(again, None)
     if awaits:
         waits.enter(tx, awaits, stands, chain)
     return answers
 
 
-def apply_changes(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
-    """Judge and write each change on its own. Plain moves of different rows, the common case, are written together."""
-    if _go_together(changes):
-        answers = _apply_together(tx, changes, chain)
+def apply_changes(
+    tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain, *, together: bool = False
+) -> list[ChangeResult]:
+    """Judge and write each change on its own; or `together`, all or none. Plain moves of different rows, the common
+    case, are written at once: if they all fit, both are the same."""
+    if _are_plain(changes):
+        answers = _apply_at_once(tx, changes, chain)
         if answers is not None:
             return answers
+    if together:
+        return _apply_together(tx, changes, chain)
     return [_apply_alone(tx, change, chain) for change in changes]
 
 
@@ -91,28 +109,42 @@ def _stored_unique(tx: SqliteTx, unique_key: str) -> str | None:
     return None if row is None else row[0]
 
 
-def _exists(tx: SqliteTx, parent: str, batch: Sequence[NewJob]) -> bool:
+def _admit_parent(tx: SqliteTx, index: int, parent: str, batch: Sequence[NewJob]) -> None:
+    """Refuse a unit whose parent is neither stored nor earlier in the batch."""
     if any(new.job.id == parent for new in batch):
-        return True
-    return first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (parent,)) is not None
+        return
+    if first_row(tx.db, "SELECT 1 FROM jobs WHERE id = ?", (parent,)) is None:
+        raise change_check.no_parent(index, parent)
 
 
-def _insert_rows(tx: SqliteTx, jobs: Sequence[NewJob]) -> None:
-    rows: list[Values] = []
-    events: list[Values] = []
-    written: list[Written] = []
-    for new in jobs:
-        rows.append(job_values(new.job))
-        events += map(event_values, new.events)
-        written.append((None, new.job, new.events))
-    before = tx.db.total_changes()
-    try:
-        tx.db.executemany(INSERT_JOB, rows)
-        tx.db.executemany(INSERT_EVENT, events)
-    except apsw.ConstraintError as error:
-        index = _clashing(jobs, tx.db.total_changes() - before)
-        raise change_check.id_conflict(index, jobs[index].job.id) from error
-    tx.wrote(written)
+def _was_inserted(tx: SqliteTx, new: NewJob) -> bool:
+    """Whether this very job is stored. Looked up only for jobs that would be refused, or that another one stands
+    for."""
+    row = job_by_id(tx.db, new.job.id)
+    first = None if row is None else next(iter(events_of(tx.db, new.job.id, after=0, limit=1)), None)
+    return row is not None and change_check.was_inserted(new, first, row)
+
+
+def _insert_rows(tx: SqliteTx, jobs: Sequence[NewJob]) -> list[str]:
+    """Store new rows. Returns the ids of those that were stored before, when the same call was sent the first time."""
+    rows = [job_values(new.job) for new in jobs]
+    again: list[str] = []
+    start = 0
+    while start < len(jobs):
+        before = tx.db.total_changes()
+        try:
+            tx.db.executemany(INSERT_JOB, rows[start:] if start else rows)
+            break
+        except apsw.ConstraintError as error:
+            index = start + tx.db.total_changes() - before
+            new = jobs[index]
+            if not _was_inserted(tx, new):
+                raise change_check.id_conflict(index, new.job.id) from error
+            again.append(new.job.id)
+            start = index + 1
+    if again:
+        jobs = [new for new in jobs if new.job.id not in again]
+    _insert_events(tx, jobs)
     for new in jobs:
         job, key = new.job, new.key
         if key is not None:
@@ -122,20 +154,29 @@ def _insert_rows(tx: SqliteTx, jobs: Sequence[NewJob]) -> None:
             )
         for tag in job.options.tags:
             tx.db.execute("INSERT OR IGNORE INTO tags VALUES (?, ?)", (tag, job.id))
+    return again
 
 
-def _clashing(jobs: Sequence[NewJob], written: int) -> int:
-    """The index of the job that clashed, from the number of rows and events that were written before it."""
-    if written < len(jobs):
-        return written
-    owners = [index for index, new in enumerate(jobs) for _ in new.events]
-    return owners[written - len(jobs)]
+def _insert_events(tx: SqliteTx, jobs: Sequence[NewJob]) -> None:
+    events: list[Values] = []
+    written: list[Written] = []
+    for new in jobs:
+        events += map(event_values, new.events)
+        written.append((None, new.job, new.events))
+    before = tx.db.total_changes()
+    try:
+        tx.db.executemany(INSERT_EVENT, events)
+    except apsw.ConstraintError as error:
+        owners = [index for index, new in enumerate(jobs) for _ in new.events]
+        index = owners[tx.db.total_changes() - before]
+        raise change_check.id_conflict(index, jobs[index].job.id) from error
+    tx.wrote(written)
 
 
 # -- changing ---------------------------------------------------------------------------------
 
 
-def _go_together(changes: Sequence[SealedChange]) -> bool:
+def _are_plain(changes: Sequence[SealedChange]) -> bool:
     """Whether these are moves of different rows that insert no jobs, by callers that saw themselves as the holder."""
     ids = set()
     for change in changes:
@@ -145,8 +186,11 @@ def _go_together(changes: Sequence[SealedChange]) -> bool:
     return len(ids) == len(changes)
 
 
-def _apply_together(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult] | None:
-    """Write all at once; None, with nothing written, if one of them does not fit."""
+def _apply_at_once(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult] | None:
+    """Write all by few statements; None, with nothing written, if one of them does not fit."""
+    # most changes give their row to no session
+    if any(change.after.session is not None and not _gives_to_open(tx, change) for change in changes):
+        return None
     try:
         with savepoint(tx.db):
             if not _update(tx, changes):
@@ -160,24 +204,93 @@ def _apply_together(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain)
 
 def _apply_alone(tx: SqliteTx, change: SealedChange, chain: Chain) -> ChangeResult:
     """Write one change that may not fit: it lost a race, it is a note based on an older report, its unique key has a
-    new holder, or its spawned jobs clash."""
+    new holder, its spawned jobs clash, or the session that it gives the row to is not open."""
     row = job_by_id(tx.db, change.after.id)
-    if row is not None:
-        change = msgspec.structs.replace(change, after=change_check.landed(row, change))
+    change = _landed(row, change)
     try:
         with savepoint(tx.db):
-            if not (_claims_to_fit(change) and _update(tx, [change])):
-                return _refused(tx, row, change)
-            tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
+            outcome = _write(tx, row, change)
+            if outcome != "applied":
+                raise _DoesNotFit(outcome)
             insert(tx, change.spawn, chain)
+    except _DoesNotFit as refused:
+        _record(tx, change, refused.outcome)
+        return ChangeResult(refused.outcome, row)
     except (apsw.ConstraintError, Conflict, InvalidInput):
         return ChangeResult("conflict", row)
     last = _follow_up(tx, [change], chain)
     return ChangeResult("applied", change.after, bool(last))
 
 
+def _apply_together(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
+    """Write all of the changes, or none. The rows come before the spawned jobs, for which they may free a unique key,
+    and both before what follows from them, which would move the rows of later changes."""
+    rows = [job_by_id(tx.db, change.after.id) for change in changes]
+    changes = [_landed(row, change) for row, change in zip(rows, changes, strict=True)]
+    outcomes: list[Outcome] = []
+    part = tx.part()
+    try:
+        with savepoint(tx.db):
+            outcomes += [_write(part, row, change) for row, change in zip(rows, changes, strict=True)]
+            if not all(outcome in FINE for outcome in outcomes):
+                raise _DoesNotFit
+            _spawn(part, changes, outcomes, chain)
+    except _DoesNotFit:
+        for change, outcome in zip(changes, outcomes, strict=True):
+            _record(tx, change, outcome)
+        return withheld([ChangeResult(outcome, row) for outcome, row in zip(outcomes, rows, strict=True)])
+    tx.take(part)
+    written = [change for change, outcome in zip(changes, outcomes, strict=True) if outcome == "applied"]
+    last = _follow_up(tx, written, chain)
+    return [
+        ChangeResult("applied", change.after, change.after.id in last)
+        if outcome == "applied"
+        else ChangeResult(outcome, row)
+        for change, outcome, row in zip(changes, outcomes, rows, strict=True)
+    ]
+
+
+def _spawn(tx: SqliteTx, changes: Sequence[SealedChange], outcomes: list[Outcome], chain: Chain) -> None:
+    """Insert the jobs of the applied changes. The first change whose jobs clash becomes a conflict."""
+    for place, change in enumerate(changes):
+        if not change.spawn or outcomes[place] != "applied":
+            continue
+        try:
+            insert(tx, change.spawn, chain)
+        except (apsw.ConstraintError, Conflict, InvalidInput) as error:
+            outcomes[place] = "conflict"
+            raise _DoesNotFit from error
+
+
 class _DoesNotFit(Exception):
     """Raised to undo a savepoint."""
+
+    def __init__(self, outcome: Outcome = "conflict") -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+def _landed(row: Job | None, change: SealedChange) -> SealedChange:
+    return change if row is None else msgspec.structs.replace(change, after=change_check.landed(row, change))
+
+
+def _write(tx: SqliteTx, row: Job | None, change: SealedChange) -> Outcome:
+    """Write one row and its events, if the change fits."""
+    try:
+        if not (_claims_to_fit(change) and _update(tx, [change])):
+            return _judged(tx, row, change)
+        tx.db.executemany(INSERT_EVENT, [event_values(event) for event in change.events])
+    except apsw.ConstraintError:
+        return "conflict"
+    return "applied" if _gives_to_open(tx, change) else "no_session"
+
+
+def _gives_to_open(tx: SqliteTx, change: SealedChange) -> bool:
+    """Whether the session that a change gives its row to is open, if it gives it to one."""
+    if (holder := change_check.new_holder(change)) is None:
+        return True
+    sql = "SELECT 1 FROM sessions WHERE id = ? AND dead = 0 AND (standing OR boot = ?)"
+    return first_row(tx.db, sql, (holder, boot_id())) is not None
 
 
 def _claims_to_fit(change: SealedChange) -> bool:
@@ -193,17 +306,20 @@ def _update(tx: SqliteTx, changes: Sequence[SealedChange]) -> bool:
     return tx.db.total_changes() - before == len(changes)
 
 
-def _refused(tx: SqliteTx, row: Job | None, change: SealedChange) -> ChangeResult:
-    """The result of a change that did not fit."""
+def _judged(tx: SqliteTx, row: Job | None, change: SealedChange) -> Outcome:
+    """The outcome of a change that did not fit."""
     since = events_of(tx.db, change.after.id, after=change.before.version, limit=change_check.SINCE)
-    outcome = change_check.judge(row, change, since)
+    return change_check.judge(row, change, since)
+
+
+def _record(tx: SqliteTx, change: SealedChange, outcome: Outcome) -> None:
+    """Record the refusal of a stale change."""
     if outcome == "stale":
         refusal = change_check.refusal(change, tx.now_ms)
         tx.db.execute(
             "INSERT OR IGNORE INTO refusals VALUES (?, ?, ?, ?, ?)",
             (refusal.job_id, refusal.token, refusal.session, refusal.wanted, refusal.at_ms),
         )
-    return ChangeResult(outcome, row)
 
 
 def _follow_up(tx: SqliteTx, written: Sequence[SealedChange], chain: Chain) -> set[str]:

@@ -23,7 +23,9 @@ from .selection import free_slots
 from .sql import all_rows, first_row, marks, value
 
 _STOPPING = tuple(sorted({*JOB.named("stopping"), *UNIT.named("stopping")}))
-_ASKED_TO_STOP = f"SELECT id FROM jobs WHERE session = ? AND status IN ({marks(_STOPPING)})"
+#: the rows that a beat lists: a leader assigned them, or they must stop
+_LISTED = ("dispatched", *_STOPPING)
+_OF_A_BEAT = f"SELECT id, status FROM jobs WHERE session = ? AND status IN ({marks(_LISTED)})"
 _BEAT = f"UPDATE sessions SET beat_ms = ? WHERE id = ? AND dead = 0 RETURNING {', '.join(DRAINING)}"
 _LIVING = f"SELECT {SESSIONS.names} FROM sessions WHERE id = ? AND dead = 0"
 #: the most subscribers to wake for one queue
@@ -32,8 +34,10 @@ _SESSION = (
     f"SELECT {SESSIONS.names}, offer, boot FROM sessions LEFT JOIN offers ON session = id ORDER BY started_ms, id"
 )
 _OPEN_SESSION = (
-    f"INSERT INTO sessions ({SESSIONS.names}, boot) VALUES ({marks(SESSIONS.columns)}, ?) "
-    f"ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms, {MORE} = excluded.{MORE}"
+    f"INSERT INTO sessions ({SESSIONS.names}, boot, standing) VALUES ({marks(SESSIONS.columns)}, ?, ?) "
+    f"ON CONFLICT (id) DO UPDATE SET beat_ms = excluded.beat_ms, {MORE} = excluded.{MORE}, "
+    # a standing session keeps its id: it may be opened again while a sweep has yet to take its rows back
+    "standing = excluded.standing, dead = CASE WHEN excluded.standing THEN 0 ELSE dead END"
 )
 
 
@@ -41,7 +45,7 @@ def open_session(tx: SqliteTx, session: Session) -> None:
     opened = msgspec.structs.replace(
         session, started_ms=session.started_ms or tx.now_ms, beat_ms=tx.lease_ms, dead=False
     )
-    tx.db.execute(_OPEN_SESSION, (*SESSIONS.values(opened), boot_id()))
+    tx.db.execute(_OPEN_SESSION, (*SESSIONS.values(opened), boot_id(), session.standing))
     if session.offer is None:
         tx.db.execute("DELETE FROM offers WHERE session = ?", (session.id,))
     else:
@@ -57,11 +61,16 @@ def beat(tx: SqliteTx, sessions: Sequence[str]) -> list[Pulse]:
         if beaten is None:
             pulses.append(Pulse(session=session, known=False))
             continue
-        rows = all_rows(tx.db, _ASKED_TO_STOP, (session, *_STOPPING))
-        stopping = tuple(row[0] for row in rows)
+        rows = all_rows(tx.db, _OF_A_BEAT, (session, *_LISTED))
         since_ms, by = beaten
         pulses.append(
-            Pulse(session=session, known=True, cancelling=stopping, draining_by=None if since_ms is None else by)
+            Pulse(
+                session=session,
+                known=True,
+                cancelling=tuple(job_id for job_id, status in rows if status != "dispatched"),
+                assigned=tuple(job_id for job_id, status in rows if status == "dispatched"),
+                draining_by=None if since_ms is None else by,
+            )
         )
     return pulses
 
@@ -81,7 +90,7 @@ def _ask_to_drain(tx: SqliteTx, session: str, by: str) -> bool:
 
 def close_session(tx: SqliteTx, session: str) -> None:
     """Delete a session; if rows still name it, it stays marked dead until they are taken back."""
-    tx.db.execute("UPDATE sessions SET dead = 1 WHERE id = ?", (session,))
+    tx.db.execute("UPDATE sessions SET dead = 1, standing = 0 WHERE id = ?", (session,))
     _depose(tx, session)
     _delete_dead(tx)
 
@@ -91,7 +100,8 @@ def sessions(db: apsw.Connection) -> list[Session]:
     for *row, offer, boot in all_rows(db, _SESSION):
         session = SESSIONS.read(row, {"offer": offer_from(offer)})
         # sessions of another boot are dead, whether a sweep has noticed it or not
-        found.append(session if boot == boot_id() else msgspec.structs.replace(session, dead=True))
+        living = session.standing or boot == boot_id()
+        found.append(session if living else msgspec.structs.replace(session, dead=True))
     return found
 
 
@@ -102,7 +112,7 @@ def overdue(tx: SqliteTx, locks: SessionFileLocks, limit: int, asked_ms: int) ->
     Silence is judged as of `asked_ms`, the time of the call: while the database is locked, no beat arrives either."""
     dead = []
     for session, pid, beat_ms, lease_s, boot in all_rows(
-        tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0"
+        tx.db, "SELECT id, pid, beat_ms, lease_s, boot FROM sessions WHERE dead = 0 AND NOT standing"
     ):
         silent = boot != boot_id() or asked_ms - beat_ms > lease_s * 1000
         if silent or (pid and locks.is_free(session)):
@@ -149,8 +159,13 @@ def lead(tx: SqliteTx, locks: SessionFileLocks, name: str, session: str, ttl_s: 
 def _is_dead(tx: SqliteTx, locks: SessionFileLocks, session: str) -> bool:
     """Whether a session is marked dead or its lock is free. An unknown session counts as alive until its time is
     over."""
-    row = first_row(tx.db, "SELECT pid, dead, boot FROM sessions WHERE id = ?", (session,))
-    return row is not None and (bool(row[1]) or row[2] != boot_id() or (bool(row[0]) and locks.is_free(session)))
+    row = first_row(tx.db, "SELECT pid, dead, boot, standing FROM sessions WHERE id = ?", (session,))
+    if row is None:
+        return False
+    pid, dead, boot, standing = row
+    if dead or standing:
+        return bool(dead)
+    return boot != boot_id() or (bool(pid) and locks.is_free(session))
 
 
 def _depose(tx: SqliteTx, session: str) -> None:
@@ -169,13 +184,14 @@ def fence(tx: SqliteTx, held: Leadership | None) -> None:
     """Refuse the writes of a leader whose epoch is over."""
     if held is None:
         return
-    row = first_row(
-        tx.db,
-        "SELECT 1 FROM leaders WHERE name = ? AND holder = ? AND epoch = ? AND until_ms > ? AND boot = ?",
-        (held.name, held.holder, held.epoch, tx.lease_ms, boot_id()),
-    )
+    row = first_row(tx.db, "SELECT holder, epoch, until_ms, boot FROM leaders WHERE name = ?", (held.name,))
     if row is None:
         raise not_leader(held)
+    holder, epoch, until_ms, boot = row
+    leads = until_ms > tx.lease_ms and boot == boot_id()
+    if not leads or (holder, epoch) != (held.holder, held.epoch):
+        current = Leadership(name=held.name, holder=holder if leads else "", epoch=epoch, until_ms=until_ms)
+        raise not_leader(held, current)
 
 
 def set_queue(tx: SqliteTx, settings: QueueSettings) -> None:
@@ -247,3 +263,4 @@ def _delete_dead(tx: SqliteTx) -> None:
         "DELETE FROM sessions WHERE dead = 1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.session = sessions.id)"
     )
     tx.db.execute("DELETE FROM offers WHERE session NOT IN (SELECT id FROM sessions)")
+    tx.db.execute("DELETE FROM claim_marks WHERE session NOT IN (SELECT id FROM sessions WHERE dead = 0)")

@@ -5,13 +5,14 @@ a savepoint of one transaction, and commits once. A caller gets its result only 
 durable. A function that raises undoes only its own savepoint. If the whole transaction fails (on a full disk, for
 example), each function runs again alone, so that every caller gets its own result.
 
-A transaction that has only claims and beats is not forced to the disk: a power cut that loses it ends every claimant,
-too, and the next forced commit includes it.
+A transaction that has only beats and claims without a mark is not forced to the disk: a power cut that loses it ends
+every claimant, too, and the next forced commit includes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import queue
 import threading
@@ -48,6 +49,17 @@ class SqliteTx(WriteEffects):
         self.lease_ms = clock.lease_ms()
         self.has_waits: bool | None = None
         """whether any job waits for another; None: not looked up yet"""
+
+    def part(self) -> SqliteTx:
+        """A part that may be undone: its effects count only if `take` adds them."""
+        part = copy.copy(self)
+        WriteEffects.__init__(part)
+        return part
+
+    def take(self, part: SqliteTx) -> None:
+        """Add the effects of a part that was not undone."""
+        self.add(part)
+        self.has_waits = part.has_waits
 
     def finish(self) -> None:
         """Wake one subscriber of each queue that now has a row which is due sooner than the others."""

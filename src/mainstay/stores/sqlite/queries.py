@@ -76,7 +76,7 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
         },
         rates=rates,
         submitted=submitted,
-        sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0 AND boot = ?", (boot_id(),)),
+        sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0 AND (standing OR boot = ?)", (boot_id(),)),
         aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
         findings=findings,
         leader=None if LEADER not in leads else leads[LEADER].holder,

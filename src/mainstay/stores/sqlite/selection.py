@@ -23,11 +23,12 @@ from ...errors import InvalidTransition, SessionLost
 from ...lifecycle import Chain, Event, claim, promote, table_of
 from ...model import Job, Lane, route_of
 from ..boot import boot_id
+from ..port import MARKS_KEPT
 from ..routes import EVERYBODY, MOST_ROUTED, Offers
 from ..row_codec import JOB_FIELDS
 from .damaged_text import read_rows
 from .engine import SqliteTx
-from .rows import CLAIM_JOB, INSERT_EVENT, event_values, job_from
+from .rows import CLAIM_JOB, INSERT_EVENT, event_values, job_by_id, job_from
 from .sql import Row, all_rows, first_row, value
 
 log = logging.getLogger("mainstay.stores.sqlite")
@@ -36,6 +37,7 @@ _DUE_BATCH = 500
 #: the most rows of full keys that one claim blocks, and the most rows that one write frees: a write must stay short
 _MOST_BLOCKED = 1000
 _MOST_FREED = 10_000
+_decode_marks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
@@ -99,6 +101,28 @@ def claim_jobs(tx: SqliteTx, queues: Sequence[str], session: str, n: int, chain:
     return jobs
 
 
+def claim_marked(
+    tx: SqliteTx, queues: Sequence[str], session: str, n: int, chain: Chain, offers: Offers, mark: str
+) -> list[Job]:
+    """Take up to n rows for a live session; or the rows that it took under this mark before, and still holds."""
+    row = first_row(
+        tx.db, "SELECT claims FROM claim_marks JOIN sessions ON id = session WHERE id = ? AND dead = 0", (session,)
+    )
+    claims = dict(_decode_marks(row[0])) if row is not None else {}
+    if mark in claims:
+        return _still_held(tx, session, claims[mark])
+    jobs = claim_jobs(tx, queues, session, n, chain, offers)
+    claims[mark] = [(job.id, job.token) for job in jobs]
+    kept = list(claims.items())[-MARKS_KEPT:]
+    tx.db.execute("INSERT OR REPLACE INTO claim_marks VALUES (?, ?)", (session, msgspec.json.encode(kept).decode()))
+    return jobs
+
+
+def _still_held(tx: SqliteTx, session: str, claimed: Sequence[tuple[str, int]]) -> list[Job]:
+    rows = [(job_by_id(tx.db, job_id), token) for job_id, token in claimed]
+    return [row for row, token in rows if row is not None and (row.session, row.token) == (session, token)]
+
+
 def _bring_back(tx: SqliteTx, queues: Sequence[str], tasks: Mapping[str, object] | None, n: int) -> None:
     """Make up to n routed rows ready that the session can run."""
     for queue, kind, name in all_rows(tx.db, "SELECT queue, kind, name FROM routes"):
@@ -129,7 +153,10 @@ class Strangers:
         if self._tasks is None or route_of(job.kind, job.name) in self._tasks:
             return False
         if self._may is None:
-            silent = "SELECT 1 FROM sessions WHERE dead = 0 AND boot = ? AND id NOT IN (SELECT session FROM offers)"
+            silent = (
+                "SELECT 1 FROM sessions WHERE dead = 0 AND (standing OR boot = ?) "
+                "AND id NOT IN (SELECT session FROM offers)"
+            )
             self._may = first_row(self._tx.db, silent, (boot_id(),)) is None
         if not self._may:
             return False

@@ -8,7 +8,6 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import apsw
@@ -18,7 +17,7 @@ from ...errors import StoreDamaged, StoreError, StoreLocked, StoreReadOnly, Unsa
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
 from ...storage import make_private_file, make_private_folder, report_exposed
-from ..change_check import given_back
+from ..change_check import admit_claim, given_back
 from ..durability import LEVELS, Durability, refused
 from ..port import (
     AnyChange,
@@ -147,7 +146,14 @@ class SqliteStore:
     ) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
-        return await self._engine.write(partial(writing.insert, jobs=jobs, chain=self.chain)) if jobs else []
+        if not jobs and lead is None:
+            return []
+
+        def run(tx: SqliteTx) -> list[InsertResult]:
+            directory.fence(tx, lead)
+            return writing.insert(tx, jobs, self.chain)
+
+        return await self._engine.write(run)
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._engine.read(lambda db: [job_by_id(db, job_id) for job_id in ids])
@@ -156,25 +162,31 @@ class SqliteStore:
         return await self._engine.read(lambda db: queries.find(db, query, cursor, limit))
 
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
+        admit_claim(queues)
+
+        def run(tx: SqliteTx) -> list[Job]:
+            if mark is None:
+                return selection.claim_jobs(tx, queues, session, n, self.chain, self._offers)
+            return selection.claim_marked(tx, queues, session, n, self.chain, self._offers, mark)
+
         return await self._engine.write(
-            lambda tx: selection.claim_jobs(tx, queues, session, n, self.chain, self._offers),
+            run,
             undo=lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
-            lasting=False,
+            # a mark is for a claimer on another machine, which a power cut here does not end
+            lasting=mark is not None,
         )
 
     async def apply(
         self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
     ) -> list[ChangeResult]:
-        def write(tx: SqliteTx, sealed: Sequence[SealedChange]) -> list[ChangeResult]:
-            directory.fence(tx, lead)
-            return writing.apply_changes(tx, sealed, self.chain)
+        async def write(sealed: Sequence[SealedChange]) -> list[ChangeResult]:
+            def run(tx: SqliteTx) -> list[ChangeResult]:
+                directory.fence(tx, lead)
+                return writing.apply_changes(tx, sealed, self.chain, together=together)
 
-        return await apply_sealed(
-            changes,
-            self.chain,
-            lambda sealed: self._engine.write(lambda tx: write(tx, sealed)),
-            together=together,
-        )
+            return await self._engine.write(run)
+
+        return await apply_sealed(changes, self.chain, write, together=together)
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._engine.write(lambda tx: writing.report(tx, reports)) if reports else []
@@ -224,7 +236,7 @@ class SqliteStore:
         self._engine.check_open()
         admit_session(session.id)
         # the lock first: a stored session without one would look dead
-        if session.pid == os.getpid():
+        if session.pid == os.getpid() and not session.standing:
             self._locks.hold(session.id)
         await self._engine.write(lambda tx: directory.open_session(tx, session))
         self._offers.opened(session)
@@ -240,7 +252,11 @@ class SqliteStore:
         return await self._engine.write(lambda tx: directory.drain(tx, sessions, by))
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
-        await self._engine.write(lambda tx: directory.close_session(tx, session))
+        def run(tx: SqliteTx) -> None:
+            directory.fence(tx, lead)
+            directory.close_session(tx, session)
+
+        await self._engine.write(run)
         self._offers.closed(session)
         self._locks.release(session)
 

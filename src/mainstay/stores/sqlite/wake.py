@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
 
+from ...model import PLACE_QUEUE, Job
 from ..change_check import topics
 from ..port import Wake
 from .engine import SqliteTx
@@ -78,8 +79,7 @@ class WakeBoard:
         for tx in effects:
             woken.update(tx.woken)
             for before, after, _ in tx.written:
-                # thousands of jobs settle for each one with a subscriber
-                if after.settled_ms is None or _JOB + after.id in subscribed:
+                if after.settled_ms is None or _JOB + after.id in subscribed or _wakes_others(after):
                     woken.update(topics(before, after))
         self.notify(woken, subscribed)
 
@@ -306,6 +306,12 @@ class SocketWake(Wake):
         if taken:
             folders = {self._board.folder_of(topic).name for topic in taken}
             self._board.notify(Counter(taken), folders)
+
+
+def _wakes_others(settled: Job) -> bool:
+    """Whether the end of a job may wake more than those that wait for it. Thousands of jobs settle for each one with a
+    subscriber, so the topics of most are not even listed."""
+    return settled.queue == PLACE_QUEUE or (settled.status == "cancelled" and settled.parent is not None)
 
 
 def _new_socket() -> socket.socket:

@@ -55,7 +55,15 @@ _HARMLESS = frozenset({".locks", ".new", "lost+found", MARKER})
 class FileVersioned:
     """Open it with `open_versioned("file:///srv/jobs")`. The folder is created if its parent exists."""
 
-    def __init__(self, path: Path, *, place: str = "", busy_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        place: str = "",
+        busy_timeout_s: float = 10.0,
+        versions: Callable[[], str] = new_version,
+    ) -> None:
+        self._new_version = versions
         # workers wait for a store that is read-only, and give up on one that denies access
         self._folder = DataFolder(path, place=place, marker=MARKER, content=_FORMAT, denied=StoreReadOnly)
         self._locks = self._folder.path / ".locks"
@@ -137,7 +145,7 @@ class FileVersioned:
 
     async def _change(self, key: str, value: bytes, allowed: Callable[[], bool]) -> str | None:
         check_value(value)
-        own = new_version()
+        own = self._new_version()
 
         def run() -> str | None:
             with self._translated_errors(), self._locked(_shard(key)):

@@ -38,7 +38,8 @@ def check_listing(prefix: str, after: str, limit: int) -> None:
 def new_version() -> str:
     """A version that was never used before and is never used again.
 
-    It comes from the operating system and not from an injected source: a forked process, or a test with the same seed,
-    would draw the same versions again. A counter would repeat them after a backup is restored.
+    It comes from the operating system: a forked process would draw the same versions again from a seeded source, and a
+    counter would repeat them after a backup is restored. Only simulations, whose stores do not outlive them, give the
+    stores in memory and in a folder another source.
     """
     return os.urandom(16).hex()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import threading
+from collections.abc import Callable
 
 from ...errors import StoreClosed
 from ...storage import check_key, check_options
@@ -14,7 +15,8 @@ from .port import Versioned, VersionedStore
 class MemoryVersioned:
     """Lives as long as this object; no other process sees it. Open it with `open_versioned("memory:")`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, versions: Callable[[], str] = new_version) -> None:
+        self._new_version = versions
         self._values: dict[str, Versioned] = {}
         self._lock = threading.Lock()  # it may be used from several threads, each with its own loop
         self._closed = False
@@ -65,7 +67,7 @@ class MemoryVersioned:
         self._closed = True
 
     def _write(self, key: str, value: bytes) -> str:
-        version = new_version()
+        version = self._new_version()
         self._values[key] = Versioned(value, version)
         return version
 

@@ -19,7 +19,7 @@ from ..api.views import etag_of, size_of, value_view
 from ..threads import in_thread
 from .page import PageView
 from .state_diagram import drawn
-from .tree import Node, tree_of
+from .tree import TreeNode, tree_of
 
 #: how many of the newest events are shown
 _EVENTS = 200
@@ -141,7 +141,7 @@ async def _panels(view: PageView, job: Job, kind: Kind | None) -> list[Panel]:
     return [panel for make in makers if (panel := await make(view, job)) is not None]
 
 
-def _data(view: PageView, job: Job) -> list[tuple[str, Node]]:
+def _data(view: PageView, job: Job) -> list[tuple[str, TreeNode]]:
     """Masked payload, result and checkpoint; nothing if payloads are hidden."""
     if not view.masker.shows:
         return []
@@ -149,7 +149,7 @@ def _data(view: PageView, job: Job) -> list[tuple[str, Node]]:
     return [(name.capitalize(), tree_of(value_view(job, name, view.masker))) for name in found]
 
 
-def _details(event: Event) -> Node:
+def _details(event: Event) -> TreeNode:
     return tree_of(event.data)
 
 

@@ -1,0 +1,41 @@
+"""The adapters that the suite of the bus runs on. A new adapter is one more entry of `ADAPTERS`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple, TypeAlias
+
+from mainstay.bus import Bus, MemoryBusNetwork
+from mainstay.testing import BusFaults, FaultyBusNetwork
+
+#: connects a client with this name
+Connect: TypeAlias = Callable[[str], Awaitable[Bus]]
+
+
+class BusAdapter(NamedTuple):
+    """One adapter: `open` starts what its clients connect to, and closes all of them at the end."""
+
+    name: str
+    open: Callable[[], AbstractAsyncContextManager[Connect]]
+
+
+@asynccontextmanager
+async def _on(network: MemoryBusNetwork) -> AsyncIterator[Connect]:
+    clients: list[Bus] = []
+
+    async def connect(name: str) -> Bus:
+        clients.append(network.client(name))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        await client.close()
+
+
+ADAPTERS = [
+    BusAdapter("memory", lambda: _on(MemoryBusNetwork())),
+    # messages arrive after `publish` has returned, as over a wire
+    BusAdapter("memory-late", lambda: _on(FaultyBusNetwork(rng=random.Random(1), faults=BusFaults(latency_s=0.001)))),
+]

@@ -1,6 +1,6 @@
 """The declaration of node jobs as a kind of job."""
 
-from ..kinds import Command, Kind
+from ..kinds import Command, Kind, NavigationEntry
 from ..model import PLACE_QUEUE
 
 KIND = Kind(
@@ -20,4 +20,9 @@ KIND = Kind(
     ),
     submission="mainstay.node.cli.submission:NodeJobMaker",
     operations="mainstay.node.web.api:OPERATIONS",
+    pages="mainstay.node.web.dashboard:PAGES",
+    navigation=(NavigationEntry(path="/nodes", title="Nodes", key="n"),),
+    panels="mainstay.node.web.dashboard:PANELS",
+    dialogs="node/dialogs.html",
+    templates="mainstay.node.web",
 )

@@ -27,7 +27,7 @@ from mainstay.node import Node, NodeResult
 app = App("sqlite:///{url}")
 
 
-@app.node_job("compact")
+@app.node_job(name="compact")
 class Compact:
     async def local(self, node: Node, table: str, pages: int = 1) -> int:
         return pages

@@ -11,7 +11,7 @@ from mainstay import App, Node, NodeResult
 app = App("sqlite:///jobs.db")
 
 
-@app.node_job("compact", quorum="majority", stragglers="60s")
+@app.node_job(name="compact", quorum="majority", stragglers="60s")
 class Compact:
     def local(self, node: Node, table: str) -> int:
         return len(f"{table} on {node.name}")

@@ -73,6 +73,12 @@ def database() -> Iterator[str]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+def test_a_node_job_runs_on_its_node(tmp_path: Path) -> None:
+    with background(tmp_path, "worker", "node_job:app", "--node", "n1"):
+        done = run(tmp_path, str(EXAMPLES / "node_job.py"))
+    assert (done.stdout, done.returncode) == ("events: n1 compacted 12 rows\n", 0), done.stderr
+
+
 @pytest.mark.parametrize("name", WITH_A_WORKER)
 def test_a_program_prints_what_its_worker_did(name: str, tmp_path: Path) -> None:
     with background(tmp_path, "worker", f"{name}:app"):

@@ -58,6 +58,11 @@ def test_a_class_with_neither_method_is_refused() -> None:
     assert "neither of the methods `local` and `leader`" in refused(Nothing).rule
 
 
+def test_a_name_without_its_keyword_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"'compact' is not a class; write @app.node_job, or"):
+        App("memory:").node_job("compact")  # type: ignore[call-overload]  # refused for this
+
+
 def test_a_function_is_refused() -> None:
     assert refused(lambda: None).field == "node_job"
 

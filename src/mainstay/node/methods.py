@@ -73,8 +73,6 @@ class NodeMethods:
     """The methods of the class of a node job, and the arguments that both take."""
 
     def __init__(self, owner: type, name: str) -> None:
-        if not inspect.isclass(owner):
-            raise InvalidInput("node_job", f"{owner!r} is not a class; write @app.node_job(...) above a class")
         self.owner = owner
         _check_constructor(owner, name)
         self.local = NodeMethod(owner, LOCAL, name) if hasattr(owner, LOCAL) else None

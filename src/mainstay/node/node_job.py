@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any, Unpack
 
 import msgspec
@@ -91,6 +92,9 @@ class NodeJob(NodeSubmits):
     """
 
     def __init__(self, client: AppClient, owner: Any, **given: Unpack[NodeJobOptions]) -> None:
+        if not inspect.isclass(owner):
+            rule = f"{owner!r} is not a class; write @app.node_job, or @app.node_job(name=...), above one"
+            raise InvalidInput("node_job", rule)
         self.name = name_of(owner, given.get("name"), kind="node_job")
         methods = NodeMethods(owner, self.name)
         check_name(row_name(self.name, LEADER))

@@ -169,3 +169,25 @@ async def test_a_leader_phase_that_waits_names_itself(store: MemoryStore) -> Non
     assert await waits(store, job_id) == ["It waits for its leader phase, which is assigned and not confirmed yet."]
     unit = (await units_of(store, job_id))["leader"]
     assert (await waits(store, unit.id))[0].startswith("Node a has not confirmed the leader phase for 0s.")
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        ("assigned", "Claim 1: it was assigned to node assigned at {at}, which has not confirmed it."),
+        ("running", "Claim 1: worker-running took it at {at} and still holds it."),
+        ("waiting", "Claim 1: it was assigned to node waiting at {at}, which had not confirmed it after 0s: session "),
+        ("failed", "Claim 1: worker-failed took it at {at}, held it for 0s, and it ended as failed: Error: it broke."),
+    ],
+)
+async def test_the_history_of_a_unit_names_the_node_that_confirmed_it(
+    store: MemoryStore, job: PhasedJob, node: str, told: str
+) -> None:
+    history = part(await explained(store, await job.unit_id(node)), "history")
+    assert history[0].startswith("It was submitted by worker-succeeded at ")
+    assert history[1].startswith(told.format(at="2023-11-14 22:13:20Z"))
+
+
+async def test_the_history_of_a_job_names_the_leader_that_started_it(store: MemoryStore, job: PhasedJob) -> None:
+    history = part(await explained(store, job.id), "history")
+    assert history[1] == "Start 1: worker-succeeded started it on its nodes at 2023-11-14 22:13:20Z."

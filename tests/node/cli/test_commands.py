@@ -190,3 +190,20 @@ def test_a_node_job_is_submitted_with_checked_arguments(
         CliRunner().invoke(app, ["submit", "compacts", "table=x", *to_app]).output
     ).replace("'", "")
     sys.modules.pop("vacuum_program", None)
+
+
+def test_a_submit_that_no_active_node_could_run_is_refused(
+    tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = PROGRAM.replace("{url}", str(shell.file)).replace(
+        'name="compact"', 'name="compact", labels={"disk": "x"}'
+    )
+    (tmp_path / "label_program.py").write_text(program, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["submit", "compact", "table=x", "--app", "label_program:app"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert "labels.disk: no active node has the label disk=x" in refused.output
+    later = CliRunner().invoke(app, [*words, "--delay", "1h"])
+    assert later.exit_code == 0, later.output
+    sys.modules.pop("label_program", None)

@@ -251,7 +251,7 @@ class _Story:
 
     def _submitted(self) -> str:
         first = self._events[0] if self._events and self._events[0].seq == 1 else None
-        by = f" by {first.actor}" if first else ""
+        by = f" by {self._names[first.actor]}" if first else ""
         created_ms = self.job.created_ms
         return f"It was submitted{by} at {moment(created_ms)}, {span(self.facts.now_ms - created_ms)} ago."
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from ...control import JobRequest
+from ...control import Control, JobRequest
 from ...model import Job
 from ...task.cli import TypedArguments
 from ...worker import AppBase
 from ..declarations import NodeJobs
+from ..node_job import check_nodes, is_for_later
 
 
 class NodeJobMaker:
@@ -29,6 +30,11 @@ class NodeJobMaker:
         """The request, after the hooks of the app."""
         submits = self._submits if key is None else self._job.options(**{**self._options, "key": key})
         return submits.job(**given.typed(self._job.signature)).request()
+
+    async def check(self, request: JobRequest, control: Control) -> None:
+        """Refuse labels that no active node has, and a quorum above the number of active nodes."""
+        if not is_for_later(request):
+            await check_nodes(control, self._submits.policy)
 
     async def result(self, job: Job) -> Any:
         """Its result, with the value of the leader phase in its declared type."""

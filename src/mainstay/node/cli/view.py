@@ -137,7 +137,7 @@ def _show_members(job: NodeJobOverview, console: Console, phases: Sequence[Phase
         column("phase", lambda member: phase_text(member.phase), no_wrap=True),
         column("for", lambda member: age(job.at_ms - member.since_ms), right=True),
         column("runs", lambda member: str(member.attempts), right=True, min_screen=_WITH_TRIES),
-        column("progress", lambda member: progress_text(member.progress), min_screen=_WITH_TRIES),
+        column("progress", _progress, min_screen=_WITH_TRIES),
         column("why", _why, style="dim", min_screen=_WITH_WHY),
         column("labels", lambda member: labels_text(member.labels), style="dim", min_screen=_WITH_LABELS),
     )
@@ -192,6 +192,11 @@ def progress_text(progress: Progress | None) -> str:
         return ""
     done = f"{progress.done:g} of {progress.total:g}" if progress.total else f"{progress.done:g}"
     return f"{done}, {progress.message}" if progress.message else done
+
+
+def _progress(member: MemberStatus) -> str:
+    """The progress of a run that goes on; that of an ended one says nothing."""
+    return progress_text(member.progress) if member.phase in ("running", "lost") else ""
 
 
 def _why(member: MemberStatus) -> str:

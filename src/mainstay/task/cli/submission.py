@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -32,6 +32,13 @@ class Maker(Protocol):
     def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest: ...
 
     async def result(self, job: Job) -> Any: ...
+
+
+@runtime_checkable
+class CheckedNow(Protocol):
+    """A maker that refuses a job which could not run with what is active now."""
+
+    async def check(self, request: JobRequest, control: Control) -> None: ...
 
 
 class Checked:

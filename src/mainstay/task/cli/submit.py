@@ -40,7 +40,7 @@ from ...model import Job
 from ...words import counted
 from .arguments import STDIN, TypedArguments, read
 from .options import Flags
-from .submission import Checked, Maker, Stored, Unchecked, how_to_continue, lines_of, submit_lines, task_of
+from .submission import Checked, CheckedNow, Maker, Stored, Unchecked, how_to_continue, lines_of, submit_lines, task_of
 
 _more = panel("More arguments")
 
@@ -147,7 +147,10 @@ async def _submit_one(
     as_json: bool,
 ) -> CommandOutput:
     maker = await _maker(to, name, await flags.options(to.control.store))
-    submitted = await to.control.jobs.submit_request(maker.request(given))
+    request = maker.request(given)
+    if isinstance(maker, CheckedNow):
+        await maker.check(request, to.control)
+    submitted = await to.control.jobs.submit_request(request)
     data = {"id": submitted.id, "created": submitted.created, "validated": maker.validated}
     if not waits:
         return CommandOutput(data, lambda _: _show_id(submitted, validated=maker.validated, to_stderr=False))

@@ -242,16 +242,28 @@ def test_an_error_on_a_host_ends_the_run() -> None:
             loop.run_until_complete(main())
 
 
-def test_what_a_crashed_host_would_clean_up_is_not_reported_when_the_run_is_over() -> None:
-    async def stop() -> None: ...
+@pytest.mark.parametrize("has_loop", [True, False])
+def test_what_a_crashed_host_would_clean_up_reaches_no_loop_and_is_not_reported(has_loop: bool) -> None:
+    real = asyncio.new_event_loop() if has_loop else None
+    asyncio.set_event_loop(real)
+    run = []
+
+    async def stop() -> None:
+        run.append("stop")
 
     async def work() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.gather(stop(), stop())
+            try:
+                await asyncio.gather(stop(), stop())
+            finally:
+                asyncio.get_running_loop().create_future().set_exception(ConnectionError("lost"))
+                later = asyncio.create_task(stop(), name="later")
+                await asyncio.wait([later], timeout=1)
+                await asyncio.sleep(1)
+                run.append("slept")
 
-    asyncio.set_event_loop(None)  # so that `gather` finds none, and cannot start them
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with virtual_loop() as loop:
@@ -261,4 +273,9 @@ def test_what_a_crashed_host_would_clean_up_is_not_reported_when_the_run_is_over
             host.crash()
         gc.collect()
 
+    if real is not None:
+        real.run_until_complete(asyncio.sleep(0))
+        real.close()
+        asyncio.set_event_loop(None)
+    assert run == []
     assert [str(warning.message) for warning in warned] == []

@@ -104,13 +104,17 @@ class FaultyStore(StoreProxy):
 
 
 def _deliver(answer: asyncio.Future[Any], call: asyncio.Task[Any]) -> None:
-    if answer.cancelled() or call.cancelled():
+    if call.cancelled():
         answer.cancel()
-    elif (error := call.exception()) is not None:
+        return
+    error = call.exception()
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(call.result())
+    else:
         answer.set_exception(error)
         answer.exception()  # marks it as seen: the caller may be gone
-    else:
-        answer.set_result(call.result())
 
 
 __all__ = ["FaultyStore", "StoreFaults"]

@@ -5,39 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from ...lifecycle import table_of
 from ...model import Job, Lane, Session
 from ...words import SessionNames, counted, moment, sentence, span
-from .facts import Awaited, Facts, is_alive
+from .facts import Advice, Awaited, Facts, Obstacle, is_alive
 
 #: jobs and workers that are named; the rest is counted
 _NAMED = 5
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do now."""
-
-    why: str
-    command: str
-    """for a shell; the caller adds --store or --app"""
-
-
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why no worker has taken the job yet."""
-
-    text: str
-    advice: tuple[Advice, ...] = ()
-    stops: bool = True
-    """False: it passes with time"""
-
-
 def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     """All obstacles of a job, the hardest first. Without one, a worker takes it as soon as it has room."""
     state = table_of(job.parent).get(job.status)
-    if state is None or state.settled or state.holds:
+    if state is None or state.settled:
         return []
+    if state.holds:
+        return list(facts.own or ())
     if job.lane == Lane.ASIDE:
         return [_aside()]
     if job.awaits:
@@ -45,6 +28,8 @@ def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     found: list[Obstacle] = []
     if job.due_ms > facts.now_ms:
         found.append(_time(job, facts))
+    if facts.own is not None:
+        return [*found, *facts.own]
     found += _pause(job, facts)
     found += _slot(job, facts)
     found += _no_worker(job, facts) or _unserved(job, facts)

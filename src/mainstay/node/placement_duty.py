@@ -7,8 +7,9 @@ work: a new leader continues from the store alone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ..control import Control, Duty, open_nodes
 from ..errors import InvalidInput, NotLeader, SchemaTooNew, StoreError
@@ -28,6 +29,8 @@ POLL_S, IDLE_S = 0.5, 2.0
 CLEAN_UP_S = 300.0
 #: the wait after a write that another writer was faster than
 _AGAIN_S = 0.02
+#: jobs that are advanced at a time
+_AT_ONCE = 8
 #: rounds of one run of the duty
 _ROUNDS = 100
 _PAGE = 200
@@ -72,9 +75,9 @@ class PlacementDuty:
         settled = self._unsettled - {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
         cluster = await self._cluster()
-        fine = [await self._tried(job, cluster, lead) for job in [*jobs, *gone] if job is not None]
+        fine = await self._tried_all([job for job in [*jobs, *gone] if job is not None], cluster, lead)
         self._unsettled = {job.id for job in jobs}
-        return _AGAIN_S if not all(fine) else POLL_S if jobs else IDLE_S
+        return _AGAIN_S if not fine else POLL_S if jobs else IDLE_S
 
     async def clean_up(self, lead: Leadership) -> None:
         """Cancel the open units of settled jobs: another session settled the job while none led."""
@@ -88,6 +91,21 @@ class PlacementDuty:
         nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())
         own = next((session for session in nodes.values() if session.id == self._session_id), None)
         return Cluster(nodes=nodes, own=own)
+
+    async def _tried_all(self, jobs: Sequence[Job], cluster: Cluster, lead: Leadership) -> bool:
+        """Advance several jobs at a time: each mostly waits for answers of the store. False: a write was dropped."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(job: Job) -> bool:
+            async with limit:
+                return await self._tried(job, cluster, lead)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(job)) for job in jobs]
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return all(task.result() for task in tasks)
 
     async def _tried(self, job: Job, cluster: Cluster, lead: Leadership) -> bool:
         """Advance a job. An unexpected error, as of a damaged unit, keeps no other job waiting."""
@@ -125,6 +143,8 @@ class PlacementDuty:
             for action in actions:
                 if not await self._write(action, view, spec, lead, now_ms):
                     return False
+            if not actions:
+                return True
             [after] = await self._store.get([job.id])
             job = after if after is not None and after.version != job.version else None
         return True

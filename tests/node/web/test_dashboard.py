@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
@@ -104,3 +105,17 @@ async def test_the_page_of_nodes_names_the_leader_and_the_work_of_each(pages: Pa
 async def test_without_nodes_the_page_tells_how_to_start_one() -> None:
     async with serving(store=MemoryStore()) as server:
         assert "mainstay worker MODULE:APP --node NAME" in (await server.client.get("/nodes")).text
+
+
+async def test_the_queue_of_placed_jobs_is_shown_and_cannot_be_paused(pages: Pages) -> None:
+    await pages.server.control.jobs.submit("mail.send", queue="mail")
+    hub = pages.server.site.hub
+    async with aclosing(hub.subscribe("main")) as snapshots:
+        hub.nudge("main")
+        async for snapshot in snapshots:
+            if {"mail", "@place"} <= {queue.name for queue in snapshot.queues}:
+                break
+    text = await pages.read("/queues")
+    assert "@place" in text
+    assert "/api/v1/queues/mail/pause" in text
+    assert "/api/v1/queues/%40place/pause" not in text

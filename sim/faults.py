@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "cut", "outage"]
+FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "stuck", "paused", "cut", "outage"]
 
 #: how often each kind is drawn, beside the others
 _WEIGHTS: dict[FaultKind, int] = {
@@ -17,6 +17,8 @@ _WEIGHTS: dict[FaultKind, int] = {
     "lost_calls": 2,
     "lost_answers": 3,
     "slow": 2,
+    "stuck": 1,
+    "paused": 4,
     "cut": 2,
     "outage": 1,
 }
@@ -27,6 +29,8 @@ _LONGEST_S: dict[FaultKind, float] = {
     "lost_calls": 15.0,
     "lost_answers": 15.0,
     "slow": 20.0,
+    "stuck": 20.0,
+    "paused": 35.0,
     "cut": 25.0,
     "outage": 12.0,
 }

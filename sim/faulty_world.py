@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from mainstay.control.check import check
 from mainstay.errors import StoreUnavailable
-from mainstay.model import Job
-from mainstay.stores import Query
+from mainstay.model import Job, Leadership
+from mainstay.stores import AnyChange, ChangeResult, Query, StoreProxy
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop
 
@@ -39,10 +39,13 @@ class FaultyWorld(ABC):
         self.store = MemoryStore(self.clock)
         self.hosts: dict[str, SimulatedHost] = {}
         self.links: dict[str, FaultyStore] = {}
+        self.gates: dict[str, Gate] = {}
         self.started = 0
         """how many servers were started so far"""
         self._seed = seed
         self._outage = False
+        self._delay_s = self.rng("weather").choice([0.01, 0.01, 0.5])
+        """how long a call or an answer may take without a fault"""
         self._trace: list[str] = []
 
     @classmethod
@@ -99,12 +102,13 @@ class FaultyWorld(ABC):
 
     def link(self, name: str) -> FaultyStore:
         """The connection of a host to the store; a new host has a new one."""
-        made = FaultyStore(self.store, rng=self.rng(f"link {name} {self.started}"), faults=self._weather())
+        gate = self.gates[name] = Gate(self.store)
+        made = FaultyStore(gate, rng=self.rng(f"link {name} {self.started}"), faults=self._weather())
         self.links[name] = made
         return made
 
     def _weather(self) -> StoreFaults:
-        return StoreFaults(delay_s=0.01, unavailable=self._outage)
+        return StoreFaults(delay_s=self._delay_s, unavailable=self._outage)
 
     # faults -------------------------------------------------------------------------------------
 
@@ -118,6 +122,8 @@ class FaultyWorld(ABC):
                 await self._freeze(fault)
             case "outage":
                 await self._cut_everybody(fault)
+            case "paused":
+                await self._pause_in_write(fault)
             case "cut":
                 await self._spoil(fault, StoreFaults(delay_s=0.01, unavailable=True))
             case "lost_calls":
@@ -126,6 +132,9 @@ class FaultyWorld(ABC):
                 await self._spoil(fault, StoreFaults(delay_s=0.05, lost_answers=0.5))
             case "slow":
                 await self._spoil(fault, StoreFaults(delay_s=3.0))
+            case "stuck":
+                # longer than a lease: a write that was sent in time arrives when its sender has lost what it was for
+                await self._spoil(fault, StoreFaults(delay_s=30.0, calls=("apply",)))
 
     async def _crash(self, fault: Fault) -> None:
         host = self.hosts[fault.host]
@@ -143,6 +152,32 @@ class FaultyWorld(ABC):
         await asyncio.sleep(fault.for_s)
         if host.alive:
             host.thaw()
+
+    async def _pause_in_write(self, fault: Fault) -> None:
+        """The host is frozen right after it has sent a write, which arrives much later: if the host led, just after
+        another took over."""
+        gate, host, ends_s = self.gates[fault.host], self.hosts[fault.host], self.loop.time() + fault.for_s
+        drawn = self.rng(f"pause {fault}")
+        gate.hold()
+        while not gate.waiting and self.loop.time() < ends_s:  # noqa: ASYNC110 - a wait costs nothing here
+            await asyncio.sleep(0.01)
+        if gate.waiting and host.alive and not host.frozen:
+            host.freeze()
+            epoch = self.epoch_led_by(fault.host)
+            while self.loop.time() < ends_s and self.epoch_led_by(fault.host) == epoch:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(drawn.uniform(0, 0.1))
+            gate.release()
+            await asyncio.sleep(max(0.0, ends_s - self.loop.time()))
+            if host.alive:
+                host.thaw()
+        gate.release()
+
+    def epoch_led_by(self, host: str) -> int | None:
+        """The epoch in which a session of this host leads the placement; None: none of them does."""
+        lead = self.store._leaders.current("placement")  # noqa: SLF001 - the world sees everything
+        session = None if lead is None else self.store._sessions.get(lead.holder)  # noqa: SLF001 - as above
+        return lead.epoch if lead is not None and session is not None and session.host == host else None
 
     async def _cut_everybody(self, fault: Fault) -> None:
         self._outage = True
@@ -176,6 +211,32 @@ class FaultyWorld(ABC):
 
     async def rows(self) -> list[Job]:
         return (await self.store.find(Query(), limit=1000)).jobs
+
+
+class Gate(StoreProxy):
+    """Holds writes up between a host and the store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self._open = asyncio.Event()
+        self._open.set()
+        self.waiting = 0
+        """writes that are held up"""
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        if not self._open.is_set():
+            self.waiting += 1
+            await self._open.wait()
+            self.waiting -= 1
+        return await self._store.apply(changes, lead=lead, together=together)
 
 
 async def insist(call: Callable[[], Awaitable[R]]) -> R:

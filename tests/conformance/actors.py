@@ -7,6 +7,7 @@ sent a line.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import subprocess
@@ -19,8 +20,10 @@ from typing import Literal
 import msgspec
 
 from mainstay.clock import SystemClock
-from mainstay.model import IdSource, Job, Session
-from mainstay.stores import Change, ChangeResult, JobStore, NewJob, open_store
+from mainstay.errors import NotLeader
+from mainstay.lifecycle import Move
+from mainstay.model import PLACE_QUEUE, IdSource, Job, Leadership, Session
+from mainstay.stores import Change, ChangeResult, JobStore, NewJob, Query, open_store
 from mainstay.testing import new_job
 from tests.conformance.history import Entry, History, read, write
 from tests.conformance.patience import patiently
@@ -40,6 +43,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """jobs of each submitter's own"""
     shared: int
     """jobs that every submitter submits, under one idempotency key each"""
+    parent: str = ""
+    """the job whose units leaders assign"""
 
     @property
     def total(self) -> int:
@@ -185,12 +190,65 @@ class Worker(Actor):
         return sum(queue.counts.get("succeeded", 0) for queue in stats.queues.values()) == self._plan.total
 
 
-ROLES: dict[str, type[Submitter | Worker]] = {"submitter": Submitter, "worker": Worker}
+class Leader(Actor):
+    """Assigns units in gangs while it leads, also when it no longer does; confirms and ends what is assigned to it."""
+
+    async def run(self) -> None:
+        await self._store.open_session(Session(id=self._name, pid=os.getpid(), lease_s=600, node=self._name))
+        lead = await self._store.lead("placement", self._name, 5)
+        while units := await self._open_units():
+            if self._rng.random() < 0.5 or lead.holder != self._name:
+                lead = await self._store.lead("placement", self._name, 5)
+            pending = [unit for unit in units if unit.status == "pending"]
+            if pending and lead.holder == self._name:
+                await self._assign(self._rng.sample(pending, min(3, len(pending))), lead)
+            if self._rng.random() < 0.3 and lead.holder == self._name:
+                await self._store.resign(lead)  # and go on as if it led: the store must refuse it
+            await self._serve()
+            await asyncio.sleep(0)
+
+    async def _open_units(self) -> list[Job]:
+        page = await self._store.find(Query(kind="node", queue=PLACE_QUEUE, parent=self._plan.parent), limit=500)
+        return [unit for unit in page.jobs if unit.settled_ms is None]
+
+    async def _assign(self, units: list[Job], lead: Leadership) -> None:
+        now_ms = self._clock.now_ms()
+        sessions = sorted(each.id for each in await self._store.sessions() if each.node)
+        gang = {unit.id: unit.token + 1 for unit in units}
+        moves = [
+            Move(
+                to="dispatched",
+                fields={"token": unit.token + 1, "session": self._rng.choice(sessions), "claimed_ms": now_ms},
+                details={"gang": gang},
+            )
+            for unit in units
+        ]
+        changes = [self._world.change(unit, move, actor=self._name) for unit, move in zip(units, moves, strict=True)]
+        with contextlib.suppress(NotLeader):
+            await patiently(lambda: self._store.apply(changes, lead=lead, together=True))
+
+    async def _serve(self) -> None:
+        [pulse] = await self._store.beat([self._name])
+        rows = [row for row in await self._store.get(pulse.assigned) if row is not None and row.status == "dispatched"]
+        for row in rows:
+            if row.token < 4 and self._rng.random() < 0.3:
+                await self._end(row, "pending")
+            elif (begun := await self._end(row, "running")) is not None:
+                await self._end(begun, "succeeded")
+
+    async def _end(self, row: Job, to: str) -> Job | None:
+        change = self._world.change(row, to, holder=self._name)
+        [result] = await patiently(lambda: self._store.apply([change]))
+        return result.job if result.outcome == "applied" else None
 
 
-async def in_processes(url: str, plan: Plan, folder: Path, *, workers: int) -> History:
+ROLES: dict[str, type[Submitter | Worker | Leader]] = {"submitter": Submitter, "worker": Worker, "leader": Leader}
+
+
+async def in_processes(url: str, plan: Plan, folder: Path, *, workers: int, leaders: int = 0) -> History:
     """Have submitters and workers share a store, each in a process of its own, begun together: what they noted."""
     roles = [("submitter", n) for n in range(plan.submitters)] + [("worker", n) for n in range(workers)]
+    roles += [("leader", n) for n in range(leaders)]
     files = {f"{role}-{n}": folder / f"{role}-{n}.json" for role, n in roles}
     running = [
         subprocess.Popen(

@@ -57,6 +57,7 @@ _TOUCHY = frozenset(
         "claim",
         "insert",
         "leadership",
+        "placed_work",
         "reopen",
         "reports_and_beats",
         "sessions",

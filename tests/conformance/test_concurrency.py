@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections import Counter
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from mainstay.control.check import check
+from mainstay.model import PLACE_QUEUE
 from mainstay.stores import JobStore, open_store
 from tests.conformance import actors
-from tests.conformance.actors import LIMIT, LIMITED, Plan, Submitter, Worker
+from tests.conformance.actors import LIMIT, LIMITED, Leader, Plan, Submitter, Worker
 from tests.conformance.adapters import Adapter
 from tests.conformance.history import Ended, Entry, History, wrongs
+from tests.conformance.world import World
 
 
 async def ended_in(store: JobStore) -> list[Ended]:
@@ -102,6 +105,48 @@ async def test_processes_share_a_store(adapter: Adapter, tmp_path: Path) -> None
     store = await _limit(await open_store(url))
     history = await actors.in_processes(url, plan, tmp_path, workers=3)
     await _assert_right(store, history, plan)
+    await store.close()
+
+
+async def _with_units(store: JobStore, n: int) -> Plan:
+    world = World(store, store.clock)  # type: ignore[arg-type]
+    parent = await world.submit(kind="node", queue=PLACE_QUEUE)
+    await store.insert([world.new(kind="node", queue=PLACE_QUEUE, parent=parent.id, unit=f"u/{at}") for at in range(n)])
+    return Plan(submitters=0, each=n, shared=0, parent=parent.id)
+
+
+async def _assert_whole_gangs(store: JobStore, plan: Plan) -> None:
+    """Every unit was assigned once under each token, and with all the others of its gang."""
+    units = [found for found in await store.audit(limit=1000) if found.job.is_unit]
+    assert [found.job.status for found in units] == ["succeeded"] * plan.each
+    given = [(found.job.id, event) for found in units for event in found.events if event.to == "dispatched"]
+    assigned = Counter((unit_id, event.token) for unit_id, event in given)
+    assert set(assigned.values()) == {1}, "a unit was assigned twice under one token"
+    assert all(found.job.token == sum(unit == found.job.id for unit, _ in assigned) for found in units)
+    gangs = {event.details or "" for _, event in given}
+    members = [(unit_id, token) for gang in gangs for unit_id, token in json.loads(gang)["gang"].items()]
+    assert sorted(members) == sorted(assigned), "a gang was assigned in part"
+    assert len({event.actor for _, event in given}) > 1, "only one of them ever led"
+    assert await store.check() == []
+
+
+async def test_leaders_of_one_loop_assign_whole_gangs(adapter: Adapter, tmp_path: Path) -> None:
+    store = await open_store(await adapter.ready(tmp_path))
+    plan = await _with_units(store, 24)
+    await asyncio.gather(*(Leader(store, f"leader-{n}", plan).run() for n in range(3)))
+    await _assert_whole_gangs(store, plan)
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_leaders_in_processes_assign_whole_gangs(adapter: Adapter, tmp_path: Path) -> None:
+    if not adapter.persistent:
+        pytest.skip(f"a {adapter.name} store belongs to one process")
+    url = adapter.at(tmp_path)
+    store = await open_store(url)
+    plan = await _with_units(store, 240 // adapter.slow)
+    await actors.in_processes(url, plan, tmp_path, workers=0, leaders=3)
+    await _assert_whole_gangs(store, plan)
     await store.close()
 
 

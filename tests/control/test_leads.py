@@ -51,9 +51,9 @@ class Link(FaultyStore):
     def release(self) -> None:
         self._open.set()
 
-    async def _travel(self) -> None:
+    async def _travel(self, faults: StoreFaults) -> None:
         await self._open.wait()
-        await super()._travel()
+        await super()._travel(faults)
 
 
 class Cluster:
@@ -239,7 +239,7 @@ def test_a_leader_whose_renewal_hangs_stops_by_its_own_clock(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_when_the_store_stands_still_nobody_leads_and_one_does_afterwards(seed: int) -> None:
+def test_when_the_store_stands_still_no_node_leads_and_one_does_afterwards(seed: int) -> None:
     async def story(cluster: Cluster) -> None:
         await led_by_a(cluster)
         for link in cluster.links.values():

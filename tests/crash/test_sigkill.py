@@ -21,6 +21,7 @@ import msgspec
 import pytest
 
 from mainstay.control.check import check
+from mainstay.model import PLACE_QUEUE
 from mainstay.stores import Query, open_store
 from mainstay.stores.sqlite import SqliteStore
 from tests.conformance.adapters import ADAPTERS, Adapter
@@ -32,6 +33,8 @@ from tests.stores.sqlite.process import PROGRAM, Child
 #: outlives its clients. Where a death takes seconds to be known, fewer rounds of more processes
 KILLS = {"sqlite": 144, "postgres": 60, "redis": 80}
 CREWS = {"sqlite": 8, "postgres": 12, "redis": 8}
+#: every which statement of a gang's transaction a process dies before
+STRIDE = 3
 #: where inside a call one dies is drawn apart from how many it has made
 MOST_LINES = 16
 OPTIONS = {"sqlite": "?busy_timeout=30s"}
@@ -250,5 +253,36 @@ async def test_a_process_killed_inside_its_transaction_is_undone_and_stops_nobod
         assert (await waiting)[0].created
         child.end()
     assert (await store.stats()).queues["default"].counts == {"pending": 5}
+    await world.assert_sound()
+    await store.close()
+
+
+@pytest.mark.parametrize("how", ["plain", "spawn"])
+async def test_a_process_killed_inside_an_apply_together_leaves_all_or_none(tmp_path: Path, how: str) -> None:
+    """It dies before one statement of the transaction after the other, until there are no more."""
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path, busy_timeout_s=60)
+    world = World(store, store.clock, seed=3)  # type: ignore[arg-type]
+    parent = await world.submit(kind="node", queue=PLACE_QUEUE)
+    units = [world.new(kind="node", queue=PLACE_QUEUE, parent=parent.id, unit=f"node/{n}") for n in range(3)]
+    await store.insert(units)
+    before = await world.dump()
+    kills, line = 0, "inside"
+    while line == "inside":
+        child = Child(PROGRAM, "assign_and_hang", path, how, kills * STRIDE + 1)
+        line = child.line()
+        child.kill()
+        child.end()
+        assert await store.overdue() == [] or line != "inside", "nothing of the gang may be held"
+        if line == "inside":
+            kills += 1
+            after = await world.dump()
+            assert (after["rows"], after["events"]) == (before["rows"], before["events"])
+
+    assert line == "applied"
+    assert kills > 3
+    rows = [await world.row(unit.job) for unit in units]
+    assert [(row.status, row.session, row.token) for row in rows] == [("dispatched", "n0", 1)] * 3
+    assert len(await store.audit(limit=100)) == 4 + 3 * (how == "spawn")
     await world.assert_sound()
     await store.close()

@@ -119,7 +119,7 @@ async def test_a_generator_that_is_killed_before_it_was_told_anything_is_told(tm
     async with no_longer_than(60), Generators(2, print, limits=HASTY) as fleet:
         os.kill(fleet.pids[1], signal.SIGKILL)
         with pytest.raises(GeneratorLost, match="generator 1 ended with signal 9"):
-            await fleet.begin(PlannedRun(test, LoadOptions()))
+            await fleet.prepare(PlannedRun(test, LoadOptions()))
     assert not any(map(alive, fleet.pids))
 
 
@@ -169,8 +169,8 @@ async def test_a_generator_that_is_stopped_does_not_keep_the_others(tmp_path: Pa
         run = run_of(written(tmp_path, GET), vus=4, duration="1h", processes=2, base_url=target.url, limits=HASTY)
         task = asyncio.ensure_future(run.run())
         await until(lambda: target.counts().completed >= 20, task)
-        assert run._generators is not None
-        pids = run._generators.pids
+        assert isinstance(run._runner, Generators)
+        pids = run._runner.pids
         os.kill(pids[1], signal.SIGSTOP)
         async with no_longer_than(60):
             summary = await task

@@ -14,6 +14,7 @@ import pytest
 
 from mainstay.clock import SystemClock
 from mainstay.load.generator_process import Limits
+from mainstay.load.generators import Generators
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.report.files import FileOutput
@@ -754,8 +755,8 @@ async def test_a_generator_that_is_killed_ends_the_run_which_says_so(
 
 
 def run_pids(run: LoadRun) -> list[int]:
-    assert run._generators is not None
-    return run._generators.pids
+    assert isinstance(run._runner, Generators)
+    return run._runner.pids
 
 
 async def test_no_process_is_left_behind(target: TargetServer, tmp_path: Path) -> None:

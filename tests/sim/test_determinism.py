@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 import os
@@ -20,16 +21,25 @@ import pytest
 
 from mainstay import App
 from mainstay.control import Control
+from mainstay.load.blocking_work import InlineThread
+from mainstay.load.handler import LoadWork, summary_of
+from mainstay.load.plan import LoadOptions
+from mainstay.load.sources import LoadTest
+from mainstay.load.stats.model import Summary
+from mainstay.load.stream import StreamOutput
 from mainstay.model import Session
 from mainstay.stores import Query
+from mainstay.stores.memory import MemoryStore
 from mainstay.stores.registry import JobRegistry
 from mainstay.stores.versioned import Versioned, VersionedStore
 from mainstay.stores.versioned.file import FileVersioned
 from mainstay.stores.versioned.memory import MemoryVersioned
 from mainstay.testing import LoopClock, VirtualLoop, run_virtual
 from mainstay.worker import Engine, EngineProcess
+from sim.load_runner import SimulatedRunner, SimulatedTarget
 from sim.runs import simulate
 from sim.worlds import WORLDS
+from tests.load.trials import GET, written
 
 T = TypeVar("T")
 
@@ -259,3 +269,50 @@ def test_a_registry_in_a_folder_has_the_same_history_again(tmp_path: Path) -> No
     check(
         lambda versions: FileVersioned(tmp_path / str(next(folders)), place="file:///sim", versions=versions),
     )
+
+
+async def load_job(shop: LoadTest, folder: Path) -> tuple[Summary, SimulatedTarget]:
+    """A load test as a job of an engine, with simulated generators."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    clock, target, rng = LoopClock(loop), SimulatedTarget(), random.Random(1)
+    app = App("sim://store", rng=rng)
+    test = app.load(shop)
+    app.loads.folder = lambda: folder
+    work = app.work("load", test.name)
+    assert isinstance(work, LoadWork)
+    work.runner = functools.partial(SimulatedRunner, loop=loop, clock=clock, target=target)
+    work.record = functools.partial(StreamOutput, thread=InlineThread())
+    control = Control(MemoryStore(clock), settings=app.settings, rng=rng)
+    with app.client.connection.instead(control):
+        planned = app.loads.plan(test, LoadOptions(vus=5, duration="30s", processes=2))
+        job_id = (await app.loads.submit(planned, {})).id
+        session = await control.claims.open_session(worker="w", host="h")
+        engine = Engine(app, control, session, queues=["default"], concurrency=1, rng=rng)
+        engine.start()
+        async with asyncio.timeout(120):
+            while (await control.jobs.get(job_id)).settled_ms is None:
+                await asyncio.sleep(1)
+                await control.claims.beat([session.id])
+        engine.drain(0)
+        await engine.stopped.wait()
+        job = await control.jobs.get(job_id)
+        assert job.status == "succeeded", job.error
+        summary = summary_of(job, app.client.sealer)
+        assert summary is not None
+        return summary, target
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> LoadTest:
+    return written(tmp_path, GET)
+
+
+def test_a_load_test_takes_no_time_chance_or_thread_from_the_system(
+    shop: LoadTest, no_system_sources: None, tmp_path: Path
+) -> None:
+    summary, target = run_virtual(load_job(shop, tmp_path))
+
+    assert summary.requests == target.total == 5 * 30 * 50
+    assert summary.elapsed_s == pytest.approx(30)
+    assert summary == run_virtual(load_job(shop, tmp_path))[0]

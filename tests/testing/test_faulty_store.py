@@ -69,3 +69,16 @@ def test_a_seed_decides_which_calls_fail() -> None:
 def test_faults_out_of_range_are_refused_by_field(field: str, value: float) -> None:
     with pytest.raises(InvalidInput, match=field):
         StoreFaults(**{field: value})
+
+
+def test_a_call_whose_caller_is_gone_arrives() -> None:
+    async def main() -> None:
+        store, job = faulty(StoreFaults(delay_s=10)), new_job(VirtualClock(), IdSource(random.Random(1)))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await store.insert([job])
+        await asyncio.sleep(20)
+        (row,) = await store._store.get([job.job.id])
+        assert row is not None
+
+    run_virtual(main())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
+import warnings
 
 import pytest
 
@@ -238,3 +240,42 @@ def test_an_error_on_a_host_ends_the_run() -> None:
 
         with pytest.raises(ValueError, match="broken"):
             loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("has_loop", [True, False])
+def test_what_a_crashed_host_would_clean_up_reaches_no_loop_and_is_not_reported(has_loop: bool) -> None:
+    real = asyncio.new_event_loop() if has_loop else None
+    asyncio.set_event_loop(real)
+    run = []
+
+    async def stop() -> None:
+        run.append("stop")
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                await asyncio.gather(stop(), stop())
+            finally:
+                asyncio.get_running_loop().create_future().set_exception(ConnectionError("lost"))
+                later = asyncio.create_task(stop(), name="later")
+                await asyncio.wait([later], timeout=1)
+                await asyncio.sleep(1)
+                run.append("slept")
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with virtual_loop() as loop:
+            host = loop.host("a")
+            host.start(work())
+            loop.run_until_complete(asyncio.sleep(1))
+            host.crash()
+        gc.collect()
+
+    if real is not None:
+        real.run_until_complete(asyncio.sleep(0))
+        real.close()
+        asyncio.set_event_loop(None)
+    assert run == []
+    assert [str(warning.message) for warning in warned] == []

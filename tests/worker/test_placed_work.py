@@ -343,6 +343,31 @@ def test_a_unit_that_is_cancelled_stops_within_a_second_of_the_wake(seed: int, n
         assert (await world.row(unit)).status == "cancelled"
 
 
+def test_a_lost_wake_for_a_cancelled_unit_is_made_good_with_the_next_heartbeat() -> None:
+    @story()
+    async def _(world: World) -> None:
+        node = await world.node(deaf=True)
+        await asyncio.sleep(0.5)
+        unit = await world.placed(node, unit="a", seconds=1e6)
+        await world.until(unit, "running", within_s=BEAT_S + 0.1)
+        await world.move(unit, Move(to="cancelled", fields={"session": None}))
+        await asyncio.sleep(BEAT_S + 0.1)
+        assert node.engine.held == 0
+
+
+def test_a_unit_that_is_cancelled_during_a_drain_stops_before_the_grace_is_over() -> None:
+    @story()
+    async def _(world: World) -> None:
+        node = await world.node()
+        unit = await world.placed(node, unit="a", seconds=1e6)
+        await world.until(unit, "running", within_s=0.1)
+        draining = asyncio.create_task(node.drained(300.0))
+        await asyncio.sleep(1)
+        await world.move(unit, Move(to="cancelled", fields={"session": None}))
+        async with asyncio.timeout(BEAT_S + 0.5):
+            await draining
+
+
 def test_a_unit_that_is_cancelled_while_it_waits_for_a_slot_never_begins() -> None:
     @story()
     async def _(world: World) -> None:

@@ -206,6 +206,7 @@ class Duties:
     async def _ask(self) -> Leadership:
         """The answer of the store. A request that takes as long as a lease is given up: its connection may be dead."""
         self._asking = asking = asyncio.ensure_future(self._store.lead(self._name, self._session, self._lease_s))
+        asking.add_done_callback(_mark_as_seen)
         await asyncio.wait([asking], timeout=self._lease_s)  # does not cancel it, if it is cancelled itself
         if not asking.done():
             asking.cancel()
@@ -295,6 +296,12 @@ class Duties:
         """The wait after consecutive failures; jittered, so that many workers do not come back at the same moment."""
         full = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures, 20))
         return full * self._rng.uniform(0.5, 1.0)
+
+
+def _mark_as_seen(asking: asyncio.Future[Leadership]) -> None:
+    """A keeper that was stopped no longer waits for the answer; its error must not be reported as lost."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:

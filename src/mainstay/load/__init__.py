@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Params as Params,
     )
     from .results import CustomResult as CustomResult, Result as Result
+    from .runner import LoadRunner as LoadRunner, MakeRunner as MakeRunner
     from .sources import LoadJob as LoadJob, LoadTest as LoadTest, load_file as load_file
     from .stats.model import Summary as Summary
     from .stats.thresholds import threshold as threshold
@@ -126,6 +127,7 @@ __getattr__, __dir__ = lazy_exports(
         ".plan": "LoadOptions",
         ".prepared": "Auth Cookies Data File Headers Params URL",
         ".results": "CustomResult Result",
+        ".runner": "LoadRunner MakeRunner",
         ".sources": "LoadJob LoadTest load_file",
         ".stats.model": "Summary",
         ".stats.thresholds": "threshold",

@@ -228,6 +228,11 @@ class GeneratorProcess:
         self._loss = GeneratorLost(f"generator {self.number} {how}, while {self._doing}; its last output: {printed}")
         return self._loss
 
+    async def ended(self) -> None:
+        """Wait until the process has ended. It must have been started."""
+        assert self._exited is not None
+        await asyncio.wait({self._exited})
+
     def kill(self) -> None:
         """End it by force."""
         if self._exited is not None and not self._exited.done():

@@ -36,7 +36,7 @@ _AHEAD_S = 0.2
 
 
 class Generators:
-    """The generator processes of one run: `async with Generators(...)`, then `begin`, then the other calls in order."""
+    """The generator processes of one run: a `LoadRunner`."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Generators:
         self._given_up = False
         self._let_go_s = self._limits.let_go_s
         """the time limit of a request once the run is given up"""
+        self.ended: asyncio.Future[None]
 
     async def __aenter__(self) -> Self:
         # wait for all, even if one fails: a process that is still starting could not be ended
@@ -66,16 +67,20 @@ class Generators:
         if errors:
             await self.__aexit__()
             raise errors[0]
+        self.ended = asyncio.ensure_future(self._all_ended())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(process.stop() for process in self._processes))
 
+    async def _all_ended(self) -> None:
+        await asyncio.gather(*(process.ended() for process in self._processes))
+
     @property
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
-    async def begin(self, planned: PlannedRun) -> None:
+    async def prepare(self, planned: PlannedRun) -> None:
         """Have every process load the test; raises `InvalidInput` with the first refusal."""
         answers = await asyncio.gather(
             *(

@@ -20,10 +20,12 @@ from ..model import Job
 from ..task import AppClient, Sealer, enter_job
 from ..worker import Context, LetGo, Mode, Outage, context
 from .generator_process import LineHandler
+from .generators import Generators
 from .outputs import Output
 from .plan import SCHEMA, LoadOptions
 from .planned_run import PlannedRun
 from .run import LoadRun
+from .runner import MakeRunner
 from .sources import LoadTest
 from .stats.model import Point, Summary
 from .stats.thresholds import RUNNING, verdict_of
@@ -88,6 +90,10 @@ class LoadWork:
         self._folder = folder
         self.foreground: ForegroundRun | None = None
         """set by the command that runs the only job of this handler; None in workers"""
+        self.runner: MakeRunner = Generators
+        """makes what produces the load; a simulation sets another"""
+        self.record: Callable[[Path], StreamOutput] = StreamOutput
+        """makes the output that records a run into a file; a simulation sets one without a thread"""
 
     def unpack(self, payload: bytes) -> LoadOptions:
         return options_of(self._client.sealer.open(payload, field="payload"))
@@ -105,7 +111,7 @@ class LoadWork:
         await control.claims.start([here.job])
         planned = self._planned(here, options)
         # one for each claim: a retry keeps the recordings of earlier attempts
-        stream = StreamOutput(self._folder() / f"{here.id}-{here.job.token}.ndjson.zst")
+        stream = self.record(self._folder() / f"{here.id}-{here.job.token}.ndjson.zst")
         foreground = self.foreground
         run = LoadRun(
             planned,
@@ -115,6 +121,7 @@ class LoadWork:
             outputs=[stream, *(foreground.outputs if foreground else ())],
             stream=str(stream.path),
             on_line=foreground.on_line if foreground else None,
+            runner=self.runner,
         )
         try:
             summary = await _run_to_end(run, here, foreground, client.rng)

@@ -20,6 +20,7 @@ from .generator_process import GeneratorLost, Limits, LineHandler
 from .generators import Generators
 from .outputs import Output, OutputLimits, RunOutputs
 from .planned_run import PlannedRun
+from .runner import LoadRunner, MakeRunner
 from .stats.accounts import IterationLedger
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
 from .stats.tally import RunTally
@@ -45,9 +46,10 @@ class LoadRun:
         on_line: LineHandler | None = None,
         limits: Limits | None = None,
         output_limits: OutputLimits | None = None,
+        runner: MakeRunner = Generators,
     ) -> None:
         """`stream`: where one of the outputs records the run, for reports to name. `on_line` takes the lines that steps
-        print; without it, they are logged."""
+        print; without it, they are logged. `runner` makes what produces the load."""
         self._planned = planned
         self._clock = clock
         self._stream = stream
@@ -56,6 +58,7 @@ class LoadRun:
         self._outputs = RunOutputs(outputs, output_limits)
         self._on_line = on_line or _log_line
         self._limits = limits
+        self._make_runner = runner
         self._outputs_started = False
         self._tally = RunTally(self.header)
         self._judge = ThresholdJudge(planned.thresholds, self.header)
@@ -63,7 +66,7 @@ class LoadRun:
         self._ledger = IterationLedger()
         self._cut = ""
         """why the last work of a generator is unknown, if it is"""
-        self._generators: Generators | None = None
+        self._runner: LoadRunner | None = None
         self._phase = "preparing"
         self._ended = ""
         self._given_up = False
@@ -84,25 +87,25 @@ class LoadRun:
         """Run to the end. Raises `InvalidInput` if it cannot be started; nothing was sent then."""
         planned = self._planned
         try:
-            async with Generators(
+            async with self._make_runner(
                 planned.processes, self._add, on_line=self._on_line, limits=self._limits
-            ) as generators:
-                self._generators = generators
+            ) as runner:
+                self._runner = runner
                 if self._given_up:
-                    generators.give_up()
+                    runner.give_up()
                 try:
-                    await generators.begin(planned)
+                    await runner.prepare(planned)
                     # not before: a refused run has no outputs
                     await self._outputs.start(self.header)
                     self._outputs_started = True
-                    await self._layers(generators)
+                    await self._layers(runner)
                 except GeneratorLost as error:
                     if not self._outputs_started and not self._given_up:
                         raise
                     # the windows that it had sent are kept; the others end
                     if not self._given_up:
                         self._ended = f"failed: {error}"
-                    generators.stop(hurry=True)
+                    runner.stop(hurry=True)
         except asyncio.CancelledError:
             # the caller waits no longer; the outputs still get the numbers so far
             self._ended = self._ended or "cancelled: given up"
@@ -111,31 +114,31 @@ class LoadRun:
                 await self._finish()
             raise
         finally:
-            self._generators = None
+            self._runner = None
             self._phase = "done"
         return await self._finish()
 
     def stop(self, why: str, *, hurry: bool = True) -> None:
         """End the run early; calls under way may finish."""
         self._ended = self._ended or why
-        if self._generators is not None:
+        if self._runner is not None:
             self._phase = "draining"
-            self._generators.stop(hurry=hurry)
+            self._runner.stop(hurry=hurry)
 
     def give_up(self) -> None:
         """End a stopped run at once: calls under way are aborted, and teardowns get little time."""
         self._given_up = True
-        if self._generators is not None:
-            self._generators.give_up()
+        if self._runner is not None:
+            self._runner.give_up()
 
     def kill(self) -> None:
         """End a run that was given up without its teardowns."""
-        if self._generators is not None:
-            self._generators.kill()
+        if self._runner is not None:
+            self._runner.kill()
 
     # layers -----------------------------------------------------------------------------------------
 
-    async def _layers(self, generators: Generators) -> None:
+    async def _layers(self, runner: LoadRunner) -> None:
         planned = self._planned
         provided: dict[str, dict[str, Any]] = {}
         failed = self._failed
@@ -151,7 +154,7 @@ class LoadRun:
                 shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
                 set_up += workflows
                 calls = sum(len(planned.blueprints[name].setups) for name in workflows)
-                setup = await generators.set_up(workflows, shared, calls=calls)
+                setup = await runner.set_up(workflows, shared, calls=calls)
                 for name, why in setup.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
                 workflows = [name for name in workflows if name not in setup.failed]
@@ -160,10 +163,10 @@ class LoadRun:
                 for name in workflows:
                     shared[name].update(setup.values.get(name, {}))
                 self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
-                await self._go(generators, workflows, shared, failed)
+                await self._go(runner, workflows, shared, failed)
                 providers = [name for name in workflows if name not in failed]
                 calls = sum(len(planned.blueprints[name].states) for name in providers)
-                collected = await generators.collect_provided(providers, calls=calls)
+                collected = await runner.collect_provided(providers, calls=calls)
                 provided.update(collected.values)
                 failed.update({name: f"what it provides failed: {why}" for name, why in collected.failed.items()})
         except asyncio.CancelledError:
@@ -174,15 +177,15 @@ class LoadRun:
             raise
         finally:
             if set_up:
-                await self._tear_down(generators, set_up)
+                await self._tear_down(runner, set_up)
         for name, why in failed.items():
             if name not in self._skipped:
                 self._skipped[f"{name}{FAILED}"] = why
 
-    async def _tear_down(self, generators: Generators, workflows: Sequence[str]) -> None:
+    async def _tear_down(self, runner: LoadRunner, workflows: Sequence[str]) -> None:
         calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)
         try:
-            teardown = await generators.tear_down(workflows, calls=calls)
+            teardown = await runner.tear_down(workflows, calls=calls)
         except (GeneratorLost, asyncio.CancelledError):
             self._not_torn_down(workflows)
             raise
@@ -205,7 +208,7 @@ class LoadRun:
 
     async def _go(
         self,
-        generators: Generators,
+        runner: LoadRunner,
         workflows: Sequence[str],
         shared: dict[str, dict[str, Any]],
         failed: dict[str, str],
@@ -214,7 +217,7 @@ class LoadRun:
         drain_s = max(plan.drain_s for plan in plans)
         lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
         try:
-            reports, lost = await generators.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
+            reports, lost = await runner.go(workflows, shared, longest_s=lasts_s + drain_s, drain_s=drain_s)
         except asyncio.CancelledError:
             self._cut = "the run was given up before its generators had reported everything"
             raise

@@ -27,7 +27,7 @@ import zstandard
 
 from ..errors import InvalidInput
 from ..storage import open_private
-from .blocking_work import BackgroundThread
+from .blocking_work import BackgroundThread, InlineThread
 from .stats.grammar import parse
 from .stats.model import Header, Moment, Summary, Window
 from .stats.tally import SECOND, RunTally, merge_windows
@@ -48,14 +48,16 @@ _REST = (
 
 
 class StreamOutput:
-    """Records a run into a file, off the event loop."""
+    """Records a run into a file, off the event loop: `thread` does the writing."""
 
     name = "stream"
 
-    def __init__(self, path: str | os.PathLike[str], *, name: str = name) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, name: str = name, thread: BackgroundThread | InlineThread | None = None
+    ) -> None:
         self.name = name
         self.path = Path(path)
-        self._thread = BackgroundThread()
+        self._thread = thread or BackgroundThread()
         self._written: Future[None] | None = None
         self._waiting: list[Window] = []
         self._origin = -1

@@ -37,7 +37,7 @@ class StoreLoop:
     """One thread with an event loop, and calls into it.
 
     `place` names the store in messages; it must not have a secret (see `shown_url`). With `loop`, that loop is the home
-    loop, and there is no thread: it must run until the store is closed.
+    loop, without a thread: it must run until the store is closed.
     """
 
     def __init__(self, place: str, *, loop: asyncio.AbstractEventLoop | None = None) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,6 +25,8 @@ class StoreFaults(msgspec.Struct, frozen=True, kw_only=True):
     """part of the calls that fail after the store has done what they asked"""
     unavailable: bool = False
     """every call fails before the store has seen it"""
+    calls: tuple[str, ...] = ()
+    """the calls that this concerns, such as "apply"; empty: all"""
 
     def __post_init__(self) -> None:
         if self.delay_s < 0:
@@ -31,11 +35,18 @@ class StoreFaults(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, field)
             if not 0 <= value <= 1:
                 raise InvalidInput(field, f"{value} is not between 0 and 1")
+        if unknown := [name for name in self.calls if name not in CALLS]:
+            raise InvalidInput("calls", f"a store has no call {unknown[0]!r}; it has {', '.join(CALLS)}")
+
+    def of(self, call: str) -> StoreFaults:
+        """The faults of one call."""
+        return self if not self.calls or call in self.calls else StoreFaults()
 
 
 class FaultyStore(StoreProxy):
     """A store behind an unreliable connection. A failed call raises `StoreUnavailable`, and its caller cannot know
-    whether it took effect. Assign `faults` to change the weather; `StoreFaults()` heals it.
+    whether it took effect. A call that is cancelled arrives nevertheless. Assign `faults` to change the weather;
+    `StoreFaults()` heals it.
 
     >>> from mainstay.stores import Query
     >>> from mainstay.stores.memory import MemoryStore
@@ -62,24 +73,48 @@ class FaultyStore(StoreProxy):
     def _method(self, name: str) -> StoreMethod:
         call = getattr(self._store, name)
 
-        async def faulty(*args: Any, **options: Any) -> Any:
-            await self._travel()
-            if self._is_lost(self.faults.lost_calls) or self.faults.unavailable:
+        async def carry(*args: Any, **options: Any) -> Any:
+            faults = self.faults.of(name)
+            await self._travel(faults)
+            faults = self.faults.of(name)
+            if self._is_lost(faults.lost_calls) or faults.unavailable:
                 raise StoreUnavailable(f"the call {name} was lost on the way to the store; it had no effect")
             answer = await call(*args, **options)
-            await self._travel()
-            if self._is_lost(self.faults.lost_answers):
+            await self._travel(faults)
+            if self._is_lost(faults.lost_answers):
                 raise StoreUnavailable(f"the answer to {name} was lost; the call took effect")
             return answer
 
+        async def faulty(*args: Any, **options: Any) -> Any:
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[Any] = loop.create_future()
+            # in a context of its own: a call that was sent arrives, also if its caller is cancelled, frozen or dead
+            on_the_way = loop.create_task(carry(*args, **options), context=contextvars.Context())
+            on_the_way.add_done_callback(partial(_deliver, answer))
+            return await answer
+
         return faulty
 
-    async def _travel(self) -> None:
-        if self.faults.delay_s:
-            await asyncio.sleep(self.faults.delay_s * self._rng.random())
+    async def _travel(self, faults: StoreFaults) -> None:
+        if faults.delay_s:
+            await asyncio.sleep(faults.delay_s * self._rng.random())
 
     def _is_lost(self, share: float) -> bool:
         return self._rng.random() < share
+
+
+def _deliver(answer: asyncio.Future[Any], call: asyncio.Task[Any]) -> None:
+    if call.cancelled():
+        answer.cancel()
+        return
+    error = call.exception()
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(call.result())
+    else:
+        answer.set_exception(error)
+        answer.exception()  # marks it as seen: the caller may be gone
 
 
 __all__ = ["FaultyStore", "StoreFaults"]

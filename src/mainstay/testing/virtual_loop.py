@@ -14,8 +14,10 @@ import contextvars
 import heapq
 import random
 import threading
+import warnings
+from asyncio import _get_running_loop, _set_running_loop  # meant for event loops
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
 from ..errors import MainstayError
@@ -23,6 +25,8 @@ from ..errors import MainstayError
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
+#: how often a coroutine that is closed may wait in its cleanup
+_MOST_AWAITS = 100
 #: the host whose code runs now; callbacks and tasks inherit it with their context
 _host: contextvars.ContextVar[SimulatedHost | None] = contextvars.ContextVar("mainstay_virtual_host", default=None)
 
@@ -136,6 +140,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._held: dict[SimulatedHost, list[_Ready]] = {}
         self._crashed: list[object] = []
         self._hosts: list[SimulatedHost] = []
+        self._ending = False
+        """the coroutines that are left are closed: what they schedule is taken and never run"""
         #: how many callbacks have run; two runs of one seed have the same number at every moment
         self.steps = 0
 
@@ -177,6 +183,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> Any:
+        if self._ending:
+            coro.close()
+            return self.create_future()
         task = super().create_task(coro, name=name, context=context)
         host = (contextvars.copy_context() if context is None else context).get(_host)
         if host is not None:
@@ -202,8 +211,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         raise error if isinstance(error, BaseException) else MainstayError(str(context.get("message")))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        # the base class logs what a handler raises
-        self.default_exception_handler(context)
+        # the base class logs what a handler raises. After the run, an error is one of closing what was left
+        if not self.is_closed():
+            self.default_exception_handler(context)
 
     def run_forever(self) -> None:
         self._thread = threading.get_ident()
@@ -213,10 +223,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Also close the coroutines of crashed hosts and of tasks that did not end. The run is over: what they do now
         reaches nothing, and is not reported."""
         super().close()
-        for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
-            with suppress(Exception):
-                task.get_coro().close()
+        # code that cleans up must find this loop: without a running one, `gather` starts its coroutines on a real loop
+        running = _get_running_loop()
+        _set_running_loop(self)
+        self._ending = True
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for task in asyncio.all_tasks(self):
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
+                    _end(task.get_coro())
+        finally:
+            self._ending = False
+            _set_running_loop(running)
         self._due.clear()
         self._timers.clear()
         self._held.clear()
@@ -273,7 +292,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now_s = max(self._now_s, self._timers[0][0])
 
     def _check_open(self) -> None:
-        if self.is_closed():
+        if self.is_closed() and not self._ending:
             raise RuntimeError("the loop is closed")
 
     def _add(self, handle: _Ready) -> None:
@@ -329,6 +348,18 @@ def virtual_loop(seed: int = 0) -> Iterator[VirtualLoop]:
         yield loop
     finally:
         loop.close()
+
+
+def _end(coroutine: Any) -> None:
+    """Close a coroutine. At each `await` of its cleanup it ignores the request once."""
+    for _ in range(_MOST_AWAITS):
+        try:
+            coroutine.close()
+        except RuntimeError:
+            continue
+        except Exception:  # noqa: BLE001 - the run is over
+            return
+        return
 
 
 def _fire(timer: _Timer) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .engine import Engine as Engine, EngineProcess as EngineProcess
     from .exits import describe_exit as describe_exit
     from .job_context import Context as Context, Input as Input, LetGo as LetGo, context as context
+    from .leads import Leads as Leads
     from .messages import Hello as Hello
     from .outage import Outage as Outage
     from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from .program import (
         Hook as Hook,
         Mode as Mode,
+        Placing as Placing,
         Program as Program,
         Work as Work,
         load as load,
         offer_of as offer_of,
+        placed_offer_of as placed_offer_of,
     )
     from .state_files import state_folder as state_folder
     from .supervisor import STOPPED as STOPPED, UNFIT as UNFIT, Supervisor as Supervisor
@@ -44,12 +47,13 @@ __getattr__, __dir__ = lazy_exports(
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
         ".job_context": "Context Input LetGo context",
+        ".leads": "Leads",
         ".messages": "Hello",
         ".outage": "Outage",
         ".outbox": "OutboxResult kept_files write_kept",
         ".ports": "port_errors raise_open_files",
         ".processes": "ProcessHandle Processes",
-        ".program": "Hook Mode Program Work load offer_of",
+        ".program": "Hook Mode Placing Program Work load offer_of placed_offer_of",
         ".state_files": "state_folder",
         ".supervisor": "STOPPED Supervisor UNFIT",
         ".worker_options": "WorkerOptions",

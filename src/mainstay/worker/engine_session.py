@@ -75,10 +75,12 @@ class EngineSession:
             return
         if cancelling:
             self._runs.cancel(set(cancelling))
-        if assigned and session == self.current.id:
+        if self.current.node and session == self.current.id:
             self.placed.name(assigned)
-            if self._runs.closed:
-                await self.placed.take()  # its loop has ended: gives them back
+            with contextlib.suppress(StoreError):  # the next heartbeat brings it again
+                if assigned and self._runs.closed:
+                    await self.placed.take()  # its loop has ended: gives them back
+                await self.placed.drop_lost()
 
     async def lose(self, session: str) -> None:
         """The store has declared the session dead: stop its jobs and open another."""
@@ -119,7 +121,6 @@ class EngineSession:
                             await self.pulsed(
                                 session, known=pulse.known, cancelling=pulse.cancelling, assigned=pulse.assigned
                             )
-                            await self.placed.drop_lost()
             except Exception as error:  # noqa: BLE001 - an engine that hears no cancels looks healthy
                 await asyncio.sleep(outage.failed(error))
 

@@ -20,6 +20,7 @@ class Leads:
         self._leader: Duties | None = None
         self._placement: Duties | None = None
         self._changing = asyncio.Lock()
+        self._places = True
         self._stopped = False
 
     async def start(self, session: Session) -> None:
@@ -32,14 +33,15 @@ class Leads:
                 session.id, check=watching(self._control.store), extra=list(self._program.duties(self._control))
             )
             self._leader.start()
-            if session.node and isinstance(self._program, Placing):
+            if self._places and session.node and isinstance(self._program, Placing):
                 duties = self._program.placement_duties(self._control, session.id)
                 if duties:
                     self._placement = self._control.placement_duties(session.id, duties)
                     self._placement.start()
 
     async def resign_placement(self) -> None:
-        """Place no more work: the first step of a drain. Another node leads within seconds."""
+        """Place no more work, for good: the first step of a drain. Another node leads within seconds."""
+        self._places = False
         async with self._changing:
             placement, self._placement = self._placement, None
             if placement is not None:
@@ -54,5 +56,5 @@ class Leads:
     async def _stop_all(self) -> None:
         services = [service for service in (self._placement, self._leader) if service is not None]
         self._placement = self._leader = None
-        if services:
-            await asyncio.gather(*(service.stop() for service in services))
+        for service in services:
+            await service.stop()

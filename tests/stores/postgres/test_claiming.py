@@ -94,7 +94,8 @@ async def test_a_claim_that_is_sent_again_gets_the_same_rows_and_no_others(world
     engine, chain = postgres(world)._engine, world.store.chain
 
     async def sent(nonce: str) -> list[str]:
-        jobs, _ = await selection.claim_jobs(engine, ["default"], "s1", 2, nonce, chain, Offers(), observed=False)
+        call = selection.ClaimCall(nonce)
+        jobs, _ = await selection.claim_jobs(engine, ["default"], "s1", 2, call, chain, Offers(), observed=False)
         return [job.id for job in jobs]
 
     first = await postgres(world)._home.run(lambda: sent("a"))
@@ -112,7 +113,8 @@ async def test_of_rows_that_were_ended_or_given_away_since_a_claim_sent_again_he
     engine, chain = postgres(world)._engine, world.store.chain
 
     async def sent() -> list[Job]:
-        jobs, _ = await selection.claim_jobs(engine, ["default"], "s1", 3, "a", chain, Offers(), observed=False)
+        call = selection.ClaimCall("a")
+        jobs, _ = await selection.claim_jobs(engine, ["default"], "s1", 3, call, chain, Offers(), observed=False)
         return jobs
 
     first = await postgres(world)._home.run(sent)

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from mainstay.model import Job, Session
+from mainstay.model import PLACE_QUEUE, Job, Session
 from mainstay.stores import Key, NewJob
 from servers import Proxy
+from tests.conformance.test_placed_work import assignment, placed
 from tests.conformance.world import World
 from tests.stores.postgres.stands import Stores
 
@@ -111,6 +112,60 @@ async def delete(world: World, n: int) -> None:
     assert [event.flag for event in await world.store.events(job.id)] == ["tombstone"]
 
 
+async def place_together(world: World, n: int) -> None:
+    """Assign two units, and replace a third by a new one."""
+    *given, replaced = units = await placed(world, 3)
+    new = world.new(kind="node", queue=PLACE_QUEUE, parent=units[0].parent, unit="node/new")
+    changes = [*(assignment(world, unit, "s1") for unit in given), world.change(replaced, "cancelled", spawn=(new,))]
+
+    answers = await world.store.apply(changes, together=True)
+
+    assert {answer.outcome for answer in answers} <= {"applied", "already_applied"}
+    assert [await world.story(unit) for unit in given] == [["pending", "dispatched"]] * 2
+    assert await world.story(replaced) == ["pending", "cancelled"]
+    assert await world.story(new.job.id) == ["pending"]
+
+
+async def assign_together(world: World, n: int) -> None:
+    units = await placed(world, 2)
+
+    answers = await world.store.apply([assignment(world, unit, "s1") for unit in units], together=True)
+
+    assert {answer.outcome for answer in answers} <= {"applied", "already_applied"}
+    assert [await world.story(unit) for unit in units] == [["pending", "dispatched"]] * 2
+    assert {unit.id for unit in units} <= set((await world.store.beat(["s1"]))[0].assigned)
+
+
+async def take_two_under_a_mark(world: World, n: int) -> None:
+    queue = f"q{n}"
+    jobs = [(await world.submit(queue=queue)).id for _ in range(3)]
+
+    claimed = await world.store.claim([queue], "s1", 2, mark=f"m{n}")
+
+    assert [job.id for job in claimed] == jobs[:2]
+    assert await world.store.claim([queue], "s1", 2, mark=f"m{n}") == claimed
+    assert [job.token for job in await world.store.get(jobs) if job is not None] == [1, 1, 0]
+
+
+async def submit_as_leader(world: World, n: int) -> None:
+    held = await world.store.lead(f"l{n}", "s1", 3600)
+    new = world.new(queue=f"q{n}", unique_key=f"u{n}")
+
+    [inserted] = await world.store.insert([new], lead=held)
+
+    assert (inserted.id, inserted.created) == (new.job.id, True)
+    assert await world.story(new.job.id) == ["pending"]
+
+
+async def end_a_session_as_leader(world: World, n: int) -> None:
+    held = await world.store.lead(f"l{n}", "s1", 3600)
+    await world.store.open_session(Session(id=f"node{n}", standing=True))
+
+    await world.store.close_session(f"node{n}", lead=held)
+
+    assert not (await world.store.beat([f"node{n}"]))[0].known
+
+
 STEPS: list[Step] = [
     submit_three,
     take_two,
@@ -121,6 +176,11 @@ STEPS: list[Step] = [
     lead,
     tick,
     delete,
+    place_together,
+    assign_together,
+    take_two_under_a_mark,
+    submit_as_leader,
+    end_a_session_as_leader,
 ]
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mainstay.errors import SchemaTooNew, SchemaTooOld, StoreError, StoreLocked
-from mainstay.model import QueueSettings
+from mainstay.model import QueueSettings, Session
 from mainstay.stores import Query, open_store
 from mainstay.stores.postgres.schema import migration, versions
 from mainstay.stores.postgres.schema.definition import MIGRATIONS, OUTSIDE, VERSION
@@ -15,7 +15,7 @@ from mainstay.stores.postgres.schema.migration import migrate, status
 from tests.stores.postgres.stands import Stores, ask
 
 #: all functions of the release before; the text is split at spaces
-_RELEASE_4 = (
+_RELEASE_5 = (
     "apply_plain beat bring_back bury check_submit claim clock close_session count_apart count_up cross_off "
     "depose drain forget_dead free_slots head_of hears incarnation insert_jobs is_gone lead leads "
     "listens_still lock_keys lock_of locked_again look_below low_byte lower_heads may_run msgpack "
@@ -148,8 +148,9 @@ async def test_the_workers_of_a_database_of_version_3_can_be_drained_once_it_is_
     # what that version called had the same arguments, and answered less
     told = "TABLE (session text, known boolean, cancelling text[])"
     ask(url, f"DROP FUNCTION {schema}.drain")
-    ask(url, f"DROP FUNCTION {schema}.beat")
-    ask(url, f"CREATE FUNCTION {schema}.{_BEAT} RETURNS {told} LANGUAGE sql AS 'SELECT $1[1], true, $1'")
+    for (beat,) in ask(url, _FUNCTIONS_NAMED, schema, "beat"):
+        ask(url, f"DROP FUNCTION {beat}")
+    ask(url, f"CREATE FUNCTION {schema}.{_BEAT_OF_RELEASE_5} RETURNS {told} LANGUAGE sql AS 'SELECT $1[1], true, $1'")
     ask(url, f"UPDATE {schema}.facts SET value = '2' WHERE name LIKE 'functions%%'")
     columns = "(id, worker, host, pid, started_ms, beat_ms, lease_s)"
     ask(url, f"INSERT INTO {schema}.sessions {columns} VALUES ('s1', '', '', 0, 0, 0, 8)")
@@ -180,7 +181,8 @@ async def test_the_jobs_of_a_database_of_version_5_are_listed_once_it_is_brought
     waiting = await before.submit(queue="mail")
     for table in ("sessions", "queues"):
         ask(url, f"ALTER TABLE {schema}.{table} DROP COLUMN more")
-    ask(url, f"DROP TABLE {schema}.offers, {schema}.routes")
+    ask(url, f"ALTER TABLE {schema}.sessions DROP COLUMN standing")
+    ask(url, f"DROP TABLE {schema}.offers, {schema}.routes, {schema}.marks")
     ask(url, f"DROP INDEX {schema}.jobs_listed")
     ask(url, f"UPDATE {schema}.facts SET value = '5' WHERE name = 'version'")
 
@@ -283,7 +285,10 @@ async def test_functions_of_a_newer_release_stay_and_are_used_only_if_they_fit(u
             await refused
 
 
-_BEAT = "beat(text[], text[], text[], text[], integer[], bigint[], text[], bytea[], text[], text[], bigint, bigint)"
+_REPORTED = "text[], text[], integer[], bigint[], text[], bytea[], text[], text[], bigint, bigint"
+_BEAT = f"beat(text[], text[], text[], {_REPORTED})"
+_BEAT_OF_RELEASE_5 = f"beat(text[], text[], {_REPORTED})"
+_FUNCTIONS_NAMED = "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = %s"
 
 
 async def test_a_function_that_answers_otherwise_is_made_anew_and_running_programs_go_on(
@@ -295,8 +300,8 @@ async def test_a_function_that_answers_otherwise_is_made_anew_and_running_progra
     assert len(await world.store.beat(["s1"])) == 1
     # another release's: the same arguments, and another answer
     ask(url, f"DROP FUNCTION {schema}.{_BEAT}")
-    answer = "TABLE (session text, known boolean, cancelling text[], draining_by text, more integer)"
-    body = "$$ SELECT 's1', true, '{}'::text[], NULL, 1 $$"
+    answer = "TABLE (session text, known boolean, cancelling text[], draining_by text, assigned text[], more integer)"
+    body = "$$ SELECT 's1', true, '{}'::text[], NULL, '{}'::text[], 1 $$"
     ask(url, f"CREATE FUNCTION {schema}.{_BEAT} RETURNS {answer} LANGUAGE sql AS {body}")
     ask(url, f"INSERT INTO {schema}.{of_release(versions.RELEASE - 1, fits=0)}")
     assert [pulse.known for pulse in await world.store.beat(["s1"])] == [True], "it is prepared again"
@@ -304,6 +309,26 @@ async def test_a_function_that_answers_otherwise_is_made_anew_and_running_progra
     assert (await migrate(url)).functions
 
     assert [pulse.known for pulse in await world.store.beat(["s1", "s2"])] == [True, False]
+
+
+async def test_a_program_of_release_5_beats_and_sweeps_beside_newer_ones(url: str, schema: str, stores: Stores) -> None:
+    await migrate(url)
+    world = await stores.open(url)
+    await world.store.open_session(Session(id="standing", standing=True, lease_s=1))
+    await world.open("s1", lease_s=3600)
+    silent = "beat_ms = beat_ms - 3600000"
+    ask(url, f"UPDATE {schema}.sessions SET {silent} WHERE id = 'standing'")
+    ask(url, f"UPDATE {schema}.incarnations SET since_ms = since_ms - 3600000")
+
+    empty = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, NULL"
+    beats = ask(url, f"SELECT * FROM {schema}.beat('{{s1,s2}}', '{{cancelling}}', {empty})")
+    ask(url, f"SELECT {schema}.bury(NULL, NULL)")
+
+    assert beats == [("s1", True, [], None), ("s2", False, [], None)]
+    assert [(session.id, session.dead) for session in await world.store.sessions()] == [
+        ("standing", False),
+        ("s1", False),
+    ]
 
 
 async def test_a_program_whose_function_is_gone_says_what_to_do(url: str, schema: str, stores: Stores) -> None:
@@ -331,7 +356,7 @@ async def test_a_new_database_has_all_functions_of_the_release_before(url: str, 
 
     rows = ask(url, "SELECT proname FROM pg_proc WHERE pronamespace = %s::regnamespace", schema)
 
-    assert {name for (name,) in rows}.issuperset(_RELEASE_4.split())
+    assert {name for (name,) in rows}.issuperset(_RELEASE_5.split())
 
 
 async def test_of_the_function_that_users_call_there_is_one(url: str, schema: str) -> None:

@@ -17,11 +17,13 @@ import apsw
 
 from mainstay.clock import SystemClock
 from mainstay.errors import StoreError, StoreFull
+from mainstay.lifecycle import Move
 from mainstay.model import IdSource, Session
 from mainstay.stores.sqlite import SqliteStore, changes, schema, store
 from mainstay.stores.sqlite.engine import SqliteTx
 from mainstay.stores.sqlite.turnstile import Turnstile
 from mainstay.testing import new_job
+from tests.conformance.world import World
 
 
 def say(*words: object) -> None:
@@ -129,6 +131,36 @@ async def write_and_hang(path: Path) -> None:
     await opened._engine.write(run)
 
 
+async def assign_and_hang(path: Path, how: str, steps: str) -> None:
+    """Assign all pending units together, and stop before a statement of that transaction."""
+    opened = SqliteStore(path)
+    world = World(opened, opened.clock)  # type: ignore[arg-type]
+    found = await opened.audit(limit=100)
+    await opened.open_session(Session(id="n0", pid=os.getpid(), lease_s=3600))
+    moves = [
+        Move(to="dispatched", fields={"token": each.job.token + 1, "session": "n0", "claimed_ms": each.job.created_ms})
+        for each in found
+    ]
+    spawned = [(new_job(opened.clock, world.ids),) if how == "spawn" else () for _ in found]
+    gang = [
+        world.change(each.job, move, spawn=spawn)
+        for each, move, spawn in zip(found, moves, spawned, strict=True)
+        if each.job.is_unit
+    ]
+    left = int(steps)
+
+    def trace(*_: object) -> bool:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            say("inside")
+            listen()
+        return True
+
+    opened._engine._db.exec_trace = trace
+    say(*sorted({result.outcome for result in await opened.apply(gang, together=True)}))
+
+
 def migrate_and_hang(path: Path, version: str) -> None:
     """Stop in the middle of a migration, after its statements and before its commit."""
 
@@ -197,6 +229,7 @@ ACTIONS = {
         lead,
         sleep_until_woken,
         write_and_hang,
+        assign_and_hang,
         migrate_and_hang,
         fill_the_disk,
     )

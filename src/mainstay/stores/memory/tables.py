@@ -23,7 +23,7 @@ class Tables:
         self.refusals: dict[str, dict[int, RefusedWrite]] = make("refusals")
         """job -> token -> the refused write"""
         self.sessions: dict[str, Session] = {}
-        self.marks: dict[str, dict[str, tuple[tuple[str, int], ...]]] = {}
+        self.marks: dict[str, dict[str, tuple[tuple[str, int], ...]]] = make("marks")
         """session -> mark of a claim -> the rows that it took, each with its token"""
         self.leaders = LeadershipTable(make("leads"))
         self.queues: dict[str, QueueSettings] = make("queues")

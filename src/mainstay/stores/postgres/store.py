@@ -15,7 +15,7 @@ from ...clock import Clock
 from ...errors import InvalidInput, MainstayError
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
-from ..change_check import given_back
+from ..change_check import admit_claim, given_back
 from ..durability import Durability
 from ..port import (
     AnyChange,
@@ -156,10 +156,10 @@ class PostgresStore:
     async def insert(
         self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
     ) -> list[InsertResult]:
-        if not jobs:
+        if not jobs and lead is None:
             return []
         try:
-            return await self._home.run(lambda: self._insert_queue.insert(jobs, durability=durability))
+            return await self._home.run(lambda: self._insert_queue.insert(jobs, durability=durability, lead=lead))
         except InvalidInput:
             admit_jobs(jobs)
             raise
@@ -171,8 +171,9 @@ class PostgresStore:
         return await self._look(lambda: queries.find(self._engine, query, cursor, limit, self.chain))
 
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
-        admit_names(queues=queues, session=session)
-        return await self._home.run(lambda: self._claim(queues, session, n), unheard=self._give_back)
+        admit_names(queues=queues, session=session, mark=mark)
+        admit_claim(queues)
+        return await self._home.run(lambda: self._claim(queues, session, n, mark), unheard=self._give_back)
 
     async def apply(
         self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
@@ -180,7 +181,9 @@ class PostgresStore:
         return await apply_sealed(
             changes,
             self.chain,
-            lambda sealed: self._home.run(lambda: writing.apply(self._engine, sealed, self.chain, lead=lead)),
+            lambda sealed: self._home.run(
+                lambda: writing.apply(self._engine, sealed, self.chain, lead=lead, together=together)
+            ),
             together=together,
         )
 
@@ -249,7 +252,7 @@ class PostgresStore:
         return await self._home.run(lambda: tables.drain(self._engine, sessions, by))
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
-        await self._home.run(lambda: self._close_session(session))
+        await self._home.run(lambda: self._close_session(session, lead))
 
     async def sessions(self) -> list[Session]:
         return await self._look(lambda: tables.sessions(self._engine))
@@ -330,28 +333,28 @@ class PostgresStore:
         return await self._home.run(lambda: self._engine.transact(run))
 
     async def _open_session(self, session: Session) -> None:
-        # the lock first: a stored session without one would look dead
-        locked = session.pid == os.getpid() and await self._locks.hold(session.id)
+        # the lock first: a stored session without one would look dead; a standing one belongs to no process
+        locked = session.pid == os.getpid() and not session.standing and await self._locks.hold(session.id)
         await tables.open_session(self._engine, session, locked=locked)
         self._offers.opened(session)
 
-    async def _close_session(self, session: str) -> None:
-        await tables.close_session(self._engine, session)
+    async def _close_session(self, session: str, lead: Leadership | None) -> None:
+        await tables.close_session(self._engine, session, lead=lead)
         self._offers.closed(session)
         await self._locks.release(session)
         self._claiming.pop(session, None)
 
-    async def _claim(self, queues: Sequence[str], session: str, n: int) -> list[Job]:
+    async def _claim(self, queues: Sequence[str], session: str, n: int, mark: str | None) -> list[Job]:
         # one at a time for a session: the server stores its last claim, in case the result is lost
         await self._board.ready()
         async with self._claiming.setdefault(session, asyncio.Lock()):
-            for _ in range(MOST_CLAIMS):
+            for at in range(MOST_CLAIMS):
                 jobs, routed = await selection.claim_jobs(
                     self._engine,
                     queues,
                     session,
                     n,
-                    os.urandom(12).hex(),
+                    selection.ClaimCall(os.urandom(12).hex(), mark, continues=at > 0),
                     self.chain,
                     self._offers,
                     observed=self.observer is not None,

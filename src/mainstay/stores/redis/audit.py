@@ -60,7 +60,7 @@ _SORTED = (
     "keep",
     "long",
 )
-_SETS = ("held:", "stopping:", "slots:", "open:")
+_SETS = ("held:", "stopping:", "assigned:", "slots:", "open:")
 #: the beginnings of a job's own keys, before its id
 _OWN = (b"r:", b"f:", b"x:", b"e:")
 _REFUSALS = b"refusals:"

@@ -7,7 +7,8 @@ that of the last unit of its parent, or brings new jobs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from ...lifecycle import Event
 from ...model import Job, Leadership
 from .. import change_check
 from ..port import ChangeResult, ClaimReport, InsertResult, NewJob, SealedChange
+from ..sealed_changes import FINE, withheld
 from . import waits
 from .base import RedisBase
 from .entry import EntryBatch, EntryFacts, refusal_of, results_of
@@ -27,13 +29,18 @@ _decode = msgspec.msgpack.Decoder().decode
 _APPLIED, _LAST = ord("0"), ord("1")
 
 
-async def insert(base: RedisBase, jobs: Sequence[NewJob], *, forced: bool = False) -> list[InsertResult]:
+async def insert(
+    base: RedisBase, jobs: Sequence[NewJob], lead: Leadership | None, *, forced: bool = False
+) -> list[InsertResult]:
     """Insert all or nothing. `forced`: return when it is on the server's disk."""
     known = EntryFacts()
     while True:
         entering = EntryBatch(jobs, known.ended, now_ms=base.clock.now_ms(), chain=base.chain)
-        outcome, packed = await base.scripts.run("insert", [entering.args], forced=forced or base.forced)
-        reply = _decode(packed)
+        args = [entering.args, fence(lead)]
+        outcome, *rest = await base.scripts.run("insert", args, forced=forced or base.forced)
+        if outcome == b"deposed":
+            raise deposed(lead, rest)
+        reply = _decode(rest[0])
         if outcome == b"done":
             base.observe(entering.written(reply))
             return results_of(jobs, reply)
@@ -43,14 +50,14 @@ async def insert(base: RedisBase, jobs: Sequence[NewJob], *, forced: bool = Fals
 
 
 async def apply_changes(
-    base: RedisBase, changes: Sequence[SealedChange], lead: Leadership | None
+    base: RedisBase, changes: Sequence[SealedChange], lead: Leadership | None, *, together: bool = False
 ) -> list[ChangeResult]:
-    """Decide on each change separately, and write all in one commit."""
+    """Decide on each change separately, and write all in one commit. `together`: all or none."""
     if are_plain(changes):
         args = [fence(lead), [change_arg(change) for change in changes]]
-        [outcomes] = await base.scripts.run("apply", args, forced=base.forced)
+        outcomes, *current = await base.scripts.run("apply", args, forced=base.forced)
         if outcomes is None:
-            raise deposed(lead)
+            raise deposed(lead, current)
         if all(outcome in (_APPLIED, _LAST) for outcome in outcomes):
             base.observe([(change.before, change.after, change.events) for change in changes])
             return [
@@ -58,7 +65,8 @@ async def apply_changes(
                 for change, outcome in zip(changes, outcomes, strict=True)
             ]
     decision = _ChangeDecision(changes)
-    results, _ = await transact(base, decision.decide, lead=lead, refused=decision.refused)
+    decide = decision.decide_together if together else decision.decide
+    results, _ = await transact(base, decide, lead=lead, refused=decision.refused)
     return results
 
 
@@ -123,6 +131,35 @@ class _ChangeDecision:
         self._brought_by: list[int] = []
 
     async def decide(self, tx: RedisTx) -> list[ChangeResult]:
+        await self._look(tx)
+        results = []
+        for at, change in enumerate(self._changes):
+            result = await self._judge(tx, at)
+            if result.outcome == "applied":
+                [result] = await self._write(tx, {at: change})
+            results.append(result)
+        return results
+
+    async def decide_together(self, tx: RedisTx) -> list[ChangeResult]:
+        """All are judged before the first is written, so none sees the effects of another."""
+        await self._look(tx)
+        results = [await self._judge(tx, at) for at in range(len(self._changes))]
+        keys = Counter(
+            change.after.unique_key
+            for change, result in zip(self._changes, results, strict=True)
+            if result.job is not None and result.outcome == "applied" and _reopens(result.job, change.after)
+        )
+        for at, change in enumerate(self._changes):
+            if results[at].outcome == "applied" and keys[change.after.unique_key] > 1:
+                results[at] = ChangeResult("conflict", results[at].job)
+        if any(result.outcome not in FINE for result in results):
+            return withheld(results)
+        fitting = {at: self._changes[at] for at, result in enumerate(results) if result.outcome == "applied"}
+        for at, result in zip(fitting, await self._write(tx, fitting), strict=True):
+            results[at] = result
+        return results
+
+    async def _look(self, tx: RedisTx) -> None:
         self._brought_by = []
         await tx.look(
             [
@@ -130,13 +167,30 @@ class _ChangeDecision:
                 for change in self._changes
             ]
         )
+
+    async def _judge(self, tx: RedisTx, at: int) -> ChangeResult:
+        change = self._changes[at]
+        if at in self._refused:
+            return ChangeResult("conflict", await tx.job(change.after.id))
+        return await _judge(tx, change)
+
+    async def _write(self, tx: RedisTx, changes: Mapping[int, SealedChange]) -> list[ChangeResult]:
+        """Write changes that fit, by their place."""
+        befores: list[Job] = []
+        afters: list[Job] = []
+        for at, change in changes.items():
+            row = await tx.job(change.after.id)
+            assert row is not None
+            befores.append(row)
+            afters.append(change_check.landed(row, change))
+            tx.put(row, afters[-1], change.events)
+            tx.insert(change.spawn)
+            self._brought_by += [at] * len(change.spawn)
+        await waits.settle(tx, afters)
         results = []
-        for at, change in enumerate(self._changes):
-            if at in self._refused:
-                results.append(ChangeResult("conflict", await tx.job(change.after.id)))
-                continue
-            results.append(await _decide(tx, change))
-            self._brought_by += [at] * (len(tx.new) - len(self._brought_by))
+        for change, before, after in zip(changes.values(), befores, afters, strict=True):
+            last = change_check.may_be_last(before, after) and await _closes(tx, after.parent or "", change)
+            results.append(ChangeResult("applied", after, last))
         return results
 
     def refused(self, index: int) -> None:
@@ -144,7 +198,8 @@ class _ChangeDecision:
         self._refused.add(self._brought_by[index])
 
 
-async def _decide(tx: RedisTx, change: SealedChange) -> ChangeResult:
+async def _judge(tx: RedisTx, change: SealedChange) -> ChangeResult:
+    """The outcome of a change; a stale one is recorded."""
     job_id = change.after.id
     row = await tx.job(job_id)
     since: list[Event] = []
@@ -155,14 +210,12 @@ async def _decide(tx: RedisTx, change: SealedChange) -> ChangeResult:
         _refuse(tx, change)
     if outcome != "applied" or row is None:
         return ChangeResult(outcome, row)
-    after = change_check.landed(row, change)
-    if await _takes_unique(tx, row, after):
+    if _reopens(row, change.after) and await tx.holds_unique(change.after.unique_key or ""):
         return ChangeResult("conflict", row)
-    tx.put(row, after, change.events)
-    tx.insert(change.spawn)
-    await waits.settle(tx, [after])
-    last = change_check.may_be_last(row, after) and await _closes(tx, after.parent or "", change)
-    return ChangeResult("applied", after, last)
+    holder = change_check.new_holder(change)
+    if holder is not None and await tx.ask("HGET", f"s:{holder}", "dead") != b"0":
+        return ChangeResult("no_session", row)
+    return ChangeResult("applied", row)
 
 
 def _refuse(tx: RedisTx, change: SealedChange) -> None:
@@ -170,11 +223,9 @@ def _refuse(tx: RedisTx, change: SealedChange) -> None:
     tx.call("HSETNX", f"refusals:{line.job_id}", line.token, msgspec.msgpack.encode(msgspec.structs.astuple(line)))
 
 
-async def _takes_unique(tx: RedisTx, row: Job, after: Job) -> bool:
-    """Whether a settled job would become unsettled while another job holds its unique key."""
-    if after.unique_key is None or not change_check.is_settled(row) or change_check.is_settled(after):
-        return False
-    return await tx.holds_unique(after.unique_key)
+def _reopens(row: Job, after: Job) -> bool:
+    """Whether a settled job with a unique key becomes unsettled, so that it takes the key again."""
+    return after.unique_key is not None and change_check.is_settled(row) and not change_check.is_settled(after)
 
 
 async def _closes(tx: RedisTx, parent_id: str, change: SealedChange) -> bool:

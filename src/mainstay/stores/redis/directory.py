@@ -24,7 +24,7 @@ from .base import RedisBase
 from .changes import report_arg
 from .rows import RawRow, readable_job
 from .scripts import blob
-from .transaction import RedisTx, transact
+from .transaction import RedisTx, deposed, fence, transact
 
 #: version of the keys and rows, as `lua/prelude.lua` lays them out
 VERSION = 1
@@ -32,7 +32,9 @@ VERSION = 1
 #: changes its meaning, and then not above VERSION - 1
 COMPATIBLE_FROM = 1
 #: the fields of a session that are read, beside its id
-_SESSION_FIELDS = (*SESSIONS.columns[1:], "offer")
+_SESSION_FIELDS = (*SESSIONS.columns[1:], "own_lease_s", "offer")
+#: the stored lease of a standing session: no program of any version finds it silent
+_NO_LEASE_S = 10**10
 _decode_queue = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -54,6 +56,8 @@ async def open_session(base: RedisBase, session: Session) -> None:
     named = dict(zip(SESSIONS.columns, SESSIONS.values(msgspec.structs.replace(session, dead=False)), strict=True))
     del named["id"]
     more = named.pop(MORE)
+    if session.standing:
+        named |= {"lease_s": _NO_LEASE_S, "own_lease_s": session.lease_s}
     fields = [part for name, value in named.items() if value not in (None, "") for part in (name, _text(value))]
     offer = session.offer
     tasks = [] if offer is None else list(offer.tasks)
@@ -78,8 +82,10 @@ async def drain(base: RedisBase, sessions: Sequence[str], by: str) -> list[bool]
     return [bool(alive) for alive in await _do(base, "drain", list(sessions), by)]
 
 
-async def close_session(base: RedisBase, session: str) -> None:
-    await _do(base, "close", session)
+async def close_session(base: RedisBase, session: str, held: Leadership | None) -> None:
+    outcome, *current = await _do(base, "close", session, fence(held))
+    if outcome == b"deposed":
+        raise deposed(held, current)
     base.offers.closed(session)
 
 
@@ -163,7 +169,7 @@ async def tick(
     if jobs:
         # A full server accepts a commit, so that no end of a job is lost. A tick is made again later, so it is refused
         # like any other new jobs: a full server refuses an insert, even of no jobs.
-        await base.scripts.run("insert", [[]])
+        await base.scripts.run("insert", [[], False])
 
     async def decide(tx: RedisTx) -> bool:
         last_text = await tx.ask("HGET", f"schedule:{name}", "last")
@@ -198,11 +204,12 @@ async def _hash(base: RedisBase, name: str) -> dict[bytes, bytes]:
 def _pulse(session: str, reply: list[Any] | None) -> Pulse:
     if reply is None:
         return Pulse(session=session, known=False)
-    stopping, by = (*reply, None)[:2]  # a reply ends before a trailing nil
+    stopping, assigned, by = (*reply, None)[:3]  # a reply ends before a trailing nil
     return Pulse(
         session=session,
         known=True,
         cancelling=tuple(sorted(each.decode() for each in stopping)),
+        assigned=tuple(sorted(each.decode() for each in assigned)),
         draining_by=None if by is None else by.decode(),
     )
 
@@ -212,6 +219,8 @@ def _session(fields: Sequence[bytes | None]) -> Session:
     texts = [None if field is None else field.decode() for field in fields]
     texts += [None] * (1 + len(_SESSION_FIELDS) - len(texts))
     apart: dict[str, Any] = {"offer": offer_from(texts.pop())}
+    if lease_s := texts.pop():
+        texts[SESSIONS.columns.index("lease_s")] = lease_s
     if not texts[SESSIONS.columns.index("dead")]:
         apart["dead"] = True  # its hash was removed
     return SESSIONS.read(texts, apart)

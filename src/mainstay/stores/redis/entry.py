@@ -104,10 +104,10 @@ class EntryBatch:
 
 
 def results_of(jobs: Sequence[NewJob], reply: Sequence[Any]) -> list[InsertResult]:
-    """The result of each new job."""
+    """The result of each new job. The reply has False for a new one, and 0 for one that an earlier call inserted."""
     return [
         InsertResult(new.job.id, True)
-        if existing is False
+        if not existing
         else InsertResult(existing[0], False, cast('Literal["key", "unique"]', existing[1]))
         for new, existing in zip(jobs, reply, strict=True)
     ]

@@ -61,7 +61,7 @@ class _Steps:
     async def do(self, what: str, *args: Any) -> list[Any]:
         outcome, *rest = await self._base.scripts.run("retention", [fence(self._lead), what, *args])
         if outcome != b"done":
-            raise deposed(self._lead)
+            raise deposed(self._lead, rest)
         return rest
 
     async def walk(self, what: str, most: int, status: str, *args: Any) -> int:

@@ -5,7 +5,7 @@ Each is one atomic step on the server. A script is the prelude, the parts it use
 Lua's lists end at a nil; and bytes are sent as text (`blob`), because Redis cannot unpack bytes. Arguments that are
 bytes themselves are converted.
 
-    reply = await scripts.run("claim", [queues, session, 10, nonce, [], [], False])
+    reply = await scripts.run("claim", [queues, session, 10, nonce, [], [], False, False, 0, False])
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from redis import exceptions as driver
 from ...clock import Clock
 from ...errors import InvalidInput, StoreLocked, StoreUnavailable
 from ...lifecycle import JOB, UNIT
-from ...model import AWAITS_MS
+from ...model import AWAITS_MS, PLACE_QUEUE
 from ..bounds import LONG
 from ..change_check import GONE
 from ..server_clock import ServerClock
@@ -178,6 +178,7 @@ def _constants() -> str:
     lines = (
         f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",
         f"local LONG = {LONG}",
+        f"local PLACED = {{QUEUE = '{PLACE_QUEUE}', ASSIGNED = 'dispatched', CANCELLED = 'cancelled'}}",
         f"local STOPPING = {_set({*JOB.named('stopping'), *UNIT.named('stopping')})}",
         f"local KNOWN = {_set({*JOB.states, *UNIT.states})}",
     )

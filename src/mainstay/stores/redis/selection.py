@@ -17,7 +17,7 @@ from ...lifecycle import promote, table_of
 from ...model import Job, route_of
 from ..change_check import given_back
 from ..open_claim import claim_event
-from ..port import SealedChange, Written
+from ..port import MARKS_KEPT, SealedChange, Written
 from ..routes import MOST_CLAIMS
 from .base import RedisBase
 from .changes import apply_changes, change_arg
@@ -35,26 +35,34 @@ class _Promotion(msgspec.Struct):
     unusable: list[str] = []
 
 
-async def claim_jobs(base: RedisBase, queues: Sequence[str], session: str, n: int) -> list[Job]:
-    """Claim up to n rows for a live session."""
-    for _ in range(MOST_CLAIMS):
-        jobs, routed = await _claimed(base, queues, session, n)
+class _ClaimRequest(msgspec.Struct, frozen=True):
+    queues: list[str]
+    session: str
+    n: int
+    mark: str | None
+
+
+async def claim_jobs(base: RedisBase, queues: Sequence[str], session: str, n: int, mark: str | None) -> list[Job]:
+    """Claim up to n rows for a live session; with a mark that is known, those of the earlier claim."""
+    request = _ClaimRequest(list(dict.fromkeys(queues)), session, n, mark)
+    for at in range(MOST_CLAIMS):
+        jobs, routed = await _claimed(base, request, more=at > 0)
         if jobs or not routed:
             return jobs
     return []
 
 
-async def _claimed(base: RedisBase, queues: Sequence[str], session: str, n: int) -> tuple[list[Job], int]:
-    """The jobs of one claim, and the number of others whose task the session does not have."""
-    names = list(dict.fromkeys(queues))
-    reply = await _claim(base, names, session, n, _Promotion(), at_once=False)
+async def _claimed(base: RedisBase, request: _ClaimRequest, *, more: bool) -> tuple[list[Job], int]:
+    """The jobs of one claim, and the number of others whose task the session does not have. `more`: all jobs that were
+    claimed before under the mark were such."""
+    reply = await _claim(base, request, _Promotion(), at_once=False, more=more)
     if reply[0] == b"due":
         # one batch: the next claims promote the others
         promotion = _promote(base, reply[2:])
-        reply = await _claim(base, names, session, n, promotion, at_once=True)
+        reply = await _claim(base, request, promotion, at_once=True, more=more)
     if reply[0] == b"lost":
-        raise SessionLost(session)
-    return await _taken(base, session, reply[2:])
+        raise SessionLost(request.session)
+    return await _taken(base, request.session, reply[2:], observed=reply[0] == b"taken")
 
 
 async def _without_strangers(base: RedisBase, jobs: list[Job], session: str) -> list[Job]:
@@ -80,11 +88,21 @@ async def _without_strangers(base: RedisBase, jobs: list[Job], session: str) -> 
 
 
 async def _claim(
-    base: RedisBase, queues: list[str], session: str, n: int, promotion: _Promotion, *, at_once: bool
+    base: RedisBase, request: _ClaimRequest, promotion: _Promotion, *, at_once: bool, more: bool
 ) -> list[Any]:
     changes = promotion.changes
-    nonce = base.rng.randbytes(8)
-    args = [queues, session, n, nonce, [change_arg(change) for change in changes], promotion.unusable, at_once]
+    args = [
+        request.queues,
+        request.session,
+        request.n,
+        base.rng.randbytes(8),  # to repeat the reply if it is lost
+        [change_arg(change) for change in changes],
+        promotion.unusable,
+        at_once,
+        request.mark or False,
+        MARKS_KEPT,
+        more,
+    ]
     reply = await base.scripts.run("claim", args)
     if reply[0] != b"lost":
         applied = [change for change, outcome in zip(changes, reply[1], strict=True) if outcome == _APPLIED]
@@ -98,7 +116,7 @@ async def give_back(base: RedisBase, claimed: Sequence[Job]) -> None:
     await apply_changes(base, [given_back(job, now_ms=now_ms, chain=base.chain) for job in claimed], None)
 
 
-async def _taken(base: RedisBase, session: str, found: Sequence[Any]) -> tuple[list[Job], int]:
+async def _taken(base: RedisBase, session: str, found: Sequence[Any], *, observed: bool) -> tuple[list[Job], int]:
     jobs: list[Job] = []
     unusable: list[str] = []
     written: list[Written] = []
@@ -110,7 +128,7 @@ async def _taken(base: RedisBase, session: str, found: Sequence[Any]) -> tuple[l
             unusable.append(job_id)
             continue
         jobs.append(job)
-        if base.observer is not None and is_open(raw):
+        if observed and base.observer is not None and is_open(raw):
             written.append((unclaimed(job, stored_head(raw)), job, (claim_event(job),)))
     if unusable:
         await base.scripts.run("unclaim", [unusable, session])

@@ -12,6 +12,7 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreClosed
 from ...lifecycle import Chain, Event
 from ...model import Job, Leadership, QueueSettings, Schedule, Session
+from ..change_check import admit_claim
 from ..durability import Durability
 from ..port import (
     AnyChange,
@@ -162,7 +163,7 @@ class RedisStore:
         if durability is not None:
             self._facts.check_forced(durability)
         forced = durability is not None and not self._facts.forces
-        return await self._run(lambda: writing.insert(self._base, jobs, forced=forced)) if jobs else []
+        return await self._run(lambda: writing.insert(self._base, jobs, lead, forced=forced)) if jobs else []
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._run(lambda: self._base.jobs(ids))
@@ -171,16 +172,19 @@ class RedisStore:
         return await self._run(lambda: queries.find(self._base, query, cursor, limit))
 
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
+        admit_claim(queues)
+
         async def work() -> list[Job]:
             # one at a time: a session records only its last claim, to repeat its reply
             async with self._claiming.setdefault(session, asyncio.Lock()):
-                return await selection.claim_jobs(self._base, queues, session, n)
+                return await selection.claim_jobs(self._base, queues, session, n, mark)
 
         async def give_back(claimed: list[Job]) -> None:
             await self._do(lambda: selection.give_back(self._base, claimed))
 
         self._check_open()
-        return await self._home.run(lambda: self._do(work), unheard=give_back)
+        # a claim with a mark is sent again, and then gets these jobs
+        return await self._home.run(lambda: self._do(work), unheard=give_back if mark is None else None)
 
     async def apply(
         self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
@@ -188,7 +192,7 @@ class RedisStore:
         return await apply_sealed(
             changes,
             self.chain,
-            lambda sealed: self._run(lambda: writing.apply_changes(self._base, sealed, lead)),
+            lambda sealed: self._run(lambda: writing.apply_changes(self._base, sealed, lead, together=together)),
             together=together,
         )
 
@@ -233,7 +237,7 @@ class RedisStore:
 
         async def work() -> None:
             await directory.open_session(self._base, session)
-            if session.pid == os.getpid():
+            if session.pid == os.getpid() and not session.standing:
                 self._link.hold(session.id)
 
         await self._run(work)
@@ -252,7 +256,7 @@ class RedisStore:
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         async def work() -> None:
-            await directory.close_session(self._base, session)
+            await directory.close_session(self._base, session, lead)
             self._link.release(session)
 
         await self._run(work)

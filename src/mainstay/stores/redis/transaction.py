@@ -278,7 +278,7 @@ async def _transact(
             base.observe([*tx.written, *entering.written(reply)])
             return value, results_of(tx.new, reply)
         if outcome == b"deposed":
-            raise deposed(lead)
+            raise deposed(lead, rest)
         if outcome == b"refused":
             why = _decode(rest[0])
             error = refusal_of(tx.new, why, known)
@@ -308,11 +308,12 @@ def fence(lead: Leadership | None) -> Any:
     return False if lead is None else [lead.name, lead.holder, lead.epoch]
 
 
-def deposed(lead: Leadership | None) -> MainstayError:
+def deposed(lead: Leadership | None, current: Sequence[Any]) -> NotLeader:
+    """The refusal of a leader; `current` are the holder and the epoch that the script found."""
     assert lead is not None
-    return NotLeader(
-        f"session {lead.holder} no longer leads {lead.name!r} (epoch {lead.epoch} is over); nothing was written"
-    )
+    holder, epoch = current
+    now = Leadership(name=lead.name, holder=holder.decode(), epoch=epoch, until_ms=0) if epoch else None
+    return change_check.not_leader(lead, now)
 
 
 def _packable(value: Any) -> Any:

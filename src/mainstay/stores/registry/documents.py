@@ -7,7 +7,8 @@ registry with a newer one.
     job      a whole row            change   some fields of a row     gone      the row was removed
     event    one more event         drop     events that were trimmed
     wait     which jobs a job waits for      wait_over, wait_gone
-    key, refusals, lead, queue, limit, schedule, tick     a value of a small table; with "gone": true it is removed
+    key, refusals, marks, lead, queue, limit, schedule, tick
+                                    a value of a small table; with "gone": true it is removed
 """
 
 from __future__ import annotations
@@ -157,6 +158,10 @@ def _key_body(value: tuple[Key, str]) -> Line:
     return {"content": msgspec.to_builtins(key.content), "until_ms": key.until_ms, "job": job_id}
 
 
+def _read_marks(line: Line) -> dict[str, tuple[tuple[str, int], ...]]:
+    return dict(msgspec.convert(line["claims"], list[tuple[str, tuple[tuple[str, int], ...]]]))
+
+
 CODECS = {
     codec.t: codec
     for codec in (
@@ -175,6 +180,15 @@ CODECS = {
             lambda value: {"refused": msgspec.to_builtins(list(value.values()))},
             _id_of,
             lambda line: {write.token: write for write in msgspec.convert(line["refused"], list[RefusedWrite])},
+        ),
+        # a list, because the order of the marks counts
+        TableCodec(
+            "marks",
+            "marks",
+            _as_id,
+            lambda value: {"claims": msgspec.to_builtins(list(value.items()))},
+            _id_of,
+            _read_marks,
         ),
         _by_name("leads", "lead", Leadership),
         _by_name("queues", "queue", QueueSettings),

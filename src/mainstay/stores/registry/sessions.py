@@ -4,7 +4,8 @@ The machines share no clock. The last heartbeat of a session on this machine is 
 both use. A session of another machine is watched: it is silent when its document has not changed for a whole lease, by
 the watcher's own monotonic clock. A process that has just started watches for a lease before it decides.
 
-Declaring a session dead is a conditional write to its document: its next heartbeat is refused.
+Declaring a session dead is a conditional write to its document: its next heartbeat is refused. A standing session has
+no lease: its document has one that never ends, so that no program of any version finds it silent.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _BEAT_TRIES = 2
 _MOMENT_MS = 1_000
 _TRIES = 5
 _AT_ONCE = 16
+#: the lease in the document of a standing session, which has its own beside it
+_NO_LEASE_S = 1e10
 
 
 def name_of(clock: Clock) -> str:
@@ -66,6 +69,8 @@ class RegistrySessions:
         """Write its document; replaces one of the same name."""
         await self._log.confirm_to_write()
         raw: dict[str, Any] = msgspec.to_builtins(session)
+        if session.standing:
+            raw |= {"lease_s": _NO_LEASE_S, "own_lease_s": session.lease_s}
         raw |= {"schema": SCHEMA, "dead": False, "beats": 0, **self._times(), **self._log.mark()}
         for _ in range(_TRIES):
             version = await self._store.create_if_absent(PREFIX + session.id, encoded(raw))
@@ -128,6 +133,10 @@ class RegistrySessions:
         if session not in self._view():
             await self._read(session)
 
+    async def look_again_at(self, sessions: Iterable[str]) -> None:
+        """Read their documents, known or not: another process may have closed one."""
+        await self._read_all(sessions)
+
     async def look_at_all(self, *, again: bool) -> None:
         """Read the documents of all unknown sessions; `again`: of all sessions."""
         begun_ms = self._clock.lease_ms()
@@ -142,13 +151,14 @@ class RegistrySessions:
         """With the time of their last heartbeat; for other machines an estimate by the wall clocks."""
         return [msgspec.structs.replace(session, beat_ms=self._beat_ms(session)) for session in sessions]
 
-    async def judge(self, holders: Collection[str]) -> None:
-        """Declare silent sessions dead. `holders` are the sessions that hold jobs or a leadership."""
+    async def judge(self, holders: Collection[str], others: Collection[str] = ()) -> None:
+        """Declare silent sessions dead. `holders` are the sessions that hold jobs or a leadership; `others` are in the
+        log for another reason, and must be known, too."""
         view, now = self._view(), self._clock.lease_ms()
         if self._listed_ms is None or now - self._listed_ms > _LIST_MS:
             await self.look_at_all(again=False)
         else:
-            await self._read_all(session for session in holders if session not in view)
+            await self._read_all(session for session in dict.fromkeys([*holders, *others]) if session not in view)
         await self._read_all(session for session in holders if self._is_watched(session, now))
         silent = [session.id for session in view.values() if self._is_silent(session, now)]
         await _gather(self._declare(session) for session in silent)
@@ -164,7 +174,7 @@ class RegistrySessions:
                 view[session.id] = msgspec.structs.replace(session, beat_ms=heard_ms)
 
     def _is_silent(self, session: Session, now: int) -> bool:
-        return not session.dead and now - session.beat_ms > session.lease_s * 1000
+        return not session.dead and not session.standing and now - session.beat_ms > session.lease_s * 1000
 
     def _is_watched(self, name: str, now: int) -> bool:
         """Whether it is time to read the document of another machine's session again."""
@@ -224,6 +234,8 @@ class RegistrySessions:
     def _know(self, name: str, version: str, raw: dict[str, Any]) -> _Seen:
         now, before = self._clock.lease_ms(), self._seen.get(name)
         session = msgspec.convert(raw, Session)
+        if session.standing and "own_lease_s" in raw:
+            session = msgspec.structs.replace(session, lease_s=float(raw["own_lease_s"]))
         if not self._is_here(raw):
             known = self._view().get(name)
             same = before is not None and before.raw.get("beats") == raw.get("beats")

@@ -12,22 +12,26 @@ from ...errors import StoreUnavailable
 from ...lifecycle import Chain
 from ...model import Job, Leadership, Session
 from ..audit_key import admit_fingerprint
-from ..change_check import given_back
+from ..change_check import admit_claim, given_back, new_holder
 from ..durability import Durability, refused
 from ..memory import MemoryStore
 from ..port import (
     CALLS,
+    AnyChange,
+    ChangeResult,
     ClaimReport,
     InsertResult,
     NewJob,
     Observer,
     Overdue,
     Pulse,
+    SealedChange,
     Stats,
     Violation,
     Wake,
 )
 from ..proxy import StoreMethod, StoreProxy
+from ..sealed_changes import apply_sealed
 from ..session_names import admit_session
 from ..store_loop import StoreLoop
 from ..versioned import UpdateCounts, VersionedStore, WriteUnsure
@@ -210,19 +214,39 @@ class JobRegistry(StoreProxy):
             if claimed:
                 await self._base.commits.run(Op(lambda store: self._release(store, claimed)))
 
+        # a claim with a mark is sent again, and then gets these jobs
+        unheard = give_back if mark is None else None
+
         def op() -> Op[list[Job]]:
             return Op(
                 lambda store: store.claim(queues, session, n, mark=mark),
                 looks=True,
                 prepare=lambda: self._base.sessions.look_at(session),
-                unheard=give_back,
+                unheard=unheard,
             )
 
-        return await self._base.run(lambda: self._base.commits.run(op()), unheard=give_back)
+        admit_claim(queues)
+        return await self._base.run(lambda: self._base.commits.run(op()), unheard=unheard)
 
     async def _release(self, store: MemoryStore, claimed: Sequence[Job]) -> None:
         now_ms = self.clock.now_ms()
         await store.apply([given_back(job, now_ms=now_ms, chain=self.chain) for job in claimed])
+
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        async def write(sealed: list[SealedChange]) -> list[ChangeResult]:
+            # sealed once, and decided on as often as other processes commit first
+            return await self._base.run(lambda: self._base.commits.run(op(sealed)))
+
+        def op(sealed: list[SealedChange]) -> Op[list[ChangeResult]]:
+            holders = {holder for change in sealed if (holder := new_holder(change)) is not None}
+            return Op(
+                lambda store: store.apply(sealed, lead=lead, together=together),
+                prepare=(lambda: self._base.sessions.look_again_at(holders)) if holders else None,
+            )
+
+        return await apply_sealed(changes, self.chain, write, together=together)
 
     async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
         return await self._base.write(lambda store: store.report(reports)) if reports else []
@@ -230,7 +254,8 @@ class JobRegistry(StoreProxy):
     async def overdue(self, limit: int = 100) -> list[Overdue]:
         async def judge() -> None:
             tables = self._base.follower.replica.tables
-            await self._base.sessions.judge(dict.fromkeys([*tables.rows.held, *tables.leaders.holders()]))
+            held = dict.fromkeys([*tables.rows.held, *tables.leaders.holders()])
+            await self._base.sessions.judge(held, tables.marks.keys())
 
         async def work(store: MemoryStore) -> list[Overdue]:
             tables = self._base.follower.replica.tables
@@ -238,6 +263,8 @@ class JobRegistry(StoreProxy):
             for holder in tables.leaders.holders():
                 if (session := tables.sessions.get(holder)) is not None and session.dead:
                     tables.leaders.depose(holder)
+            for ended in [session for session in tables.marks if session not in tables.sessions]:
+                del tables.marks[ended]
             return await store.overdue(limit)
 
         return await self._base.run(lambda: self._base.commits.run(Op(work, looks=True, prepare=judge)))
@@ -273,9 +300,15 @@ class JobRegistry(StoreProxy):
         return await self._base.run(ask)
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
+        async def fence(_: MemoryStore) -> None:
+            self._base.follower.replica.tables.leaders.fence(lead)
+
         async def close() -> None:
+            if lead is not None:
+                # its document is not in the log: the leadership is compared just before it is removed
+                await self._base.commits.run(Op(fence, reads=True))
             await self._base.sessions.close(session)
-            await self._base.commits.run(Op(lambda store: store.close_session(session, lead=lead)))
+            await self._base.commits.run(Op(lambda store: store.close_session(session)))
 
         await self._base.run(close)
 

@@ -18,13 +18,14 @@ from ...row_codec import json_text
 from ..connection.engine import PostgresEngine
 from ..rows.codec import is_id, read_text
 
-_BEAT = "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+_BEAT = "SELECT * FROM mainstay.beat($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
 _REPORT = "SELECT id, session, token FROM mainstay.report($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _REPORT_AT_ONCE = (
     "SELECT id, session, token, passed_over FROM mainstay.report_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 )
 _STOPPING_JOBS, _STOPPING_UNITS = list(JOB.named("stopping")), list(UNIT.named("stopping"))
 _STOPPING = sorted({*_STOPPING_JOBS, *_STOPPING_UNITS})
+_ASSIGNED = ["dispatched"]
 
 _Claim = tuple[str, str, int]
 _Reports = dict[_Claim, ClaimReport]
@@ -45,6 +46,7 @@ class Heartbeats:
             _BEAT,
             list(sessions),
             _STOPPING,
+            _ASSIGNED,
             *self._arguments(by_claim.values()),
             self._engine.given_lease_ms,
             lasting=False,
@@ -56,7 +58,13 @@ class Heartbeats:
             if report.job_id in passed_over:
                 self._kept[claim] = report
         return [
-            Pulse(session=row[0], known=row[1], cancelling=tuple(row[2]), draining_by=read_text(row[3]))
+            Pulse(
+                session=row[0],
+                known=row[1],
+                cancelling=tuple(row[2]),
+                draining_by=read_text(row[3]),
+                assigned=tuple(row[4]),
+            )
             for row in rows
             if row[0] is not None
         ]

@@ -12,12 +12,13 @@ from ....lifecycle import Chain
 from ....model import Leadership, QueueSettings, Schedule, Session
 from ...bounds import TICKS_KEPT_MS
 from ...port import InsertResult, NewJob, Overdue
-from ...records import MORE, QUEUES, SCHEDULES, SESSIONS
+from ...records import MORE, QUEUES, SCHEDULES, SESSIONS as SHARED, RecordTable
 from ...routes import offer_from, offer_text
 from ..connection.engine import PostgresEngine, PostgresTx
 from ..rows.codec import SELECT_JOB, read_text, readable_job, stored_text
 from ..write import changes
 from ..write.selection import free_slots
+from ..write.statements import fence
 
 #: the most subscribers to wake for one queue
 _MOST_WOKEN = 1000
@@ -62,8 +63,11 @@ def marks(columns: Sequence[str]) -> str:
     return ", ".join(f"${place}" for place, _ in enumerate(columns, 1))
 
 
+#: a sweep selects by `standing`
+SESSIONS = RecordTable(Session, *SHARED.columns[:-1], "standing", MORE, apart=["offer"])
 _BEAT = SESSIONS.columns.index("beat_ms")
-#: a session that is opened again keeps what other processes have written into its row
+#: A session that is opened again keeps what other processes have written into its row. But a standing one keeps its id:
+#: it may be opened again while a sweep has yet to take its rows back.
 _OPEN_SESSION = f"""
 INSERT INTO mainstay.sessions ({SESSIONS.names}, locked, incarnation)
 VALUES (
@@ -72,11 +76,12 @@ VALUES (
 )
 ON CONFLICT (id) DO UPDATE SET
     beat_ms = excluded.beat_ms, locked = excluded.locked, incarnation = excluded.incarnation, lost_ms = NULL,
-    {MORE} = excluded.{MORE}
+    standing = excluded.standing, dead = sessions.dead AND NOT excluded.standing, {MORE} = excluded.{MORE}
 """
 _SESSIONS = f"""
 SELECT {SESSIONS.names}, offer FROM mainstay.sessions LEFT JOIN mainstay.offers ON session = id ORDER BY started_ms, id
 """
+_CLOSE_SESSION = "SELECT mainstay.close_session($1)"
 _SET_QUEUE = f"""
 INSERT INTO mainstay.queues ({QUEUES.names}) VALUES ({marks(QUEUES.columns)})
 ON CONFLICT (name) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in QUEUES.columns[1:])}
@@ -113,9 +118,17 @@ async def drain(engine: PostgresEngine, sessions: Sequence[str], by: str) -> lis
     return [session in live for session in sessions]
 
 
-async def close_session(engine: PostgresEngine, session: str) -> None:
+async def close_session(engine: PostgresEngine, session: str, *, lead: Leadership | None = None) -> None:
     """Delete a session; if rows still name it, it stays marked dead until they are taken back."""
-    await engine.call("SELECT mainstay.close_session($1)", session)
+    if lead is None:
+        await engine.call(_CLOSE_SESSION, session)
+    else:
+
+        async def close(tx: PostgresTx) -> None:
+            await fence(tx, lead)
+            await tx.db.execute(_CLOSE_SESSION, session)
+
+        await engine.transact(close)
     await engine.call(_FORGET_OFFERS)
 
 

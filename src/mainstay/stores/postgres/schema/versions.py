@@ -18,7 +18,7 @@ from ...compatibility import refuse_newer
 from .definition import VERSION, functions
 
 #: raised with every release that changes a function
-RELEASE = 5
+RELEASE = 6
 #: the oldest release whose programs can use these functions: raised when a function is removed, or changes its result
 FITS = 1
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
@@ -32,12 +32,30 @@ from ..rows.codec import (
     is_id,
     readable_job,
     stored_ids,
+    stored_text,
 )
 from . import waits
 from .completions import COMPLETE, completion_arguments
-from .insert_plan import INSERT_AND_RING, InsertFacts, PostgresInsertPlan, clash_steps, counts, insert_steps
+from .insert_plan import (
+    INSERT_AND_RING,
+    INSERT_JOBS,
+    InsertFacts,
+    PostgresInsertPlan,
+    clash_steps,
+    counts,
+    insert_steps,
+)
 from .selection import free_slots
-from .statements import APPLY, change_arguments, fence, savepoint, take_steps, write_changes
+from .statements import (
+    APPLY,
+    LEADERSHIP,
+    change_arguments,
+    fence,
+    leadership_from,
+    savepoint,
+    take_steps,
+    write_changes,
+)
 
 log = logging.getLogger("mainstay.stores.postgres")
 
@@ -51,16 +69,27 @@ _MOST_RACES = 20
 
 
 async def insert(
-    engine: PostgresEngine, jobs: Sequence[NewJob], chain: Chain, *, durability: Durability | None = None
+    engine: PostgresEngine,
+    jobs: Sequence[NewJob],
+    chain: Chain,
+    *,
+    durability: Durability | None = None,
+    lead: Leadership | None = None,
 ) -> list[InsertResult]:
     """Insert all or nothing."""
     facts = InsertFacts()
+
+    async def run(tx: PostgresTx) -> list[InsertResult]:
+        await fence(tx, lead)
+        return await insert_within(tx, jobs, chain, facts)
+
     for _ in range(_MOST_RACES):
         try:
-            answers = await _insert_at_once(engine, jobs, facts, durability)
-            if not facts.over:
-                return answers
-            return await engine.transact(lambda tx: insert_within(tx, jobs, chain, facts), durability=durability)
+            if lead is None:
+                answers = await _insert_at_once(engine, jobs, facts, durability)
+                if not facts.over:
+                    return answers
+            return await engine.transact(run, durability=durability)
         except StoreError as error:
             if not _is_unique_violation(error.__cause__):
                 raise
@@ -98,7 +127,7 @@ async def _insert_at_once(
     try:
         statement = next(steps)
         while True:
-            if ringer is None:
+            if ringer is None or statement.sql != INSERT_JOBS:
                 rows = await engine.call(statement.sql, *statement.args, durability=durability)
             else:
                 rows = await engine.call(INSERT_AND_RING, *statement.args, topic, ringer, durability=durability)
@@ -119,35 +148,48 @@ def _is_unique_violation(error: BaseException | None) -> bool:
 
 
 async def apply(
-    engine: PostgresEngine, changes: Sequence[SealedChange], chain: Chain, *, lead: Leadership | None = None
+    engine: PostgresEngine,
+    changes: Sequence[SealedChange],
+    chain: Chain,
+    *,
+    lead: Leadership | None = None,
+    together: bool = False,
 ) -> list[ChangeResult]:
-    """Judge and write each change on its own, all in one commit. Plain moves of different rows, the common case, are
-    one statement.
+    """Judge and write each change on its own, all in one commit; or `together` all or none. Plain moves of different
+    rows, the common case, are one statement.
 
     If another transaction keeps a row locked, the other changes are written before this raises `StoreLocked`. Sent
     again, they are `already_applied`."""
     if not changes and lead is None:
         return []
     try:
-        return await _apply(engine, changes, chain, lead)
+        return await _apply(engine, changes, chain, lead, together=together)
     except StoreLocked:
+        if together:
+            raise
         free = await engine.call(_FREE, stored_ids(change.after.id for change in changes))
         ids = {row[0] for row in free}
         loose = [change for change in changes if change.after.id in ids]
         if loose and len(loose) < len(changes):
-            await _apply(engine, loose, chain, lead)
+            await _apply(engine, loose, chain, lead, together=False)
         raise
 
 
 async def _apply(
-    engine: PostgresEngine, changes: Sequence[SealedChange], chain: Chain, lead: Leadership | None
+    engine: PostgresEngine, changes: Sequence[SealedChange], chain: Chain, lead: Leadership | None, *, together: bool
 ) -> list[ChangeResult]:
     if lead is None and (arguments := completion_arguments(changes)) is not None:
         [(done,)] = await engine.call(COMPLETE, *arguments, engine.given_ms)
         if done:
             engine.committed([(change.before, change.after, change.events) for change in changes])
             return [ChangeResult("applied", change.after) for change in changes]
-    if changes and _go_together(changes) and not any(change_check.affected(changes)):
+    if (
+        changes
+        and _go_together(changes)
+        and not any(change_check.affected(changes))
+        # one of the others may free the key: whether the server takes both would depend on their order
+        and not (together and any(map(_reopens_unique, changes)))
+    ):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
         if verdict == "":
@@ -155,11 +197,12 @@ async def _apply(
             return [ChangeResult("applied", change.after) for change in changes]
         if verdict == "leader":
             assert lead is not None
-            raise change_check.not_leader(lead)
+            rows = await engine.call(LEADERSHIP, stored_text(lead.name))
+            raise change_check.not_leader(lead, leadership_from(lead, rows, engine.clock.lease_ms()))
 
     async def run(tx: PostgresTx) -> list[ChangeResult]:
         await fence(tx, lead)
-        return await apply_changes(tx, changes, chain)
+        return await (_apply_together if together else apply_changes)(tx, changes, chain)
 
     return await engine.transact(run)
 
@@ -220,23 +263,42 @@ def _batches(changes: Sequence[SealedChange]) -> list[list[SealedChange]]:
     return batches
 
 
-async def _apply_judged(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
-    """Changes of different rows: lock the rows, refuse the changes that do not fit, write the others."""
+class _Judged(NamedTuple):
+    """Changes of different rows, judged with the rows locked."""
+
+    rows: dict[str, Job]
+    refused: dict[str, ChangeResult]
+    fitting: list[SealedChange]
+
+    def conflict(self, change: SealedChange) -> ChangeResult:
+        return ChangeResult("conflict", self.rows[change.after.id])
+
+
+async def _judge(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> _Judged:
     rows = await _locked(tx, [change.after.id for change in changes], chain)
-    answers: dict[str, ChangeResult] = {}
-    fitting: list[SealedChange] = []
+    given = {holder for change in changes if (holder := change_check.new_holder(change)) is not None}
+    not_open = await tx.db.fetchval("SELECT mainstay.not_open($1)", sorted(given)) if given else []
+    judged = _Judged(rows, {}, [])
     for change in changes:
         row = rows.get(change.after.id)
-        if row is not None and change_check.judge(row, change, ()) == "applied":
-            fitting.append(msgspec.structs.replace(change, after=change_check.landed(row, change)))
+        if row is None or change_check.judge(row, change, ()) != "applied":
+            judged.refused[change.after.id] = await _refused(tx, row, change)
+        elif change_check.new_holder(change) in not_open:
+            judged.refused[change.after.id] = ChangeResult("no_session", row)
         else:
-            answers[change.after.id] = await _refused(tx, row, change)
-    if await _write_with_spawn(tx, fitting, chain):
-        for answer in await _applied(tx, fitting, chain):
-            assert answer.job is not None
-            answers[answer.job.id] = answer
+            judged.fitting.append(msgspec.structs.replace(change, after=change_check.landed(row, change)))
+    return judged
+
+
+async def _apply_judged(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
+    """Changes of different rows: lock the rows, refuse the changes that do not fit, write the others."""
+    judged = await _judge(tx, changes, chain)
+    answers, fitting = judged.refused, judged.fitting
+    refused = await _write_with_spawn(tx, fitting, chain)
+    if refused is None:
+        answers |= await _applied_by_id(tx, fitting, chain)
     elif len(fitting) == 1:
-        answers[fitting[0].after.id] = ChangeResult("conflict", rows[fitting[0].after.id])
+        answers[refused.after.id] = judged.conflict(refused)
     else:
         # one of them has a unique key with a new holder: written alone, it is found
         for change in fitting:
@@ -244,28 +306,80 @@ async def _apply_judged(tx: PostgresTx, changes: Sequence[SealedChange], chain: 
     return [answers[change.after.id] for change in changes]
 
 
-async def _write_with_spawn(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> bool:
-    """Write changes that fit, and insert their spawned jobs; False, with nothing written, if a unique key has a new
-    holder or the jobs are refused."""
-    spawn = [new for change in changes for new in change.spawn]
-    if not spawn:
-        return not changes or await write_changes(tx, changes)
-    before = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
-    try:
-        async with savepoint(tx.db):
-            if not await write_changes(tx, changes):
-                return False
-            await insert_within(tx, spawn, chain)
-    except (asyncpg.UniqueViolationError, Conflict, InvalidInput):
-        written, tx.tallies, tx.entered, tx.woken = before
-        del tx.written[written:]
-        return False
-    return True
+async def _apply_together(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
+    """Changes of different rows: lock the rows, and write all changes that are not written yet, or none. Only the
+    refusals of stale changes are written in any case."""
+    judged = await _judge(tx, changes, chain)
+    answers, fitting = judged.refused, judged.fitting
+    taken = await _held_uniques(tx, fitting)
+    for change in fitting:
+        if _reopens_unique(change) and change.after.unique_key in taken:
+            answers[change.after.id] = judged.conflict(change)
+    if all(answer.outcome == "already_applied" for answer in answers.values()):
+        refused = await _write_with_spawn(tx, fitting, chain)
+        if refused is None:
+            answers |= await _applied_by_id(tx, fitting, chain)
+        else:
+            answers[refused.after.id] = judged.conflict(refused)
+    ids = [change.after.id for change in changes]
+    return [answers.get(job_id) or ChangeResult("withheld", judged.rows[job_id]) for job_id in ids]
+
+
+async def _held_uniques(tx: PostgresTx, changes: Sequence[SealedChange]) -> set[str]:
+    """The unique keys that these changes would take again, but other jobs hold."""
+    wanted = [change.after.unique_key for change in changes if _reopens_unique(change)]
+    if not wanted:
+        return set()
+    rows = await tx.db.fetch(
+        "SELECT unique_key FROM mainstay.jobs WHERE unique_key = ANY ($1::text[]) AND settled_ms IS NULL", wanted
+    )
+    return {row[0] for row in rows}
+
+
+def _reopens_unique(change: SealedChange) -> bool:
+    """Whether a settled job with a unique key becomes unsettled."""
+    before, after = change.before, change.after
+    return after.unique_key is not None and change_check.is_settled(before) and not change_check.is_settled(after)
+
+
+async def _write_with_spawn(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> SealedChange | None:
+    """Write changes that fit, and insert their spawned jobs. If a unique key has a new holder, or jobs are refused,
+    nothing is written, and the change is returned that was refused."""
+    if not changes:
+        return None
+    suspect = next((change for change in reversed(changes) if _reopens_unique(change)), changes[-1])
+    if not any(change.spawn for change in changes):
+        return None if await write_changes(tx, changes) else suspect
+    written, tallies, entered, woken = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()
+    known: dict[str, InsertFacts] = {}
+    while True:
+        refused = suspect
+        try:
+            async with savepoint(tx.db):
+                if not await write_changes(tx, changes):
+                    return refused
+                for refused in changes:
+                    if refused.spawn:
+                        await insert_within(tx, refused.spawn, chain, known.get(refused.after.id))
+            return None
+        except (asyncpg.UniqueViolationError, Conflict, InvalidInput) as error:
+            tx.tallies, tx.entered, tx.woken = tallies.copy(), entered.copy(), woken.copy()
+            del tx.written[written:]
+            if not _is_unique_violation(error) or refused.after.id in known:
+                return refused
+        # some of its jobs may have been inserted before
+        known[refused.after.id] = facts = InsertFacts()
+        await take_steps(tx.db, clash_steps(refused.spawn, facts))
 
 
 async def _applied(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> list[ChangeResult]:
     last = await _follow_up(tx, changes, chain) if changes else set()
     return [ChangeResult("applied", change.after, change.after.id in last) for change in changes]
+
+
+async def _applied_by_id(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> dict[str, ChangeResult]:
+    answers = await _applied(tx, changes, chain)
+    return {change.after.id: answer for change, answer in zip(changes, answers, strict=True)}
 
 
 async def _refused(tx: PostgresTx, row: Job | None, change: SealedChange) -> ChangeResult:

@@ -27,11 +27,12 @@ INSERT_AND_RING = (
     "WHERE CASE WHEN EXISTS (SELECT FROM i) THEN false "
     f"ELSE mainstay.ring_at_commit(${_ARGUMENTS + 1}, ${_ARGUMENTS + 2}) END"
 )
-#: Those of these jobs that already exist, with the digest of their event at that number.
+#: Those of these jobs that already exist, with the digest of their first event (NULL: it was trimmed with later ones).
 _EXISTING = (
-    "SELECT g.id, e.digest FROM unnest($1::text[], $2::integer[]) AS g (id, seq) "
-    "LEFT JOIN mainstay.events e ON e.job_id = g.id::uuid AND e.seq = g.seq "
-    "WHERE e.job_id IS NOT NULL OR EXISTS (SELECT FROM mainstay.jobs j WHERE j.id = g.id::uuid)"
+    "SELECT g.id, coalesce(e.digest, CASE WHEN j.trimmed_seq = 1 THEN j.trimmed_digest END) "
+    "FROM unnest($1::text[]) AS g (id) LEFT JOIN mainstay.jobs j ON j.id = g.id::uuid "
+    "LEFT JOIN mainstay.events e ON e.job_id = g.id::uuid AND e.seq = 1 "
+    "WHERE j.id IS NOT NULL OR e.job_id IS NOT NULL"
 )
 
 
@@ -45,8 +46,14 @@ class InsertFacts:
         """ids of parents and awaited jobs that do not exist"""
         self.over: dict[str, None] = {}
         """awaited jobs that are settled"""
-        self.taken: dict[str, bytes | None] = {}
-        """new ids that already exist, with the digest of their first event"""
+        self.taken: dict[str, bytes | None] | None = None
+        """new ids that already exist, with the digest of their first event; None: not known yet"""
+        self.held_by_others = False
+        """whether a job that is not of this batch holds a key of it"""
+
+    def was_inserted(self, new: NewJob) -> bool:
+        """Whether this very job is stored: it was sent again because the answer was lost."""
+        return self.taken is not None and self.taken.get(new.job.id) == new.events[0].digest
 
     def learn(self, rows: Rows, plan: PostgresInsertPlan) -> None:
         for what, at, job_id, content in rows:
@@ -54,8 +61,10 @@ class InsertFacts:
                 key = plan.keyed[at - 1].key
                 assert key is not None
                 self.keys[key.scope, key.name] = (bytes(content), job_id)
+                self.held_by_others |= job_id not in plan.ids
             elif what == "unique":
                 self.uniques[plan.uniques[at - 1]] = job_id
+                self.held_by_others |= job_id not in plan.ids
             elif what == "over":
                 self.over[job_id] = None
             else:
@@ -77,12 +86,9 @@ class PostgresInsertPlan:
         self._parents: dict[str, None] = {}
         self._awaits: dict[str, None] = {}
         """awaited jobs outside of the batch, which must exist"""
-        self._ids = {new.job.id for new in jobs}
-        ours = bool(facts.taken) and all(
-            facts.taken.get(new.job.id) == new.events[-1].digest for new in jobs if self._may_be_new(new)
-        )
+        self.ids = {new.job.id for new in jobs}
         for index, new in enumerate(jobs):
-            self._judge(index, new, ours=ours)
+            self._judge(index, new)
         self.keyed = [new for new in self.fresh if new.key is not None]
         self.uniques = [new.job.unique_key for new in self.fresh if new.job.unique_key is not None]
 
@@ -116,14 +122,12 @@ class PostgresInsertPlan:
             given_ms,
         )
 
-    def _may_be_new(self, new: NewJob) -> bool:
-        """Whether only its id could be an obstacle."""
-        facts = self._facts
-        by_key = new.key is not None and (new.key.scope, new.key.name) in facts.keys
-        return not by_key and new.job.unique_key not in facts.uniques
-
-    def _judge(self, index: int, new: NewJob, *, ours: bool) -> None:
+    def _judge(self, index: int, new: NewJob) -> None:
         job = new.job
+        if self._facts.was_inserted(new):
+            self._stands[job.id] = job.id
+            self.answers.append(InsertResult(job.id, True))
+            return
         if (new.key is not None or job.unique_key is not None) and (held := self._keys.holder(index, new)) is not None:
             self._met(index, new, *held)
             return
@@ -134,9 +138,7 @@ class PostgresInsertPlan:
         after = dict.fromkeys(self._awaited(index, place, on) for place, on in enumerate(new.after))
         self._stands[job.id] = job.id
         self.answers.append(InsertResult(job.id, True))
-        if ours:
-            return  # it was stored before, and the result was lost
-        if job.id in self._facts.taken:
+        if job.id in (self._facts.taken or ()):
             raise change_check.id_conflict(index, job.id)
         self.fresh.append(new)
         self.edges += [(job.id, place, on) for place, on in enumerate(after)]
@@ -155,7 +157,7 @@ class PostgresInsertPlan:
         if stands is not None:
             return stands
         # itself, or a later job of the batch, does not exist yet
-        if on in self._facts.missing or on in self._ids or not is_id(on):
+        if on in self._facts.missing or on in self.ids or not is_id(on):
             raise change_check.no_dependency(index, place, on)
         self._awaits[on] = None
         return on
@@ -179,14 +181,16 @@ def insert_steps(
         facts.learn(rows, plan)
         if facts.over and not judged:
             return plan
+        if facts.held_by_others and facts.taken is None:
+            # a job that was sent again may have settled since, and another one may have taken its key
+            yield from clash_steps(jobs, facts)
 
 
 def clash_steps(jobs: Sequence[NewJob], facts: InsertFacts) -> Steps[None]:
-    """After a unique violation: find out whether it was an id. If not, another transaction stored the same key at the
-    same time, and the next statement will find it."""
-    ids = [(new.job.id, new.events[-1].seq) for new in jobs]
-    rows = yield Statement(_EXISTING, ([job_id for job_id, _ in ids], [seq for _, seq in ids]))
-    facts.taken.update((job_id, None if digest is None else bytes(digest)) for job_id, digest in rows)
+    """Find out which ids already exist. If none does after a unique violation, another transaction stored the same key
+    at the same time, and the next statement will find it."""
+    rows = yield Statement(_EXISTING, ([new.job.id for new in jobs],))
+    facts.taken = {job_id: None if digest is None else bytes(digest) for job_id, digest in rows}
 
 
 # -- counting ------------------------------------------------------------------------------------

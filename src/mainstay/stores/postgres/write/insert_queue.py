@@ -14,6 +14,7 @@ from itertools import islice
 
 from ....errors import StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from ....lifecycle import Chain
+from ....model import Leadership
 from ...durability import Durability
 from ...port import InsertResult, NewJob
 from ..connection.engine import PostgresEngine
@@ -36,13 +37,15 @@ class InsertQueue:
         self._chain = chain
         self._lines: dict[str, _InsertLine] = {}
 
-    async def insert(self, jobs: Sequence[NewJob], *, durability: Durability | None = None) -> list[InsertResult]:
-        """Insert all or nothing."""
+    async def insert(
+        self, jobs: Sequence[NewJob], *, durability: Durability | None = None, lead: Leadership | None = None
+    ) -> list[InsertResult]:
+        """Insert all or nothing. The jobs of a leader share no commit: they are refused if its epoch is over."""
 
         async def store(several: Sequence[NewJob]) -> list[InsertResult]:
-            return await insert(self._engine, several, self._chain, durability=durability)
+            return await insert(self._engine, several, self._chain, durability=durability, lead=lead)
 
-        if len(jobs) > _FEW or not all(map(_is_plain, jobs)):
+        if lead is not None or len(jobs) > _FEW or not all(map(_is_plain, jobs)):
             return await store(jobs)
         level = self._engine.level(durability)
         line = self._lines.get(level)

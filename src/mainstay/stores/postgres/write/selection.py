@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ....errors import InvalidTransition, SessionLost
 from ....lifecycle import Chain, promote, table_of
 from ....model import Job, Lane, route_of
 from ...open_claim import claim_event
-from ...port import SealedChange, Written
+from ...port import MARKS_KEPT, SealedChange, Written
 from ...routes import EVERYBODY, Offers
 from ...row_codec import JOB_FIELDS
 from ..connection.engine import PostgresEngine, PostgresTx
@@ -32,12 +32,26 @@ from .statements import write_moves
 log = logging.getLogger("mainstay.stores.postgres")
 
 _CLAIM = "SELECT * FROM mainstay.claim($1, $2, $3, $4, $5, $6)"
+_CLAIM_MARKED = "SELECT * FROM mainstay.claim_marked($1, $2, $3, $4, $7, $8, $9, $5, $6)"
 _DUE_BATCH = 500
 #: the most rows that one statement frees
 _MOST_FREED = 10_000
 #: the columns after those of a job and `open`
 _N, _STATE = len(JOB_FIELDS) + 1, len(JOB_FIELDS) + 2
+#: the states of rows that are read: claimed now, claimed by an earlier call under the same mark, not claimable
+_ROWS = ("", "held", "odd")
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), _N)
+
+
+class ClaimCall(NamedTuple):
+    """How the server recognizes a claim that it has answered before."""
+
+    nonce: str
+    """of this call: sent again after a lost connection, it gets the same rows"""
+    mark: str | None = None
+    """of the caller, who may send the claim again at any time"""
+    continues: bool = False
+    """whether an earlier call under this mark found only rows whose task the session does not have"""
 
 
 async def claim_jobs(
@@ -45,16 +59,16 @@ async def claim_jobs(
     queues: Sequence[str],
     session: str,
     n: int,
-    nonce: str,
+    call: ClaimCall,
     chain: Chain,
     offers: Offers,
     *,
     observed: bool,
 ) -> tuple[list[Job], int]:
-    """Take up to n rows for a live session; and the number of rows that it met whose task it does not have. A nonce
-    that was used before means that its result was lost. `observed`: the store has an observer."""
+    """Take up to n rows for a live session; and the number of rows that it met whose task it does not have.
+    `observed`: the store has an observer."""
     names = list(queues)
-    rows = await _call_claim(engine, names, session, n, nonce, promoted=False)
+    rows = await _call_claim(engine, names, session, n, call, promoted=False)
     if rows and rows[0][_STATE] == "due":
 
         async def make_ready(tx: PostgresTx) -> None:
@@ -62,18 +76,18 @@ async def claim_jobs(
             await tx.db.execute("SELECT mainstay.bring_back($1, $2, $3)", names, session, n)
 
         await engine.transact(make_ready, lasting=False)
-        rows = await _call_claim(engine, names, session, n, nonce, promoted=True)
+        rows = await _call_claim(engine, names, session, n, call, promoted=True)
     jobs: list[Job] = []
     broken: list[tuple[str, object]] = []
     odd: list[Job] = []
     woken: Counter[str] = Counter()
-    for row in sorted((row for row in rows if row[_STATE] in ("", "odd")), key=_order):
+    for row in sorted((row for row in rows if row[_STATE] in _ROWS), key=_order):
         try:
             job = job_from(row, chain)
         except (msgspec.MsgspecError, UnicodeError, TypeError) as error:
             broken.append((row[0], error))
             continue
-        (jobs if row[_STATE] == "" else odd).append(job)
+        (odd if row[_STATE] == "odd" else jobs).append(job)
     for row in rows:
         if row[_STATE] == "lost":
             raise SessionLost(session)
@@ -91,16 +105,21 @@ async def claim_jobs(
 
 
 async def _call_claim(
-    engine: PostgresEngine, queues: list[str], session: str, n: int, nonce: str, *, promoted: bool
+    engine: PostgresEngine, queues: list[str], session: str, n: int, call: ClaimCall, *, promoted: bool
 ) -> list[Any]:
-    return await engine.call(_CLAIM, queues, session, n, nonce, promoted, engine.given_ms, lasting=False)
+    args = [queues, session, n, call.nonce, promoted, engine.given_ms]
+    if call.mark is None:
+        return await engine.call(_CLAIM, *args, lasting=False)
+    return await engine.call(_CLAIM_MARKED, *args, call.mark, call.continues, MARKS_KEPT, lasting=False)
 
 
 def _as_written(jobs: Sequence[Job], rows: Sequence[Any]) -> list[Written]:
-    """The rows for the observer. The row before its claim is derived from the claimed row."""
-    heads = {row[0]: row[JOB_FIELDS.index("head")] for row in rows}
+    """The rows that were claimed now, for the observer. The row before its claim is derived from the claimed row."""
+    heads = {row[0]: row[JOB_FIELDS.index("head")] for row in rows if row[_STATE] == ""}
     written: list[Written] = []
     for job in jobs:
+        if job.id not in heads:
+            continue
         before = msgspec.structs.replace(
             job,
             status="pending",
@@ -273,4 +292,4 @@ async def _set_lane(tx: PostgresTx, ids: Sequence[str], lane: Lane) -> None:
     await tx.db.execute("UPDATE mainstay.jobs SET lane = $2 WHERE id = ANY ($1::text[]::uuid[])", list(ids), int(lane))
 
 
-__all__ = ["claim_jobs", "free_slots", "lower_heads", "promote_due"]
+__all__ = ["ClaimCall", "claim_jobs", "free_slots", "lower_heads", "promote_due"]

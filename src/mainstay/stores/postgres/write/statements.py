@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ....errors import Conflict
 from ....model import Leadership
@@ -71,6 +71,18 @@ async def take_steps(db: Db, steps: Steps[T]) -> T:
         return value
 
 
+#: the leadership as it is stored
+LEADERSHIP = "SELECT holder, epoch, until_ms FROM mainstay.leaders WHERE name = $1"
+
+
+def leadership_from(lead: Leadership, rows: Sequence[Any], lease_ms: int) -> Leadership | None:
+    """The current leadership, from `LEADERSHIP`. It has no holder if its time is over."""
+    if not rows:
+        return None
+    [(holder, epoch, until_ms)] = rows
+    return Leadership(name=lead.name, holder=holder if until_ms > lease_ms else "", epoch=epoch, until_ms=until_ms)
+
+
 async def fence(tx: PostgresTx, lead: Leadership | None) -> None:
     """Refuse the writes of a leader whose epoch is over. The row stays locked, so that no other session begins to lead
     before this transaction ends."""
@@ -80,7 +92,9 @@ async def fence(tx: PostgresTx, lead: Leadership | None) -> None:
         "SELECT mainstay.leads($1, $2, $3, $4)", stored_text(lead.name), lead.holder, lead.epoch, tx.lease_ms
     )
     if not leads:
-        raise not_leader(lead)
+        raise not_leader(
+            lead, leadership_from(lead, await tx.db.fetch(LEADERSHIP, stored_text(lead.name)), tx.lease_ms)
+        )
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ local function places(id, row)
   if row[SESSION] then
     at['held:' .. row[SESSION]] = true
     if STOPPING[row[STATUS]] then at['stopping:' .. row[SESSION]] = true end
+    if row[STATUS] == PLACED.ASSIGNED then at['assigned:' .. row[SESSION]] = true end
     if row[LIMITED] then at['slots:' .. row[LIMITED]] = true end
   end
   if timed(row) then at[timed(row)] = row[EXPIRES] end

@@ -73,6 +73,7 @@ local function change(item, watched)
   end
   if old[SESSION] ~= item[C_SESSION] or old[CLAIMED] ~= item[C_CLAIMED] then return ASK end
   if shrinks(old, new) then return ASK end
+  if new[SESSION] and new[SESSION] ~= old[SESSION] and not is_open(new[SESSION]) then return ASK end
   if item[C_SEEN] and (beside_of(id)[2] or -1) ~= item[C_SEEN] then return ASK end
   local ends, begins = new[SETTLED] and not old[SETTLED], old[SETTLED] and not new[SETTLED]
   if begins and new[UNIQUE] and unique_holder(new[UNIQUE]) then return ASK end

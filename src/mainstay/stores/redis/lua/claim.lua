@@ -1,11 +1,13 @@
 -- Claims ready rows for a session, lowest rank first over all its queues.
 --
 -- Arguments: queues, session, number of rows, nonce, changes that promote due rows, ids of unusable rows, whether to claim
--- ready rows without another check for due ones. Returns 'lost' (the session is dead or unknown), 'due' (rows that must be
--- promoted first: their events are sealed elsewhere) or 'taken'; then the outcomes of the changes, a digit each; and id,
--- row, fixed part and the part beside it, for each row.
+-- ready rows without another check for due ones, mark or false, the number of marks to keep, whether this call has claimed
+-- under its mark before. Returns 'lost' (the session is dead or unknown), 'due' (rows that must be promoted first: their
+-- events are sealed elsewhere), 'taken', or 'held' (the rows of an earlier claim under this mark); then the outcomes of the
+-- changes, a digit each; and id, row, fixed part and the part beside it, for each row.
 
 local QUEUES, WHO, MOST, NONCE, PROMOTED, UNUSABLE, AT_ONCE = ARGS[1], ARGS[2], ARGS[3], ARGS[4], ARGS[5], ARGS[6], ARGS[7]
+local MARK, MARKS_KEPT, MORE = ARGS[8], ARGS[9], ARGS[10]
 local DUE_AT_ONCE = 500
 local MOST_PASSED = 1000 -- rows that one claim may skip
 local PAGE = 10
@@ -25,21 +27,45 @@ local function answer(what, ids, outcomes)
   return made
 end
 
-local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed')
-if session[1] ~= '0' then return {NOW, 'lost'} end
-if session[2] == NONCE then
-  -- it was made before, and its reply lost
-  local taken, ids, held, outcomes = cmsgpack.unpack(session[3]), {}, {}, {}
+-- The rows of an earlier claim, ids and tokens in turn, that the session still holds.
+local function still_held(taken)
+  local ids, held = {}, {}
   for i = 1, #taken, 2 do ids[#ids + 1] = taken[i] end
   load(ids)
   for i, id in ipairs(ids) do
     local row = rows[id]
-    if row and row[SESSION] == WHO and row[TOKEN] == taken[2 * i] and row[STATUS] == 'running' then
-      held[#held + 1] = id
+    if row and row[SESSION] == WHO and row[TOKEN] == taken[2 * i] then held[#held + 1] = id end
+  end
+  return held
+end
+
+local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed')
+if session[1] ~= '0' then return {NOW, 'lost'} end
+local function repeated(what, taken)
+  local outcomes = {}
+  for i, item in ipairs(PROMOTED) do outcomes[i] = is_written(item) and APPLIED or ASK end
+  return answer(what, still_held(taken), table.concat(outcomes))
+end
+-- it was made before, and its reply lost
+if session[2] == NONCE then return repeated('taken', cmsgpack.unpack(session[3])) end
+
+local marks, marked = {}, {} -- of the last claims with a mark; the rows of this mark
+if MARK then
+  local found = call('HGET', P .. 's:' .. WHO, 'marks')
+  local known = found and cmsgpack.unpack(found) or {}
+  for i = 1, #known, 2 do
+    if known[i] ~= MARK then
+      marks[#marks + 1] = known[i]
+      marks[#marks + 1] = known[i + 1]
+    else
+      if not MORE then return repeated('held', known[i + 1]) end
+      marked = known[i + 1]
     end
   end
-  for i, item in ipairs(PROMOTED) do outcomes[i] = is_written(item) and APPLIED or ASK end
-  return answer('taken', held, table.concat(outcomes))
+  while #marks > 2 * (MARKS_KEPT - 1) do
+    table.remove(marks, 1)
+    table.remove(marks, 1)
+  end
 end
 
 for _, id in ipairs(UNUSABLE) do
@@ -232,5 +258,11 @@ for queue, n in pairs(per_queue) do
 end
 gather(hsets, 's:' .. WHO, 'nonce', NONCE)
 gather(hsets, 's:' .. WHO, 'claimed', pack(claimed))
+if MARK then
+  for i = 1, #claimed do marked[#marked + 1] = claimed[i] end
+  marks[#marks + 1] = MARK
+  marks[#marks + 1] = marked
+  gather(hsets, 's:' .. WHO, 'marks', pack(marks))
+end
 finish()
 return answer('taken', taken, outcomes)

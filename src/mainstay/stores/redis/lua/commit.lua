@@ -72,19 +72,24 @@ local function is_done()
 end
 
 -- Whether the assumption about standing units is right: the other new units count as open units of their parents.
-local function as_counted(answers)
+local function as_counted()
   local standing, found, fits = {}, {}, true
   for _, id in ipairs(STANDING) do standing[id] = true end
   for i, job in ipairs(NEW) do
     local id = job[N_ID]
-    if answers[i] and opened(job[N_ROW])[PARENT] then found[#found + 1] = id end
-    if (answers[i] and true or false) ~= (standing[id] or false) and opened(job[N_ROW])[PARENT] then fits = false end
+    if opened(job[N_ROW])[PARENT] then
+      if not fresh.at[i] then found[#found + 1] = id end
+      if fresh.at[i] == (standing[id] or false) then fits = false end
+    end
   end
   return fits, found
 end
 
 local done = is_done()
-if not done and deposed(LEAD) then return {NOW, 'deposed'} end
+do
+  local now = not done and deposed(LEAD)
+  if now then return {NOW, 'deposed', now[1], now[2]} end
+end
 if not done and not holds() then return {NOW, 'again'} end
 local settling = {}
 for _, over in ipairs(SETTLING) do settling[over[1]] = over[2] end
@@ -94,7 +99,7 @@ if done then
   return {NOW, 'again'}
 end
 if not answers then return {NOW, 'refused', pack(refused)} end
-local fits, standing = as_counted(answers)
+local fits, standing = as_counted()
 if not fits then return {NOW, 'refused', pack({'stands', standing})} end
 for _, act in ipairs(ACTS) do acts[act[1]](unpack(act, 2)) end
 enter()

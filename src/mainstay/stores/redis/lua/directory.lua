@@ -77,7 +77,7 @@ end
 -- Removes a dead session, unless it still holds rows: then it stays, dead, until the sweep takes them back.
 local function bury(session)
   if call('EXISTS', P .. 'held:' .. session) == 0 then
-    call('DEL', P .. 's:' .. session, P .. 'stopping:' .. session)
+    call('DEL', P .. 's:' .. session, P .. 'stopping:' .. session, P .. 'assigned:' .. session)
     call('SREM', P .. 'sessions', session)
   end
 end
@@ -94,10 +94,12 @@ function does.admit(version, audit, compatible)
   return {NOW, found[1], found[2] or audit, found[3] or found[1]}
 end
 
--- Opens a session: its fields with their values. An open session keeps the fields that others have written.
+-- Opens a session: its fields with their values. An open session keeps the fields that others have written; one that is
+-- dead, and still has rows, begins again.
 function does.open(id, fields, more, offer, tasks)
   local key = P .. 's:' .. id
-  if call('EXISTS', key) == 0 then
+  if not is_open(id) then
+    call('DEL', key)
     call('HSET', key, unpack(fields))
     if call('HGET', key, 'started_ms') == '0' then call('HSET', key, 'started_ms', NOW) end
   end
@@ -142,11 +144,14 @@ function does.drain(sessions, by)
   return answer
 end
 
-function does.close(id)
+-- Ends a session; with a leadership, returns 'deposed' with the current holder and epoch if that is over.
+function does.close(id, lead)
+  local now = deposed(lead)
+  if now and not (AGAIN and not is_open(id)) then return {NOW, 'deposed', now[1], now[2]} end
   if call('EXISTS', P .. 's:' .. id) == 1 then call('HSET', P .. 's:' .. id, 'dead', 1) end
   depose(id)
   bury(id)
-  return {NOW}
+  return {NOW, 'done'}
 end
 
 -- All sessions: of each its id and these fields.

@@ -8,7 +8,7 @@ local N_ID, N_ROW, N_FIXED, N_EVENTS, N_TOS, N_TAGS, N_GROUP, N_KEY, N_IDEMPOTEN
 local N_REFUSES, N_MUST_BE_NEW, N_AFTER, N_ENDED, N_ANY_END, N_BESIDE = 10, 11, 12, 13, 14, 15
 local K_FIELD, K_CONTENT, K_UNTIL = 1, 2, 3
 
-local fresh, fresh_ids, awaits = {}, {}, {}
+local fresh, fresh_ids, awaits = {at = {}}, {}, {} -- fresh.at: by the place of a new job, whether it will be inserted
 
 local function held_by_key(field, batch)
   if batch[field] then return batch[field][1], batch[field][2] end
@@ -18,9 +18,15 @@ local function held_by_key(field, batch)
   if until_ms and tonumber(until_ms) > NOW then return id, content end
 end
 
--- Whether this very insert was made before, and its reply lost.
+-- Whether this very job is stored: it was sent again, because its reply was lost. The digest of an event is the last of its
+-- values, 32 bytes.
 local function is_ours(job)
-  return AGAIN and call('LINDEX', P .. 'e:' .. job[N_ID], 0) == job[N_EVENTS][1]
+  local id = job[N_ID]
+  if not there(id) then return false end
+  local digest = sub(job[N_EVENTS][1], -34)
+  if sub(call('LINDEX', P .. 'e:' .. id, 0) or '', -34) == digest then return true end
+  local said, _, trimmed = beside_of(id)
+  return said[3] == 1 and trimmed == digest
 end
 
 -- The status in which an awaited job has settled, '' if it has not, nil if it does not exist.
@@ -32,15 +38,18 @@ local function ended(id, settling)
 end
 
 -- Decides on every new job; `settling` has the status of each job that settles in this step. Returns, for each, the job
--- that stands for it: [id, 'key' or 'unique'], or false for itself; or nil and the refusal: [what, index, more]. 'judge'
--- asks for another attempt: some of the awaited jobs have settled.
+-- that stands for it: [id, 'key' or 'unique'], false for itself, or 0 if it was stored by an earlier call; or nil and the
+-- refusal: [what, index, more]. 'judge' asks for another attempt: some of the awaited jobs have settled.
 local function plan(jobs, settling)
-  local answers, keys, uniques, stands, parents, news = {}, {}, {}, {}, {}, {}
+  local answers, keys, uniques, stands, parents, news, ids = {}, {}, {}, {}, {}, {}, {}
+  for i, job in ipairs(jobs) do ids[i] = job[N_ID] end
+  load(ids)
   for i, job in ipairs(jobs) do
     local id, key = job[N_ID], job[N_IDEMPOTENCY]
     local row, tail = opened(job[N_ROW])
-    local existing, by = nil, ''
-    if key then
+    local existing, by, ours = nil, '', is_ours(job)
+    fresh.at[i] = false
+    if key and not ours then
       local holder, content = held_by_key(key[K_FIELD], keys)
       if holder then
         if content ~= key[K_CONTENT] then return nil, {'key', i - 1, holder} end
@@ -48,7 +57,7 @@ local function plan(jobs, settling)
       end
     end
     local unique = row[UNIQUE]
-    if not existing and unique then
+    if not existing and unique and not ours then
       local holder = uniques[unique]
       if not holder then
         holder = call('HGET', P .. 'unique', unique)
@@ -59,11 +68,12 @@ local function plan(jobs, settling)
         existing, by = holder, 'unique'
       end
     end
-    if existing and not (existing == id and is_ours(job)) then
+    if ours then
+      answers[i], stands[id] = 0, id
+      if AGAIN then answers[i] = false end
+    elseif existing then
       if job[N_MUST_BE_NEW] then return nil, {'new', i - 1, existing} end
       answers[i], stands[id] = {existing, by}, existing
-    elseif existing or (there(id) and is_ours(job)) then
-      answers[i], stands[id] = false, id
     else
       if fresh_ids[id] or there(id) or call('EXISTS', P .. 'e:' .. id) == 1 then return nil, {'id', i - 1, id} end
       local parent = row[PARENT]
@@ -95,7 +105,7 @@ local function plan(jobs, settling)
       end
       if key then keys[key[K_FIELD]] = {id, key[K_CONTENT]} end
       if unique then uniques[unique] = id end
-      fresh_ids[id] = true
+      fresh_ids[id], fresh.at[i] = true, true
       fresh[#fresh + 1] = {job, row, tail}
       answers[i] = false
     end

@@ -22,6 +22,8 @@
 --   held:<session>    set      ids a session holds
 --   holders           set      sessions that hold jobs
 --   stopping:<session>  set    ids a session holds that have to stop
+--   assigned:<session>  set    ids a session holds that a leader assigned to it and that it has not confirmed. A program of
+--                              an older version does not remove one that it takes back, so readers look at the row
 --   slots:<key>       set      ids held under a concurrency key
 --   expires           zset     unsettled rows by expires_ms
 --   keep              zset     settled jobs (not units) with their own retention, by expires_ms
@@ -40,8 +42,9 @@
 --   tallies           hash     queue NUL status -> number of jobs
 --   flow:<minute>     hash     status -> number of moves into it
 --   s:<session>       hash     a session: worker, host, pid, started_ms, beat_ms, lease_s, dead (0 or 1), and of its last
---                              claim nonce and claimed (ids and tokens); offer (JSON) and tasks (msgpack) if it
---                              announces an offer
+--                              claim nonce and claimed (ids and tokens); marks: of its last claims with a mark, the
+--                              mark and the ids and tokens, in turn; offer (JSON) and tasks (msgpack) if it announces an
+--                              offer. A standing one has a lease without an end, and its own in own_lease_s
 --   sessions          set      ids of sessions
 --   queues            hash     queue -> JSON of an operator's settings
 --   paused            set      queues that are paused
@@ -188,9 +191,17 @@ end
 
 -- leadership -------------------------------------------------------------------------------------
 
--- Whether a leader's epoch is over; `lead` is [name, holder, epoch].
+-- Whether a leader's epoch is over; `lead` is [name, holder, epoch]. If it is, returns the current holder ('' for none) and
+-- epoch (0 for none).
 local function deposed(lead)
   if not lead then return false end
   local found = call('HMGET', P .. 'lead:' .. lead[1], 'holder', 'epoch', 'until_ms')
-  return not (found[1] == lead[2] and tonumber(found[2]) == lead[3] and tonumber(found[3]) > LEASE)
+  local leads = (tonumber(found[3] or '') or 0) > LEASE
+  if leads and found[1] == lead[2] and tonumber(found[2]) == lead[3] then return false end
+  return {leads and found[1] or '', tonumber(found[2] or '') or 0}
+end
+
+-- Whether a session may get rows.
+local function is_open(session)
+  return call('HGET', P .. 's:' .. session, 'dead') == '0'
 end

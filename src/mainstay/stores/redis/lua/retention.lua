@@ -1,5 +1,5 @@
--- Retention, in short steps. Arguments: the leadership or false, the operation, and its arguments. Returns 'deposed', or
--- 'done' and the result.
+-- Retention, in short steps. Arguments: the leadership or false, the operation, and its arguments. Returns 'deposed' with
+-- the current holder and epoch, or 'done' and the result.
 
 local SOME_QUEUES = 100
 local does = {}
@@ -158,5 +158,6 @@ function does.keys(room, ticks_kept_ms)
   return {NOW, 'done', #fields}
 end
 
-if deposed(ARGS[1]) then return {NOW, 'deposed'} end
+local now = deposed(ARGS[1])
+if now then return {NOW, 'deposed', now[1], now[2]} end
 return does[ARGS[2]](unpack(ARGS, 3))

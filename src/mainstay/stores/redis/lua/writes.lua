@@ -243,6 +243,25 @@ local function index_lane(id, old, new)
   end
 end
 
+-- The list of the rows that were assigned to a session.
+function PLACED.index(id, old, new)
+  local was = old and old[STATUS] == PLACED.ASSIGNED and old[SESSION]
+  local is = new and new[STATUS] == PLACED.ASSIGNED and new[SESSION]
+  if was and was ~= is then gather(srems, 'assigned:' .. was, id) end
+  if is and was ~= is then gather(sadds, 'assigned:' .. is, id) end
+end
+
+-- The wakes of a unit: it was assigned to a session, or its session is asked about it again; or it was cancelled while a
+-- session had it.
+function PLACED.wake_unit(old, new)
+  local status = new[STATUS]
+  if status == PLACED.ASSIGNED then
+    if new[SESSION] and not (old and old[VERSION] == new[VERSION]) then wake('session:' .. new[SESSION], 1) end
+  elseif status == PLACED.CANCELLED and old and old[SESSION] then
+    wake('session:' .. old[SESSION], 1)
+  end
+end
+
 local function index_holder(id, old, new)
   local was, is = old and old[SESSION], new and new[SESSION]
   local stopped, stops = was and STOPPING[old[STATUS]], is and STOPPING[new[STATUS]]
@@ -256,6 +275,7 @@ local function index_holder(id, old, new)
       holding[is] = true
     end
   end
+  if (old and old[STATUS] == PLACED.ASSIGNED) or (new and new[STATUS] == PLACED.ASSIGNED) then PLACED.index(id, old, new) end
   if stopped and not (stops and was == is) then gather(srems, 'stopping:' .. was, id) end
   if stops and not (stopped and was == is) then
     gather(sadds, 'stopping:' .. is, id)
@@ -312,7 +332,9 @@ local function index(id, old, new)
   index_end(id, old, new)
   local was, is = old and old[STATUS], new and new[STATUS]
   local parent = (old or new)[PARENT]
+  if is and was ~= is and new[QUEUE] == PLACED.QUEUE and new[LANE] ~= READY then wake(TOPIC_OF[PLACED.QUEUE], 1) end
   if parent then
+    if new then PLACED.wake_unit(old, new) end
     if was and was ~= is then gather(zrems, units_in(parent, was), id) end
     if is and was ~= is then gather(zadds, units_in(parent, is), '0', id) end
     return

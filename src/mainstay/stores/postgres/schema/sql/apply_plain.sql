@@ -2,6 +2,7 @@
 -- caller saw it. Returns
 --   ''         written, and counted
 --   leader     the epoch that the caller leads under is over
+--   session    a row is given to a session that is not open
 --   misfit     a row is not as its caller saw it, or another job has taken a unique key
 --   waiters    a job waited for one of them and must move on: the caller decides how
 --
@@ -43,6 +44,13 @@ DECLARE
 BEGIN
     IF lead_name IS NOT NULL AND NOT mainstay.leads(lead_name, lead_holder, lead_epoch, given_lease_ms) THEN
         RETURN 'leader';
+    END IF;
+    IF array_remove(new_session, NULL) <> '{}' AND mainstay.not_open(ARRAY(
+        SELECT DISTINCT g.given
+        FROM unnest(mainstay.spread(new_session, size), mainstay.spread(seen_session, size)) AS g (given, seen)
+        WHERE g.given IS NOT NULL AND g.given IS DISTINCT FROM g.seen
+    )) <> '{}' THEN
+        RETURN 'session';
     END IF;
     -- this look saves an undo; it may be out of date by the time of the write, which looks again
     waiters := ARRAY(SELECT DISTINCT w.job_id FROM mainstay.waits w WHERE w.on_id = ANY (ended) AND NOT w.done);

@@ -22,7 +22,9 @@ BEGIN
     -- such a transaction of a user does not see a proposal that was made after it began
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         INSERT INTO mainstay.lowered (queue, rank)
-        SELECT g.queue, min(g.rank) FROM unnest(in_queue, at_rank) AS g (queue, rank) GROUP BY g.queue;
+        SELECT g.queue, min(g.rank) FROM unnest(in_queue, at_rank) AS g (queue, rank)
+        -- no claim would ever delete the row of a reserved queue
+        WHERE g.queue NOT LIKE '@%' GROUP BY g.queue;
         RETURN;
     END IF;
     INSERT INTO mainstay.lowered (queue, rank)

@@ -31,6 +31,28 @@ LANGUAGE sql STABLE AS $$
     SELECT hashtextextended('beats for ' || session, 'mainstay.sessions'::regclass::oid::bigint)
 $$;
 
+-- The advisory lock of the end of a session. A transaction that gives a row to the session shares it, so that the session
+-- does not end before the row is committed. Beats do not need it: they never wait for such a transaction, which may
+-- itself wait for a standby.
+CREATE OR REPLACE FUNCTION mainstay.end_of(session text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT hashtextextended('end of ' || session, 'mainstay.sessions'::regclass::oid::bigint)
+$$;
+
+-- Those of these sessions that are not open. The others stay open until the transaction ends.
+CREATE OR REPLACE FUNCTION mainstay.not_open(of_sessions text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(mainstay.end_of(g.id))
+    FROM (SELECT DISTINCT g.id FROM unnest(of_sessions) AS g (id) ORDER BY g.id) g;
+    -- a later statement, so that it sees the end that it waited for
+    RETURN ARRAY(
+        SELECT DISTINCT g.id FROM unnest(of_sessions) AS g (id)
+        WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = g.id AND NOT s.dead)
+    );
+END
+$$;
+
 -- Open a session, or renew it. `has_lock`: the caller's process already holds its lock. For programs of the version
 -- before.
 CREATE OR REPLACE FUNCTION mainstay.open_session(
@@ -145,13 +167,13 @@ END
 $$;
 
 -- Keep sessions alive and record their reports, in one statement. Returns for each session whether it is known, the
--- jobs that it has to stop, and who asked it to drain. A last row without a session has the jobs whose rows were
--- locked: their reports have to be sent again.
+-- jobs that it has to stop, who asked it to drain, and the rows that were assigned to it and are not confirmed. A last
+-- row without a session has the jobs whose rows were locked: their reports have to be sent again.
 CREATE OR REPLACE FUNCTION mainstay.beat(
-    of_sessions text[], stopping text[],
+    of_sessions text[], stopping text[], unconfirmed text[],
     row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
     new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint, given_lease_ms bigint
-) RETURNS TABLE (session text, known boolean, cancelling text[], draining_by text)
+) RETURNS TABLE (session text, known boolean, cancelling text[], draining_by text, assigned text[])
 LANGUAGE plpgsql VOLATILE
 SET enable_seqscan TO off SET plan_cache_mode TO force_generic_plan
 AS $$
@@ -172,17 +194,35 @@ BEGIN
         );
     END IF;
     RETURN QUERY
-    SELECT g.id, s.id IS NOT NULL,
-        CASE WHEN s.id IS NULL THEN '{}' ELSE ARRAY(
-            SELECT j.id::text FROM mainstay.jobs j WHERE j.session = g.id AND j.status = ANY (stopping) ORDER BY j.id
-        ) END,
-        CASE WHEN s.draining_ms IS NOT NULL THEN s.draining_by END
+    SELECT g.id, s.id IS NOT NULL, coalesce(h.stopping, '{}'),
+        CASE WHEN s.draining_ms IS NOT NULL THEN s.draining_by END, coalesce(h.unconfirmed, '{}')
     FROM unnest(of_sessions) WITH ORDINALITY AS g (id, place)
     LEFT JOIN mainstay.sessions s ON s.id = g.id AND NOT s.dead
+    LEFT JOIN LATERAL (
+        SELECT array_agg(j.id::text ORDER BY j.id) FILTER (WHERE j.status = ANY (stopping)) AS stopping,
+            array_agg(j.id::text ORDER BY j.id) FILTER (WHERE j.status = ANY (unconfirmed)) AS unconfirmed
+        FROM mainstay.jobs j WHERE j.session = s.id AND j.status = ANY (stopping || unconfirmed)
+    ) h ON true
     ORDER BY g.place;
     IF cardinality(passed_over) > 0 THEN
-        RETURN QUERY SELECT NULL::text, false, passed_over, NULL::text;
+        RETURN QUERY SELECT NULL::text, false, passed_over, NULL::text, '{}'::text[];
     END IF;
+END
+$$;
+
+-- For programs of release 5, which do not ask for what was assigned.
+CREATE OR REPLACE FUNCTION mainstay.beat(
+    of_sessions text[], stopping text[],
+    row_id text[], row_session text[], row_token integer[], new_started_ms bigint[], new_progress text[],
+    new_checkpoint bytea[], stopping_jobs text[], stopping_units text[], given_ms bigint, given_lease_ms bigint
+) RETURNS TABLE (session text, known boolean, cancelling text[], draining_by text)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN QUERY
+    SELECT b.session, b.known, b.cancelling, b.draining_by FROM mainstay.beat(
+        of_sessions, stopping, '{}', row_id, row_session, row_token, new_started_ms, new_progress, new_checkpoint,
+        stopping_jobs, stopping_units, given_ms, given_lease_ms
+    ) b;
 END
 $$;
 
@@ -198,7 +238,8 @@ END
 $$;
 
 -- Declare sessions dead whose lease is over or whose process is gone, and delete dead sessions that hold no rows.
--- Silence counts from the start of this run of the server: while it was down, no beat could arrive.
+-- Silence counts from the start of this run of the server: while it was down, no beat could arrive. A standing session is
+-- not judged: it has no lease and no lock.
 --
 -- It waits for no lock and locks no live session: rows that a beat or another sweep has locked are skipped. A call that
 -- was sent (`sent_ms`) two or more seconds ago judges nothing: the server or the caller was stopped, and beats may be
@@ -219,7 +260,8 @@ BEGIN
         END IF;
         SELECT i.since_ms INTO listening_ms FROM mainstay.incarnation() i;
     END IF;
-    FOR found IN SELECT s.id, s.beat_ms, s.lease_s FROM mainstay.sessions s WHERE NOT s.dead ORDER BY s.id
+    FOR found IN
+        SELECT s.id, s.beat_ms, s.lease_s FROM mainstay.sessions s WHERE NOT s.dead AND NOT s.standing ORDER BY s.id
     LOOP
         IF lease_now_ms - greatest(found.beat_ms, listening_ms) > found.lease_s * 1000 THEN
             silent := silent || found.id;
@@ -231,12 +273,14 @@ BEGIN
         -- judged again with the rows locked: a beat may have come since
         buried := ARRAY(
             SELECT s.id FROM mainstay.sessions s
-            WHERE s.id = ANY (silent || gone) AND NOT s.dead AND (
+            WHERE s.id = ANY (silent || gone) AND NOT s.dead AND NOT s.standing AND (
                 lease_now_ms - greatest(s.beat_ms, listening_ms) > s.lease_s * 1000
                 OR s.id = ANY (gone) AND s.locked AND s.lost_ms IS NOT NULL
             )
             ORDER BY s.id FOR UPDATE SKIP LOCKED
         );
+        -- one that is being given a row is judged by the next sweep
+        buried := ARRAY(SELECT g.id FROM unnest(buried) AS g (id) WHERE pg_try_advisory_xact_lock(mainstay.end_of(g.id)));
         UPDATE mainstay.sessions s SET dead = true WHERE s.id = ANY (buried);
         -- now, because their rows may be deleted by the time another session asks for the leadership
         PERFORM mainstay.depose(buried);
@@ -276,6 +320,12 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = d.session) FOR UPDATE OF d SKIP LOCKED
     ) f
     WHERE c.session = f.session;
+    DELETE FROM mainstay.marks m
+    USING (
+        SELECT d.session, d.mark FROM mainstay.marks d
+        WHERE NOT EXISTS (SELECT FROM mainstay.sessions s WHERE s.id = d.session) FOR UPDATE OF d SKIP LOCKED
+    ) f
+    WHERE m.session = f.session AND m.mark = f.mark;
 END
 $$;
 
@@ -283,6 +333,7 @@ $$;
 CREATE OR REPLACE FUNCTION mainstay.close_session(session text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock(mainstay.end_of(session));
     UPDATE mainstay.sessions s SET dead = true WHERE s.id = session;
     PERFORM mainstay.depose(ARRAY[session]);
     PERFORM mainstay.forget_dead();

@@ -1,0 +1,302 @@
+"""A load runner in simulation: generators that send nothing, to a target that only counts.
+
+Each generator is a simulated host that reports a window every 100 ms of virtual time, with as many iterations as its
+share of the plan makes in that time. An iteration calls each step of its workflow once; every call takes the same time,
+and begins and ends in one window. No code of the test runs: setups and teardowns have no effect and no result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVarTuple
+
+from mainstay.clock import Clock
+from mainstay.errors import InvalidInput
+from mainstay.load.engine.messages import Values, WorkflowReport, WorkflowsDone
+from mainstay.load.generator_process import GeneratorLost, Limits, LineHandler
+from mainstay.load.generators import WindowMerger
+from mainstay.load.pace import Arrivals, shares
+from mainstay.load.plan import WorkflowPlan
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.stats.accounts import Account
+from mainstay.load.stats.histogram import sketch_of
+from mainstay.load.stats.model import WINDOW_MS, Health, StepStats, Window
+from mainstay.testing import SimulatedHost, VirtualLoop
+
+Ts = TypeVarTuple("Ts")
+
+#: between the order to go and the start, as with real generators
+_AHEAD_S = 0.2
+_WINDOW_S = WINDOW_MS / 1000
+
+
+class SimulatedTarget:
+    """What simulated generators send to: it counts their calls, by window. `call_s` is how long it takes to answer."""
+
+    def __init__(self, *, call_s: float = 0.02) -> None:
+        self.call_s = call_s
+        self.calls: Counter[int] = Counter()
+        """by the number of the window"""
+
+    @property
+    def total(self) -> int:
+        return self.calls.total()
+
+    def receive(self, bucket: int, calls: int) -> None:
+        self.calls[bucket] += calls
+
+
+class SimulatedRunner:
+    """A `mainstay.load.runner.LoadRunner`. `functools.partial(SimulatedRunner, loop=..., clock=..., target=...)` makes
+    those of a `LoadRun`.
+
+    A preparation takes `prepare_s`; with `refusal`, it is refused for that reason.
+    """
+
+    def __init__(
+        self,
+        processes: int,
+        on_window: Callable[[Window], None],
+        *,
+        on_line: LineHandler = lambda _, __: None,
+        limits: Limits | None = None,
+        loop: VirtualLoop,
+        clock: Clock,
+        target: SimulatedTarget,
+        prepare_s: float = 1.0,
+        refusal: str = "",
+    ) -> None:
+        del on_line, limits  # nothing is printed, and nothing hangs
+        self.generators = [SimulatedGenerator(number, processes, loop, clock, target) for number in range(processes)]
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._merger = WindowMerger(processes, on_window)
+        self._prepare_s = prepare_s
+        self._refusal = refusal
+        self._planned: PlannedRun
+
+    async def __aenter__(self) -> Self:
+        for generator in self.generators:
+            generator.on_end = self._check_ended
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.kill()
+
+    async def prepare(self, planned: PlannedRun) -> None:
+        await self._while_all_live(asyncio.sleep(self._prepare_s), "it was preparing")
+        if self._refusal:
+            raise InvalidInput("test", self._refusal)
+        self._planned = planned
+
+    async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, calls: int) -> Values:
+        del shared, calls
+        return await self._nothing(f"it set up {', '.join(workflows)}")
+
+    async def go(
+        self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
+    ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
+        del shared, longest_s, drain_s
+        self._merger.open(workflows)
+        plans = [self._planned.plan.workflows[name] for name in workflows]
+        steps = {name: list(self._planned.blueprints[name].steps) for name in workflows}
+        reports: list[WorkflowsDone] = []
+        lost: GeneratorLost | None = None
+        going = [asyncio.ensure_future(self._going(one, plans, steps)) for one in self.generators]
+        for generator, answer in zip(self.generators, await asyncio.gather(*going), strict=True):
+            if answer is not None:
+                reports.append(answer)
+            else:
+                lost = lost or generator.loss("it was under load")
+        return reports, lost
+
+    async def _going(
+        self, generator: SimulatedGenerator, plans: Sequence[WorkflowPlan], steps: dict[str, list[str]]
+    ) -> WorkflowsDone | None:
+        def add(window: Window, draining: Sequence[str]) -> None:
+            self._merger.add(generator.number, window, draining=draining)
+
+        try:
+            return await generator.go(plans, steps, add)
+        finally:
+            if not generator.host.alive:
+                # without it, the others do not produce the requested load
+                self.stop(hurry=True)
+            self._merger.close(generator.number)
+
+    def stop(self, *, hurry: bool) -> None:
+        del hurry  # an iteration never lasts longer than a window
+        for generator in self.generators:
+            generator.stopping.set()
+
+    def give_up(self) -> None:
+        self.stop(hurry=True)
+
+    def kill(self) -> None:
+        for generator in self.generators:
+            generator.kill()
+
+    async def collect_provided(self, workflows: Sequence[str], *, calls: int) -> Values:
+        del calls
+        return await self._nothing(f"it collected what {', '.join(workflows)} provides")
+
+    async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
+        del calls
+        return await self._nothing(f"it tore down {', '.join(workflows)}")
+
+    async def _nothing(self, doing: str) -> Values:
+        """As with real generators, the first one does it."""
+        await asyncio.sleep(0)
+        if not self.generators[0].host.alive:
+            raise self.generators[0].loss(doing)
+        return Values()
+
+    async def _while_all_live(self, work: Any, doing: str) -> None:
+        await work
+        for generator in self.generators:
+            if not generator.host.alive:
+                raise generator.loss(doing)
+
+    def _check_ended(self) -> None:
+        if not self.ended.done() and not any(generator.host.alive for generator in self.generators):
+            self.ended.set_result(None)
+
+
+class SimulatedGenerator:
+    """One generator process: number `number` of `processes`. `kill` ends it without a last window."""
+
+    def __init__(self, number: int, processes: int, loop: VirtualLoop, clock: Clock, target: SimulatedTarget) -> None:
+        self.number = number
+        self.host: SimulatedHost = loop.host(f"generator {number}")
+        self.on_end: Callable[[], None] = lambda: None
+        self.stopping = asyncio.Event()
+        self._processes = processes
+        self._loop = loop
+        self._clock = clock
+        self._target = target
+        self._collector = contextvars.copy_context()
+        self._done: asyncio.Future[WorkflowsDone | None] | None = None
+
+    def kill(self) -> None:
+        if self.host.alive:
+            self.host.crash()
+            self._report(self._answer, None)
+            self.on_end()
+
+    def loss(self, doing: str) -> GeneratorLost:
+        return GeneratorLost(f"generator {self.number} ended with signal 9, while {doing}; its last output: nothing")
+
+    async def go(
+        self,
+        plans: Sequence[WorkflowPlan],
+        steps: dict[str, list[str]],
+        add: Callable[[Window, Sequence[str]], None],
+    ) -> WorkflowsDone | None:
+        """Its report; None if it was killed."""
+        self.stopping.clear()
+        self._collector = contextvars.copy_context()
+        self._done = self._loop.create_future()
+        if self.host.alive:
+            self.host.start(self._generate(plans, steps, add))
+        else:
+            self._answer(None)
+        return await self._done
+
+    def _report(self, call: Callable[[*Ts], object], *args: *Ts) -> None:
+        """What comes from the process runs where its collector runs."""
+        self._loop.call_soon(call, *args, context=self._collector)
+
+    def _answer(self, report: WorkflowsDone | None) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(report)
+
+    async def _generate(
+        self,
+        plans: Sequence[WorkflowPlan],
+        steps: dict[str, list[str]],
+        add: Callable[[Window, Sequence[str]], None],
+    ) -> None:
+        await asyncio.sleep(_AHEAD_S)
+        began_s = self._loop.time()
+        bucket = self._clock.now_ms() // WINDOW_MS
+        loads = [
+            WorkflowLoad(plan, steps[plan.name], self.number, self._processes, self._target.call_s) for plan in plans
+        ]
+        elapsed_s = 0.0
+        while not all(load.is_over(elapsed_s) for load in loads) and not self.stopping.is_set():
+            await asyncio.sleep(_WINDOW_S)
+            elapsed_s = self._loop.time() - began_s
+            window = Window(bucket=bucket, process=self.number, health={self.number: Health()})
+            for load in loads:
+                self._target.receive(bucket, load.add_to(window, elapsed_s))
+            draining = [load.plan.name for load in loads if load.is_over(elapsed_s) or self.stopping.is_set()]
+            self._report(add, window, draining)
+            bucket += 1
+        reports = {load.plan.name: load.report() for load in loads}
+        self._report(self._answer, WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s))
+
+
+class WorkflowLoad:
+    """The share of one generator in one workflow: how many iterations it has made by when."""
+
+    def __init__(self, plan: WorkflowPlan, steps: Sequence[str], process: int, processes: int, call_s: float) -> None:
+        self.plan = plan
+        self._steps = steps
+        self._iteration_s = call_s * len(steps)
+        self._call_s = call_s
+        self._users = 0.0 if plan.users is None else shares(plan.most_users, processes)[process] / plan.most_users
+        """its part of the users"""
+        self._due = (
+            None
+            if plan.arrivals is None
+            else list(Arrivals(plan.arrivals, process, processes, poisson=plan.poisson).times())
+        )
+        self._most = None if plan.iterations is None else shares(plan.iterations, processes)[process]
+        self._made = 0
+
+    def is_over(self, elapsed_s: float) -> bool:
+        if self._most is not None and self._made >= self._most:
+            return True
+        return self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s - 1e-9
+
+    def add_to(self, window: Window, elapsed_s: float) -> int:
+        """Add the iterations since the last window; the number of calls that they made."""
+        new = self._made_by(elapsed_s) - self._made
+        self._made += new
+        window.begun += new
+        window.iterations += new
+        window.arrivals += new if self._due is not None else 0
+        window.users += round(0 if self.plan.users is None else self.plan.users.level(elapsed_s) * self._users)
+        times = array("d", [self._call_s]) * new
+        if new:
+            window.steps += [
+                StepStats(
+                    workflow=self.plan.name,
+                    step=step,
+                    ok=sketch_of(times),
+                    response=sketch_of(times) if self._due is not None else None,
+                    statuses={"200": new},
+                )
+                for step in self._steps
+            ]
+        calls = new * len(self._steps)
+        window.sent_calls += calls
+        window.answered_calls += calls
+        return calls
+
+    def report(self) -> WorkflowReport:
+        is_open = self._due is not None
+        account = Account(open=is_open, arrivals=self._made if is_open else 0, begun=self._made, completed=self._made)
+        unmade = 0 if self._most is None else self._most - self._made
+        return WorkflowReport(iterations=self._made, clean=self._made, account=account, unmade=unmade)
+
+    def _made_by(self, elapsed_s: float) -> int:
+        if self._due is not None:
+            return bisect_left(self._due, elapsed_s - 1e-9)
+        assert self.plan.users is not None
+        made = int(self.plan.users.area(elapsed_s) * self._users / self._iteration_s + 1e-9)
+        return made if self._most is None else min(self._most, made)

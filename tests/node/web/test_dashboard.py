@@ -119,3 +119,10 @@ async def test_the_queue_of_placed_jobs_is_shown_and_cannot_be_paused(pages: Pag
     assert "@place" in text
     assert "/api/v1/queues/mail/pause" in text
     assert "/api/v1/queues/%40place/pause" not in text
+
+
+async def test_the_payload_of_a_job_is_shown_as_its_arguments_and_its_policy(pages: Pages) -> None:
+    found = (await pages.server.client.get(f"/api/v1/jobs/{pages.job.id}?payload=true")).json()
+    assert set(found["payload"]) == {"arguments", "policy"}
+    unit = await pages.job.unit_id("running")
+    assert (await pages.server.client.get(f"/api/v1/jobs/{unit}?payload=true")).json()["payload"]["node"] == "running"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.control.unserved_jobs import unserved
-from mainstay.model import Offer, Session, private_queue
+from mainstay.model import PLACE_QUEUE, Offer, Session, private_queue
 from mainstay.stores import QueueStats, Stats
 
 DAY = Session(id="day", beat_ms=0, offer=Offer(queues=("default", "mail"), tasks={"a": {}, "batch:s": {}}))
@@ -49,3 +49,10 @@ def test_a_worker_that_drains_or_is_dead_does_not_count() -> None:
 
 def test_the_queue_of_one_load_run_is_its_own_matter() -> None:
     assert told(stats(**{private_queue("3f9c"): 1}), DAY) == []
+
+
+def test_jobs_that_are_placed_need_a_node_and_no_worker_of_a_queue() -> None:
+    waiting = stats(**{PLACE_QUEUE: 2})
+    node = Session(id="n", beat_ms=0, node="n1", offer=Offer(tasks={"node:compact:local": {}}))
+    assert told(waiting, DAY) == ["no node is active: 2 jobs wait to be placed"]
+    assert told(waiting, DAY, node) == []

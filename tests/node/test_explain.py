@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mainstay.control import Control
 from mainstay.control.explain import Explanation, explained
 from mainstay.model import Offer, Session
 from mainstay.node import NodePolicy
@@ -191,3 +192,33 @@ async def test_the_history_of_a_unit_names_the_node_that_confirmed_it(
 async def test_the_history_of_a_job_names_the_leader_that_started_it(store: MemoryStore, job: PhasedJob) -> None:
     history = part(await explained(store, job.id), "history")
     assert history[1] == "Start 1: worker-succeeded started it on its nodes at 2023-11-14 22:13:20Z."
+
+
+async def test_a_unit_of_a_node_that_drains_waits_for_its_next_session(store: MemoryStore, job: PhasedJob) -> None:
+    await store.drain([job.nodes["waiting"].id], by="ann")
+    told = await explained(store, await job.unit_id("waiting"))
+    assert part(told, "waits for") == ["Node waiting drains and gets no more work until it is started again."]
+    assert told.advice[0].command == "mainstay worker MODULE:APP --node waiting"
+
+
+async def test_a_unit_of_a_node_whose_new_program_lacks_the_job_says_so(store: MemoryStore, job: PhasedJob) -> None:
+    session = Session(id="lost.9", node="lost", standing=True, offer=Offer(tasks={"node:other:local": {}}))
+    await store.open_session(session)
+    assert await waits(store, await job.unit_id("lost")) == ["No active node has the job compact in its program: lost."]
+
+
+async def test_a_unit_that_waits_for_its_retry_tells_until_when(store: MemoryStore) -> None:
+    node = await FakeNode(store, "a").open(standing=True)
+    job_id = await submit(store, unit_options={"retries": 1, "backoff_base": "30s", "jitter": False})
+    await node.duty().round(await node.lead())
+    await node.fail(await node.confirmed(), retryable=None)
+
+    unit = (await units_of(store, job_id))["node/a"]
+    assert unit.status == "pending"
+    assert (await waits(store, unit.id))[-1] == "Node a waits for its retry, until 2023-11-14 22:13:50Z, in 30s."
+
+
+async def test_a_unit_of_a_job_that_has_ended_is_about_to_be_cancelled(store: MemoryStore, job: PhasedJob) -> None:
+    unit = await job.unit_id("assigned")
+    await Control(store).operations.force(job.id, "failed", actor="ann", reason="by hand")
+    assert await waits(store, unit) == ["Its job is failed: the placement leader cancels it."]

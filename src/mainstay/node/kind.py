@@ -20,6 +20,7 @@ KIND = Kind(
     ),
     submission="mainstay.node.cli.submission:NodeJobMaker",
     operations="mainstay.node.web.api:OPERATIONS",
+    masked_value="mainstay.node.web.masks:masked_value",
     pages="mainstay.node.web.dashboard:PAGES",
     navigation=(NavigationEntry(path="/nodes", title="Nodes", key="n"),),
     panels="mainstay.node.web.dashboard:PANELS",

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from mainstay.client import AsyncClient
-from mainstay.control import Control
+from mainstay.node import NodePolicy
 from mainstay.testing import MemoryStore
 from tests.node.fleet import FakeNode, submit
 from tests.node.phases import PhasedJob, phased_job
@@ -72,22 +72,17 @@ async def test_a_failed_node_is_retried_in_the_name_of_the_caller(site: NodeServ
 
 async def test_secrets_in_results_and_errors_are_masked() -> None:
     store = MemoryStore()
-    job = await phased_job(store, arguments={"password": "hush-hush"})
-    unit = await job.unit_id("failed")
-    control = Control(store)
-    row = await control.jobs.get(unit)
-    assert row.error is not None
+    nodes = [await FakeNode(store, name, place).open(standing=True) for place, name in enumerate("ab", 1)]
+    job_id = await submit(store, NodePolicy(quorum_wait_s=60.0), arguments={"password": "hush-hush"})
+    await nodes[0].duty().round(await nodes[0].lead())
+    await nodes[0].complete_with(await nodes[0].confirmed(), {"password": "hush-hush", "rows": 1})
+    await nodes[1].fail(await nodes[1].confirmed(), "hush-hush is the wrong password")
     async with serving(store=store) as server:
-        site = NodeServer(server, job)
-        node = await FakeNode(store, "leaky", 50).open(standing=True)
-        job_id = await submit(store, arguments={"password": "hush-hush"}, seed=9)
-        await job.round()
-        confirmed = await node.confirmed()
-        await node.complete_with([row for row in confirmed if row.parent == job_id], {"password": "hush-hush", "n": 1})
-        found = await site.get(f"/api/v1/jobs/{job_id}/nodes")
-        members = {member["node"]: member for member in found["members"]}
-        assert members["leaky"]["result"] == {"password": "***", "n": 1}
-        assert "hush" not in str(found)
+        answer = await server.client.get(f"/api/v1/jobs/{job_id}/nodes")
+    members = answer.json()["members"]
+    assert members[0]["result"] == {"password": "***", "rows": 1}
+    assert members[1]["error"]["message"] == "*** is the wrong password"
+    assert "hush" not in answer.text
 
 
 async def test_without_payloads_neither_results_nor_messages_are_shown(site: NodeServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -14,8 +15,9 @@ from ..advice import RETRYABLE
 from ..queries import PHASES, MemberStatus, read_nodes
 from .masks import shown_node_job
 
-#: seconds between two updates of a job that runs: its row does not change when a node goes on
-_POLL_S = 2
+#: shortest time between two updates of a job that runs, whose row does not change when a node goes on; and its multiple
+#: of the time that an update takes
+_POLL_S, _SHARE = 2, 20
 #: from this number of nodes on, a cell shows only the sign and the name
 _DENSE = 60
 
@@ -72,6 +74,7 @@ def cell_of(member: MemberStatus) -> NodeCell:
 
 async def nodes_panel(view: PageView, job: Job) -> Panel:
     """The nodes of a job by phase, its quorum and its leader phase."""
+    began_s = time.monotonic()
     try:
         shown = await shown_node_job(view.served.store, job, view.masker)
     except MainstayError as error:
@@ -86,7 +89,9 @@ async def nodes_panel(view: PageView, job: Job) -> Panel:
         "retries": job.status in ("running", *RETRYABLE),
         "failed": [member for member in members if member.status in RETRYABLE],
     }
-    return Panel(template="node/nodes_panel.html", data=data, poll_s=0 if shown.settled else _POLL_S)
+    # the longer an update takes, the rarer it is
+    poll_s = 0 if shown.settled else max(_POLL_S, round((time.monotonic() - began_s) * _SHARE))
+    return Panel(template="node/nodes_panel.html", data=data, poll_s=poll_s)
 
 
 async def nodes_page(view: PageView) -> Response:

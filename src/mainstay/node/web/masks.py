@@ -13,6 +13,14 @@ from ..queries import LeaderPhaseStatus, MemberStatus, NodeJobOverview, status_o
 from ..snapshot import read_snapshot
 
 
+def masked_value(name: str, value: Any, _: Masker) -> Any:
+    """A value of a node job. Of the payload of a job, the prepared options of its units are left out: each unit has
+    them as its own."""
+    if name != "payload" or not isinstance(value, dict) or "plan" not in value:
+        return value
+    return {key: part for key, part in value.items() if key not in ("plan", "schema")}
+
+
 async def shown_node_job(store: JobStore, job: Job, masker: Masker) -> NodeJobOverview:
     """The status of a node job with masked values and texts; raises `InvalidInput` for another job."""
     snapshot = await read_snapshot(store, job)
@@ -51,4 +59,4 @@ def _value_of(job: Job, masker: Masker) -> Any:
     return result.get("value") if isinstance(result, dict) else None
 
 
-__all__ = ["shown_node_job"]
+__all__ = ["masked_value", "shown_node_job"]

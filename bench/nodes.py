@@ -33,7 +33,9 @@ STORES = ("sqlite", "postgresql")
 NODES = ("n1", "n2", "n3")
 #: goals, in seconds
 WAKE_P50_S, WAKE_P99_S = 0.050, 0.250
-TAKEOVER_S, LEASE_S = 2.0, 10.0
+TAKEOVER_S = 2.0
+#: leases of the lead and of a session
+LEAD_LEASE_S, SESSION_LEASE_S = 10.0, 8.0
 
 _ROOT = Path(__file__).resolve().parent.parent
 _LEADS = re.compile(r" leading lead=placement session=\S+ epoch=(\d+)")
@@ -187,7 +189,7 @@ async def _faults(nodes: _Nodes, store: str, sizes: Sizes, tell: Tell) -> list[W
     found = []
     for fault in (
         _Fault("killed (SIGKILL)", sizes.kills, TAKEOVER_S, TAKEOVER_S),
-        _Fault("frozen (SIGSTOP)", sizes.freezes, LEASE_S + TAKEOVER_S, LEASE_S),
+        _Fault("frozen (SIGSTOP)", sizes.freezes, LEAD_LEASE_S + TAKEOVER_S, SESSION_LEASE_S + TAKEOVER_S),
         _Fault("stopped (SIGTERM)", sizes.stops, TAKEOVER_S, None),
     ):
         takeovers, detections = [], []

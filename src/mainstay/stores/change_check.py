@@ -7,7 +7,7 @@ tested without an engine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -91,6 +91,25 @@ def new_holder(change: SealedChange) -> str | None:
     to a closed session would wait until a sweep finds it."""
     after = change.after
     return after.session if after.session is not None and after.session != change.before.session else None
+
+
+def taken_again(change: SealedChange) -> str | None:
+    """The unique key that a change takes again, because it opens a settled job; None: it takes none."""
+    return change.after.unique_key if is_settled(change.before) and not is_settled(change.after) else None
+
+
+def retakes(changes: Iterable[SealedChange], held: Container[str] = ()) -> set[str]:
+    """Of changes that fit and are written together, the jobs that would take a unique key again which is `held`, or
+    which an earlier one takes. A key that one of them frees counts as held: otherwise their order would matter."""
+    clashing: set[str] = set()
+    taken: set[str] = set()
+    for change in changes:
+        if (key := taken_again(change)) is None:
+            continue
+        if key in taken or key in held:
+            clashing.add(change.after.id)
+        taken.add(key)
+    return clashing
 
 
 def deletion(row: Job, held: bool, versions: Mapping[str, int] | None) -> Literal["deleted", "held", "changed"]:

@@ -560,6 +560,8 @@ async def test_a_leader_whose_time_is_over_writes_nothing_even_if_no_other_leads
 
     for write in (
         lambda: world.store.insert([job], lead=lead),
+        lambda: world.store.insert([], lead=lead),
+        lambda: world.store.apply([], lead=lead),
         lambda: world.store.apply([assignment(world, unit, "n0")], lead=lead),
         lambda: world.store.apply([assignment(world, unit, "n0")], lead=lead, together=True),
         lambda: world.store.close_session("n0", lead=lead),

@@ -194,7 +194,7 @@ class JobRegistry(StoreProxy):
     ) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
-        if not jobs:
+        if not jobs and lead is None:
             return []
         place = self._base.store.place
         try:

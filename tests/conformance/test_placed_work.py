@@ -356,6 +356,21 @@ async def test_a_cancelled_unit_wakes_the_session_that_had_it(world: World) -> N
         assert await wake.wait(LONG_S)
 
 
+@pytest.mark.parametrize("to", ["pending", "timed_out"])
+async def test_a_placed_unit_that_is_taken_back_wakes_the_session_that_had_it(world: World, to: str) -> None:
+    await world.open("n0")
+    [unit] = await placed(world)
+    given = (await world.store.apply([assignment(world, unit, "n0")]))[0].job
+    assert given is not None
+    held = (await world.move(given, Move(to="running", fields={"expires_ms": None}), holder="n0")).job
+    assert held is not None
+
+    async with world.store.wake(["session:n0"]) as wake:
+        await wake.wait(0)
+        await world.move(held, to)
+        assert await wake.wait(LONG_S)
+
+
 async def test_each_change_of_status_in_the_place_queue_wakes_its_subscriber(world: World) -> None:
     await world.open("n0")
     async with world.store.wake([f"queue:{PLACE_QUEUE}"]) as wake:

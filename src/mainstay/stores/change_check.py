@@ -26,6 +26,8 @@ from ..model import AWAITS_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, ex
 from .bounds import SUBMITTED
 from .port import ClaimReport, Key, NewJob, Outcome, RefusedWrite, SealedChange, Written
 
+#: the states of a placed unit that was taken from its session; one that the session itself gave back looks the same
+TAKEN_BACK = ("pending", "timed_out")
 #: how many events after `change.before` an adapter passes to `judge`: one claim has far fewer
 SINCE = 100
 
@@ -211,10 +213,11 @@ def topics(before: Job | None, after: Job) -> list[str]:
 
 def _unit_topics(before: Job | None, after: Job) -> list[str]:
     """A unit was assigned to a session, or its session is asked about it again; or it was cancelled while a session had
-    it, for a unit has no state in which it is asked to stop."""
+    it, for a unit has no state in which it is asked to stop; or a placed unit was taken back."""
     if after.status == "dispatched" and after.session and (before is None or before.version != after.version):
         return [f"session:{after.session}"]
-    if after.status == "cancelled" and before is not None and before.session:
+    ends = after.status == "cancelled" or (after.queue == PLACE_QUEUE and after.status in TAKEN_BACK)
+    if ends and before is not None and before.session:
         return [f"session:{before.session}"]
     return []
 

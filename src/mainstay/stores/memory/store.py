@@ -514,7 +514,12 @@ class MemoryStore:
     async def open_session(self, session: Session) -> None:
         admit_session(session.id)
         with self._writing():
-            self._sessions[session.id] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
+            opened = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
+            known = self._sessions.get(session.id)
+            if known is not None and not known.dead and known.draining_ms is not None:
+                # its process may not have heard of it yet
+                opened = opened.drained(known.draining_ms, known.draining_by)
+            self._sessions[session.id] = opened
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         with self._writing() as now_ms:

@@ -178,8 +178,8 @@ def _constants() -> str:
     lines = (
         f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",
         f"local LONG = {LONG}",
-        f"local PLACED = {{QUEUE = '{PLACE_QUEUE}', ASSIGNED = 'dispatched', CANCELLED = 'cancelled', "
-        f"TAKEN_BACK = {_set({*TAKEN_BACK})}}}",
+        f"local PLACED = {{QUEUE = '{PLACE_QUEUE}', ASSIGNED = 'dispatched', CANCELLED = 'cancelled'}}",
+        f"PLACED.TAKEN_BACK = {_set(TAKEN_BACK)}",
         f"local STOPPING = {_set({*JOB.named('stopping'), *UNIT.named('stopping')})}",
         f"local KNOWN = {_set({*JOB.states, *UNIT.states})}",
     )

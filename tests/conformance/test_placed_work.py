@@ -520,6 +520,13 @@ async def test_another_job_with_a_stored_id_is_refused(world: World) -> None:
         await world.store.insert([world.new(id=job.id)])
 
 
+async def test_a_job_that_is_twice_in_one_insert_is_refused(world: World) -> None:
+    new = world.new()
+    with pytest.raises(Conflict, match=new.job.id):
+        await world.store.insert([new, new])
+    assert await world.store.get([new.job.id]) == [None]
+
+
 # fences ----------------------------------------------------------------------------------------------
 
 

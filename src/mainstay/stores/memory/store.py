@@ -58,6 +58,7 @@ from ..port import (
     TrimPolicy,
     Violation,
 )
+from ..records import DRAINING
 from ..routes import EVERYBODY, Offers
 from ..sealed_changes import FINE, apply_sealed, withheld
 from ..session_names import admit_session
@@ -516,9 +517,9 @@ class MemoryStore:
         with self._writing():
             opened = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
             known = self._sessions.get(session.id)
-            if known is not None and not known.dead and known.draining_ms is not None:
+            if known is not None and not known.dead and known.is_draining:
                 # its process may not have heard of it yet
-                opened = opened.drained(known.draining_ms, known.draining_by)
+                opened = msgspec.structs.replace(opened, **{name: getattr(known, name) for name in DRAINING})
             self._sessions[session.id] = opened
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:

@@ -24,6 +24,7 @@ from ...lifecycle import Chain, Event, claim, promote, table_of
 from ...model import Job, Lane, route_of
 from ..boot import boot_id
 from ..port import MARKS_KEPT
+from ..records import DRAINING
 from ..routes import EVERYBODY, MOST_ROUTED, Offers
 from ..row_codec import JOB_FIELDS
 from .damaged_text import read_rows
@@ -38,12 +39,13 @@ _DUE_BATCH = 500
 _MOST_BLOCKED = 1000
 _MOST_FREED = 10_000
 _decode_marks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
+_LIVING = f"SELECT {', '.join(DRAINING)} FROM sessions WHERE id = ? AND dead = 0"
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
 def claim_jobs(tx: SqliteTx, queues: Sequence[str], session: str, n: int, chain: Chain, offers: Offers) -> list[Job]:
     """Take up to n rows for a live session; none if it was asked to drain."""
-    found = first_row(tx.db, "SELECT draining_ms FROM sessions WHERE id = ? AND dead = 0", (session,))
+    found = first_row(tx.db, _LIVING, (session,))
     if found is None:
         raise SessionLost(session)
     if found[0] is not None:

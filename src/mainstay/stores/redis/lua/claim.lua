@@ -39,7 +39,7 @@ local function still_held(taken)
   return held
 end
 
-local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed', 'draining_ms')
+local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed', 'draining_by')
 if session[1] ~= '0' then return {NOW, 'lost'} end
 local function repeated(what, taken)
   local outcomes = {}

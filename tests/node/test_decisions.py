@@ -325,6 +325,30 @@ def test_a_new_session_of_the_node_gets_the_unit_at_once() -> None:
     assert history.unit("n1").session == a_node("n1", 7).id
 
 
+def test_a_session_that_was_up_before_another_gave_the_unit_back_gets_it_at_once() -> None:
+    history = begun(nodes=[a_node("n1")])
+    history.wait(1)
+    history.join(a_node("n1", 7, started_ms=history.now_ms))  # the successor in a rolling restart
+    history.wait(1)
+    history.give_back("n1")
+    history.settle()
+    assert history.unit("n1").session == a_node("n1", 7).id
+
+
+def test_a_unit_that_was_given_back_once_and_then_failed_waits_for_its_backoff_only() -> None:
+    history = begun(nodes=[a_node("n1")])
+    history.wait(1)
+    history.give_back("n1")
+    history.wait(30)
+    history.settle()
+    history.confirm("n1")
+    history.wait(1)
+    again = Move(to="pending", fields={"due_ms": history.now_ms + 2_000})
+    history.move(history.unit("n1"), Move(to="failed"), again)
+    history.wait(2)
+    assert isinstance(history.decide()[0], Assign)
+
+
 def test_a_unit_whose_node_is_gone_waits_for_it() -> None:
     history = begun()
     history.give_back("n3", lost=True)

@@ -118,9 +118,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 class NodeJobView:
     """A job and its current units, with what follows from them."""
 
-    def __init__(self, job: Job, policy: NodePolicy, units: Iterable[Job]) -> None:
+    def __init__(
+        self, job: Job, policy: NodePolicy, units: Iterable[Job], *, given_back: Mapping[str, str] | None = None
+    ) -> None:
         self.job = job
         self.policy = policy
+        self.given_back = given_back or {}
+        """by the id of a pending unit that was given back: the session that had it"""
         self.units: dict[str, Job] = {}
         """by node"""
         self.earlier: list[Job] = []
@@ -395,8 +399,13 @@ def _place(view: NodeJobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitA
         if error is not None:
             return FailUnit(unit, error)
         session = _session_for(view, cluster, unit)
-        is_bound = bool(node_of(unit.unit or ""))
-        if session is not None and may_assign(unit, session, now_ms=now_ms, is_bound=is_bound):
+        if session is not None and may_assign(
+            unit,
+            session,
+            now_ms=now_ms,
+            given_back_by=view.given_back.get(unit.id, ""),
+            is_bound=bool(node_of(unit.unit or "")),
+        ):
             return Assignment(unit, session)
         return None
     if window_is_over(unit, now_ms=now_ms):

@@ -10,7 +10,7 @@ from mainstay.lifecycle import Move
 from mainstay.model import Session
 from mainstay.node.decisions import AddLate, Ask, Assign, BeginLeaderPhase, End, Freeze, TakeBack, quorum_size
 from mainstay.node.results import NodeJobResult
-from mainstay.node.spec import LEADER, NodePolicy
+from mainstay.node.spec import LEADER, NodePolicy, OnNoQuorum
 from tests.node.histories import START_MS, History, a_node
 
 BOTH = NodePolicy()
@@ -218,6 +218,44 @@ def test_the_wait_for_the_quorum_counts_from_the_first_end_if_the_leader_has_no_
     history.wait(10)
     history.settle()
     assert history.job.status == "finalizing"
+
+
+@pytest.mark.parametrize(("policy", "ends_as"), [("proceed", "succeeded"), ("fail", "failed"), ("wait", "running")])
+def test_a_job_whose_members_never_come_back_follows_its_policy(policy: OnNoQuorum, ends_as: str) -> None:
+    """Machines are replaced by others with new names before any of them has ended its part."""
+    history = begun(NodePolicy(on_no_quorum=policy, has_leader=False))
+    for name in ("n1", "n2", "n3"):
+        history.give_back(name, lost=True)
+        history.sessions.pop(a_node(name).id)
+    history.join(a_node("n4"))
+    history.leader = "n4"
+    history.wait(69.9)
+    assert history.decide() == []
+    history.wait(60.1)
+    history.settle()
+    assert history.job.status == ends_as
+
+
+def test_members_that_are_away_have_time_to_come_back_from_the_start_of_the_leader_on() -> None:
+    history = begun(NodePolicy(on_no_quorum="fail"))
+    for name in ("n1", "n2", "n3"):
+        history.give_back(name, lost=True)
+        history.sessions.pop(a_node(name).id)
+    history.wait(3600)
+    history.join(a_node("n4", started_ms=history.now_ms))
+    history.leader = "n4"
+    assert history.decide() == []
+
+
+def test_a_leader_that_cannot_run_its_own_part_does_not_keep_the_quorum_waiting() -> None:
+    history = begun(NodePolicy(on_no_quorum="fail"))
+    history.give_back("n1", lost=True)
+    history.join(a_node("n1", 1, started_ms=START_MS + 1, tasks={}))  # a program without the job
+    history.end("n2")
+    history.end("n3", "failed")
+    history.wait(10)
+    history.settle()
+    assert history.job.status == "failed"
 
 
 def test_all_nodes_can_be_required() -> None:

@@ -306,14 +306,34 @@ def _after_leader(view: NodeJobView, now_ms: int) -> End | None:
 
 def _quorum_limit_ms(view: NodeJobView, cluster: Cluster) -> int | None:
     """When the wait for the quorum is over: counted from the end of the leader's own part, or, if its node has none,
-    from the first end. None: neither has ended."""
+    from the first end. None: neither has ended. If no member is left that could end, the wait begins when the members
+    have had the time of stragglers to come back."""
     own = view.units.get(cluster.own_node)
-    if own is not None:
+    if own is not None and (is_settled(own) or _may_end(own, cluster)):
         ended = [own.settled_ms]
     else:
         ended = [unit.settled_ms for unit in view.units.values()]
     times = [at_ms for at_ms in ended if at_ms is not None]
-    return max(min(times), view.began_ms) + round(view.policy.quorum_wait_s * 1000) if times else None
+    if times:
+        begins_ms: int | None = max(min(times), view.began_ms)
+    else:
+        begins_ms = _given_up_ms(view, cluster)
+    return None if begins_ms is None else begins_ms + round(view.policy.quorum_wait_s * 1000)
+
+
+def _may_end(unit: Job, cluster: Cluster) -> bool:
+    """Whether the unit of a node is at work, or can be assigned."""
+    session = cluster.nodes.get(node_of(unit.unit or ""))
+    return unit.status != "pending" or (session is not None and session.knows(unit.kind, unit.name) is not False)
+
+
+def _given_up_ms(view: NodeJobView, cluster: Cluster) -> int | None:
+    """When the members are given up, if all of them are away. Counted from the start of the leader's session at the
+    earliest: after an outage of all nodes, the first one that is back waits for the others."""
+    if cluster.own is None or any(_may_end(unit, cluster) for unit in view.units.values()):
+        return None
+    away_ms = max((max(unit.changed_ms, unit.due_ms) for unit in view.units.values()), default=0)
+    return max(away_ms, view.began_ms, cluster.own.started_ms) + round(view.policy.stragglers_s * 1000)
 
 
 def _add_late(view: NodeJobView, cluster: Cluster) -> AddLate | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainstay.control.unserved_jobs import unserved
-from mainstay.model import Offer, Session, private_queue
+from mainstay.model import PLACE_QUEUE, Offer, Session, private_queue
 from mainstay.stores import QueueStats, Stats
 
 DAY = Session(id="day", beat_ms=0, offer=Offer(queues=("default", "mail"), tasks={"a": {}, "batch:s": {}}))
@@ -49,3 +49,10 @@ def test_a_worker_that_drains_or_is_dead_does_not_count() -> None:
 
 def test_the_queue_of_one_load_run_is_its_own_matter() -> None:
     assert told(stats(**{private_queue("3f9c"): 1}), DAY) == []
+
+
+def test_node_jobs_are_served_by_nodes_and_not_by_workers_of_their_queue() -> None:
+    node = Session(id="n1", node="n1", beat_ms=0, offer=Offer(tasks={"node:compact:local": {}}))
+    waiting = stats(**{PLACE_QUEUE: 1})
+    assert told(waiting, DAY, node) == []
+    assert told(waiting, DAY) == ["no live worker is a node (mainstay worker --node NAME): 1 job waits"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mainstay.control.check import check
+from mainstay.control.explain import explained
 from mainstay.errors import NotLeader
 from mainstay.model import PLACE_QUEUE, Leadership
 from mainstay.node import placement_duty
@@ -220,6 +221,62 @@ async def test_the_next_leader_continues_a_leader_phase_that_was_given_back_with
     assert await nodes[1].work() == 1
     await nodes[1].duty().round(await nodes[1].lead())
     assert (await job_of(store, job_id)).status == "succeeded"
+
+
+async def _waits_for(store: JobStore, row_id: str) -> str:
+    sections = {section.title: section.sentences for section in (await explained(store, row_id)).sections}
+    return " ".join(sections.get("waits for", ()))
+
+
+async def test_the_explanation_of_a_waiting_job_names_what_it_waits_for(store: JobStore) -> None:
+    job_id = await submit(store)
+    assert "No node is active" in await _waits_for(store, job_id)
+    nodes = await three(store)
+    assert "placement leader" in await _waits_for(store, job_id)
+    await nodes[0].duty().round(await nodes[0].lead())
+    unit = (await units_of(store, job_id))["node/n3"]
+    await nodes[2].control.attempts.release(await nodes[2].confirmed(), reason="it stops")
+    await store.close_session(nodes[2].id)
+    assert "Its node n3 is away. The active nodes are n1, n2." in await _waits_for(store, unit.id)
+    await FakeNode(store, "n3", 2).open(tasks={})
+    assert "Node n3 does not know compact:local" in await _waits_for(store, unit.id)
+
+
+async def test_a_job_past_its_queue_deadline_does_not_begin(store: JobStore) -> None:
+    job_id = await submit(store, queue_deadline="5s")
+    pass_time(store, 6)
+    nodes = await three(store)
+    await nodes[0].duty().round(await nodes[0].lead())
+    assert (await job_of(store, job_id)).status == "pending"
+    await nodes[0].control.sweeper.sweep()
+    assert (await job_of(store, job_id)).status == "timed_out"
+
+
+async def test_a_job_for_later_costs_no_reads(store: JobStore) -> None:
+    nodes = await three(store)
+    for seed in range(5):
+        await submit(store, seed=seed, delay="1h")
+    counting = CountingStore(store)
+    await nodes[0].duty(counting).round(await nodes[0].lead())
+    assert counting.calls == ["find", "sessions"]
+
+
+class CountingStore(StoreProxy):
+    """A store that notes its calls."""
+
+    def __init__(self, store: JobStore) -> None:
+        super().__init__(store)
+        self.calls: list[str] = []
+        self._replace(self._noted)
+
+    def _noted(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            return await method(*args, **kwargs)
+
+        return call
 
 
 # the death of a leader ------------------------------------------------------------------------------

@@ -200,6 +200,13 @@ def is_settled(row: Job) -> bool:
     return row.settled_ms is not None
 
 
+def is_due(job: Job, now_ms: int) -> bool:
+    """Whether a waiting job may begin: not before its time, and not after its queue deadline; a sweep ends it then."""
+    start_by_ms = job.options.start_by_ms
+    too_late = start_by_ms is not None and start_by_ms <= now_ms and job.starts == 0
+    return not job.awaits and job.due_ms <= now_ms and not too_late
+
+
 def quorum_size(quorum: Quorum, members: int) -> int:
     """How many of the members must succeed.
 
@@ -252,7 +259,7 @@ def _freeze(view: NodeJobView, cluster: Cluster, now_ms: int) -> Freeze | None:
     """Start a job when enough nodes are active. Without any node it waits; so does a job whose quorum is a number,
     while fewer nodes than that are active."""
     job, policy = view.job, view.policy
-    if job.awaits or job.due_ms > now_ms:
+    if not is_due(job, now_ms):
         return None
     if not policy.has_local:
         return Freeze() if _leader_session(view, cluster) is not None else None
@@ -463,6 +470,7 @@ __all__ = [
     "NodeJobView",
     "TakeBack",
     "decide",
+    "is_due",
     "is_settled",
     "matching",
     "quorum_size",

@@ -17,7 +17,7 @@ from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
 from ..stores import Change, Query
 from ..task import Sealer
 from .changes import RowChange, changes_of
-from .decisions import Action, Cluster, End, NodeJobView, decide, is_settled
+from .decisions import Action, Cluster, End, NodeJobView, decide, is_due, is_settled
 from .spec import KIND, NodeSpec, spec_of, unreadable_spec
 
 log = logging.getLogger("mainstay.node")
@@ -74,7 +74,10 @@ class PlacementDuty:
         settled = self._unsettled - {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
         cluster = await self._cluster()
-        fine = [await self._tried(job, cluster, lead) for job in [*jobs, *gone] if job is not None]
+        now_ms = self._store.clock.now_ms()
+        # a job that has never begun has no units: nothing is read for one that waits for its time
+        active = [job for job in jobs if job.token or is_due(job, now_ms)]
+        fine = [await self._tried(job, cluster, lead) for job in [*active, *gone] if job is not None]
         self._unsettled = {job.id for job in jobs}
         return _AGAIN_S if not all(fine) else POLL_S if jobs else IDLE_S
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ...lifecycle import table_of
-from ...model import Job, Lane, Session
+from ...model import Job, Lane, Session, is_reserved
 from ...words import SessionNames, counted, moment, sentence, span
 from .facts import Awaited, Facts, is_alive
 
@@ -45,6 +45,8 @@ def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     found: list[Obstacle] = []
     if job.due_ms > facts.now_ms:
         found.append(_time(job, facts))
+    if is_reserved(job.queue):
+        return found or _not_placed(job, facts)
     found += _pause(job, facts)
     found += _slot(job, facts)
     found += _no_worker(job, facts) or _unserved(job, facts)
@@ -167,6 +169,24 @@ def _unserved(job: Job, facts: Facts) -> list[Obstacle]:
         text += f" Workers that know it do not listen on the queue: {_listed(names[each.id] for each in elsewhere)}."
     why = f"start a worker whose program has {what}: import the module that defines it"
     return [Obstacle(text=text, advice=(Advice(why=why, command=command),))]
+
+
+def _not_placed(job: Job, facts: Facts) -> list[Obstacle]:
+    """A node job, or a unit of one: the placement leader, which is one of the nodes, assigns it."""
+    nodes = [session for session in _serving(facts) if session.node]
+    if not nodes:
+        start = Advice(why="start a worker that is a node", command="mainstay worker MODULE:APP --node NAME")
+        return [Obstacle(text="No node is active: no live worker was started with --node.", advice=(start,))]
+    name = (job.unit or "").removeprefix("node/") if (job.unit or "").startswith("node/") else ""
+    here = [session for session in nodes if name in ("", session.node)]
+    if not here:
+        active = _listed(sorted({session.node for session in nodes}))
+        start = Advice(why=f"start node {name} again", command=f"mainstay worker MODULE:APP --node {name}")
+        return [Obstacle(text=f"Its node {name} is away. The active nodes are {active}.", advice=(start,))]
+    if job.is_unit and all(session.knows(job.kind, job.name) is False for session in here):
+        who = f"Node {name} does not know" if name else "No active node knows"
+        return [Obstacle(text=f"{who} {job.name}: its program does not have the node job.")]
+    return [Obstacle(text="It waits for the placement leader, which is one of the nodes.", stops=False)]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from ...clock import duration_text
 from ...kinds import is_kind, kind_named, part
 from ...lifecycle import Event, State, table_of
-from ...model import Job
+from ...model import Job, is_reserved
 from ...words import SessionNames, counted, moment, sentence, span
 from .attempts import Attempt, read_attempts
 from .facts import Facts, is_alive
@@ -109,7 +109,8 @@ class _Story:
             lines = [f"It is {state.name}, and not due before {moment(job.due_ms)}."]
         else:
             since = span(self.facts.now_ms - job.due_ms)
-            lines = [f"It is {state.name} and has been ready to be claimed from queue {job.queue} for {since}."]
+            ready = "placed on a node" if is_reserved(job.queue) else f"claimed from queue {job.queue}"
+            lines = [f"It is {state.name} and has been ready to be {ready} for {since}."]
         if job.reason:
             lines.append(self._labelled("Why", job.reason))
         return lines

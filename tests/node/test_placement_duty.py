@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 
 from mainstay.control.check import check
 from mainstay.control.explain import explained
-from mainstay.errors import NotLeader
+from mainstay.errors import NotLeader, StoreUnavailable
 from mainstay.model import PLACE_QUEUE, Leadership
 from mainstay.node import placement_duty
 from mainstay.node.decisions import NodeJobView, decide
 from mainstay.node.placement_duty import PlacementDuty
 from mainstay.node.spec import LEADER, NodePolicy
-from mainstay.stores import JobStore, Page, Query, StoreProxy, open_store
+from mainstay.stores import AnyChange, ChangeResult, JobStore, Page, Query, StoreProxy, open_store
 from mainstay.testing import VirtualClock
 from tests.node.fleet import FakeNode, job_of, pass_time, result_of, submit, units_of
 
@@ -146,6 +147,43 @@ async def test_units_that_are_open_after_another_writer_settled_the_job_are_canc
     await nodes[0].control.operations.force(job_id, "failed", actor="me", reason="by hand")
     successor = nodes[0].duty()
     await successor.clean_up(lead)
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+
+
+class RefusingStore(StoreProxy):
+    """A store in which another writer is faster, or that fails, for the next writes."""
+
+    def __init__(self, store: JobStore) -> None:
+        super().__init__(store)
+        self.next: list[Exception | None] = []
+
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        if not self.next:
+            return await self._store.apply(changes, lead=lead, together=together)
+        error = self.next.pop()
+        if error is not None:
+            raise error
+        return [ChangeResult(outcome="conflict") for _ in changes]
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")])
+async def test_the_units_of_a_settled_job_are_cancelled_in_the_round_after_one_that_could_not(
+    store: JobStore, error: Exception | None
+) -> None:
+    nodes = await three(store)
+    job_id = await submit(store, timeout="5s")
+    refusing = RefusingStore(store)
+    duty, lead = nodes[0].duty(refusing), await nodes[0].lead()
+    await duty.round(lead)
+    pass_time(store, 6)
+    await nodes[0].control.sweeper.sweep()
+    assert (await job_of(store, job_id)).status == "timed_out"
+    refusing.next = [error]
+    with contextlib.suppress(StoreUnavailable):
+        await duty.round(lead)
+    await duty.round(lead)
     assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
 
 

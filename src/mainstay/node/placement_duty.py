@@ -72,14 +72,17 @@ class PlacementDuty:
         """Advance every job as far as possible now; returns after how many seconds to look again without a wake."""
         jobs = [job async for job in self._find(Query(kind=KIND, status=_UNSETTLED_JOBS, oldest_first=True))]
         settled = self._unsettled - {job.id for job in jobs}
+        # they are kept until their units are cancelled, also if this round fails
+        self._unsettled |= {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
         cluster = await self._cluster()
         now_ms = self._store.clock.now_ms()
         # a job that has never begun has no units: nothing is read for one that waits for its time
         active = [job for job in jobs if job.token or is_due(job, now_ms)]
-        fine = [await self._tried(job, cluster, lead) for job in [*active, *gone] if job is not None]
-        self._unsettled = {job.id for job in jobs}
-        return _AGAIN_S if not all(fine) else POLL_S if jobs else IDLE_S
+        fine = {job.id: await self._tried(job, cluster, lead) for job in [*active, *gone] if job is not None}
+        again = {job_id for job_id, is_fine in fine.items() if not is_fine}
+        self._unsettled = {job.id for job in jobs} | again
+        return _AGAIN_S if again else POLL_S if jobs else IDLE_S
 
     async def clean_up(self, lead: Leadership) -> None:
         """Cancel the open units of settled jobs: another session settled the job while none led."""

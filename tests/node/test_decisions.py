@@ -7,7 +7,7 @@ import pytest
 
 from mainstay.control import retry_unit
 from mainstay.lifecycle import Move
-from mainstay.model import Session
+from mainstay.model import ErrorInfo, Session
 from mainstay.node.decisions import AddLate, Ask, Assign, BeginLeaderPhase, End, Freeze, TakeBack, quorum_size
 from mainstay.node.results import NodeJobResult
 from mainstay.node.spec import LEADER, NodePolicy, OnNoQuorum
@@ -280,6 +280,21 @@ def test_a_failed_leader_phase_fails_the_job() -> None:
     assert history.job.status == "failed"
     assert history.job.error is not None
     assert history.job.error.message == "its leader phase failed: it broke"
+
+
+def test_a_long_error_of_the_leader_phase_is_cut_in_the_reason_of_the_job_and_not_in_its_error() -> None:
+    history = begun()
+    history.end("n1")
+    history.end("n2")
+    history.end("n3")
+    history.settle()
+    history.confirm(LEADER)
+    long = ErrorInfo(type="Error", message="x" * 5_000)
+    history.move(history.unit(LEADER), Move(to="failed", fields={"error": long}))
+    history.settle()
+    assert len(history.job.reason or "") == 200
+    assert history.job.error is not None
+    assert long.message in history.job.error.message
 
 
 def test_a_node_that_joins_later_gets_no_unit() -> None:

@@ -187,6 +187,20 @@ async def test_the_units_of_a_settled_job_are_cancelled_in_the_round_after_one_t
     assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
 
 
+async def test_a_clean_up_that_lost_a_race_is_finished_by_the_next_round(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    await nodes[0].duty().round(lead)
+    await nodes[0].control.operations.force(job_id, "failed", actor="me", reason="by hand")
+    refusing = RefusingStore(store)
+    successor = nodes[1].duty(refusing)
+    refusing.next = [None]
+    await successor.clean_up(lead)
+    await successor.round(lead)
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+
+
 async def test_a_job_with_an_unreadable_payload_fails(store: JobStore) -> None:
     node = await FakeNode(store, "n1").open()
     job_id = (await node.control.jobs.submit("compact", {"n": 1}, kind="node")).id

@@ -81,7 +81,7 @@ class PlacementDuty:
         active = [job for job in jobs if job.token or is_due(job, now_ms)]
         fine = {job.id: await self._tried(job, cluster, lead) for job in [*active, *gone] if job is not None}
         again = {job_id for job_id, is_fine in fine.items() if not is_fine}
-        self._unsettled = {job.id for job in jobs} | again
+        self._unsettled = (self._unsettled - settled) | again
         return _AGAIN_S if again else POLL_S if jobs else IDLE_S
 
     async def clean_up(self, lead: Leadership) -> None:
@@ -89,8 +89,8 @@ class PlacementDuty:
         cluster = await self._cluster()
         async for job in self._find(Query(kind=KIND, status=_SETTLED_JOBS, value_bytes=0)):
             counts = await self._store.unit_counts(job.id)
-            if any(counts.get(status) for status in _OPEN_UNITS):
-                await self._tried(job, cluster, lead)
+            if any(counts.get(status) for status in _OPEN_UNITS) and not await self._tried(job, cluster, lead):
+                self._unsettled.add(job.id)  # the next round tries again
 
     async def _cluster(self) -> Cluster:
         nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())

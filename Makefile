@@ -64,8 +64,9 @@ compare: $(STAMP) ## measure this tree beside another revision, in turns: make c
 	$(PY) -m bench.revisions $(REV) --json bench/results/revisions.json
 
 SEEDS ?= 1000
-sim: $(STAMP) ## run workers in seeded simulation, with crashes, freezes and lost calls: make sim SEEDS=5000
-	$(PY) -m sim --seeds $(SEEDS)
+WORLD ?= small
+sim: $(STAMP) ## run workers and nodes in seeded simulation, with crashes, freezes and lost calls: make sim SEEDS=5000 WORLD=big
+	$(PY) -m sim --seeds $(SEEDS) --world $(WORLD)
 
 soak: $(STAMP) ## a million jobs, ten engines and random kills, on PostgreSQL and on Redis; an hour
 	$(PY) -m soak

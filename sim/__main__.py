@@ -1,8 +1,9 @@
 """`python -m sim`: run worlds for many seeds; print, replay and shorten what fails.
 
-    python -m sim --seeds 1000                  seeds 0 to 999, on all cores
-    python -m sim --seeds 5000:6000             these
-    python -m sim --replay 1234                 one seed again, with its trace and the faults that it needs
+    python -m sim --seeds 1000                       seeds 0 to 999 of every small world, on all cores
+    python -m sim --world nodes --seeds 5000:6000    these, of one world
+    python -m sim --world big --seeds 100            the big worlds
+    python -m sim --world nodes --replay 1234        one seed again, with its trace and the faults that it needs
 
 Exit codes: 0 all runs are good, 1 some are not, 2 bad arguments.
 """
@@ -22,7 +23,7 @@ from rich.progress import Progress
 
 from .runs import World, simulate
 from .shrink import shrink
-from .worlds import WORLDS, run_seed
+from .worlds import SIZES, WORLDS, run_seed
 
 #: failures that are printed
 _SHOWN = 5
@@ -31,16 +32,20 @@ _SHOWN = 5
 def main(arguments: list[str] | None = None) -> int:
     given = _arguments(arguments)
     logging.disable(logging.CRITICAL)  # workers warn of every fault
-    world = WORLDS[given.world]
-    return _replay(world, given.replay) if given.replay is not None else _run(given.world, given.seeds)
+    if given.replay is not None:
+        return _replay(WORLDS[given.world], given.replay)
+    return max(_run(name, given.seeds) for name in SIZES.get(given.world, (given.world,)))
 
 
 def _arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m sim", description="Run Mainstay in seeded simulation.")
     parser.add_argument("--seeds", type=_seeds, default=range(200), metavar="N|FROM:TO", help="default: 200")
-    parser.add_argument("--world", choices=WORLDS, default="workers")
+    parser.add_argument("--world", choices=[*SIZES, *WORLDS], default="small", help="a world or a size; default: small")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed again and shorten its faults")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.replay is not None and given.world in SIZES:
+        parser.error(f"--replay needs one world: --world {'|'.join(WORLDS)}")
+    return given
 
 
 def _seeds(text: str) -> range:
@@ -64,7 +69,7 @@ def _run(name: str, seeds: range) -> int:
             if result.failed:
                 failed.append(result)
     took_s = time.monotonic() - began_s
-    console.print(f"{len(seeds)} seeds in {took_s:.1f} s: {virtual_s / took_s:,.0f} simulated seconds a second")
+    console.print(f"{name}: {len(seeds)} seeds in {took_s:.1f} s: {virtual_s / took_s:,.0f} simulated seconds a second")
     for result in sorted(failed, key=lambda result: result.seed)[:_SHOWN]:
         console.print(f"[red]seed {result.seed}[/]: {result.error}", highlight=False)
         console.print(f"  python -m sim --world {name} --replay {result.seed}", highlight=False)

@@ -338,7 +338,8 @@ class _NodeClient:
         return await insist(lambda: self._control.jobs.submit_request(request))
 
     async def _cancel(self, job_id: str) -> None:
-        await asyncio.sleep(self._rng.uniform(0, 6))
+        # some at once, while the job begins
+        await asyncio.sleep(self._rng.uniform(0, self._rng.choice([0.2, 6.0])))
         self._world.cancelled.add(job_id)
         with contextlib.suppress(InvalidTransition):  # it has ended otherwise
             await insist(lambda: self._control.operations.cancel(job_id, actor=self._name))

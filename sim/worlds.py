@@ -15,6 +15,8 @@ WORLDS: dict[str, type[World]] = {
     "nodes": NodesWorld,
     "big-nodes": BigNodesWorld,
 }
+#: the worlds of a size: small ones for every change, big ones for a night
+SIZES = {"small": ("workers", "supervised", "nodes"), "big": ("big-nodes",)}
 #: one seed in this number runs twice, and must give the same trace
 TWICE = 20
 

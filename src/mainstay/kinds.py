@@ -75,6 +75,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """makes the kind's part of an app: `(worker.declarations.Host) -> worker.declarations.Declarations`"""
     advice: str = ""
     """advice about a settled job: `(Job) -> list[control.explain.Advice]`; replaces the general advice"""
+    unit_advice: str = ""
+    """the same about a settled unit"""
+    obstacles: str = ""
+    """what an unsettled job or unit waits for: `(JobStore, Job) -> Awaitable[list[control.explain.Obstacle]]`; for
+    kinds whose jobs no worker claims"""
 
     commands: tuple[Command, ...] = ()
     job_commands: tuple[str, ...] = ()

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 import pytest
@@ -47,10 +48,17 @@ class Worker:
     """One `mainstay worker`: a supervisor, its engines and their children."""
 
     def __init__(
-        self, fleet: Fleet, *, processes: int, concurrency: int, grace: str, environment: Mapping[str, str]
+        self,
+        fleet: Fleet,
+        *,
+        processes: int,
+        concurrency: int,
+        grace: str,
+        environment: Mapping[str, str],
+        arguments: Sequence[str] = (),
     ) -> None:
         command = [sys.executable, "-m", "mainstay", "worker", fleet.target, "--processes", str(processes)]
-        command += ["--concurrency", str(concurrency), "--grace", grace, "--name", f"w{len(fleet.workers)}"]
+        command += ["--concurrency", str(concurrency), "--grace", grace, "--name", f"w{len(fleet.workers)}", *arguments]
         self.log = fleet.folder / f"worker-{len(fleet.workers)}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -116,7 +124,7 @@ class Fleet:
         self.workers: list[Worker] = []
         self.control: Control
 
-    async def open(self) -> Fleet:
+    async def open(self) -> Self:
         settings = Settings.from_env({k: v for k, v in self.environment.items() if k.startswith("MAINSTAY_")})
         self.control = Control(await open_store(self.url), settings=settings, rng=random.Random(1))
         return self
@@ -134,8 +142,16 @@ class Fleet:
         concurrency: int = 10,
         grace: str = "5s",
         environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> Worker:
-        worker = Worker(self, processes=processes, concurrency=concurrency, grace=grace, environment=environment or {})
+        worker = Worker(
+            self,
+            processes=processes,
+            concurrency=concurrency,
+            grace=grace,
+            environment=environment or {},
+            arguments=arguments,
+        )
         self.workers.append(worker)
         return worker
 

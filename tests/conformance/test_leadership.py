@@ -174,6 +174,18 @@ async def test_statistics_name_the_session_that_leads(world: World) -> None:
     assert (await world.store.stats()).leader is None
 
 
+async def test_statistics_have_every_lead_that_is_held(world: World) -> None:
+    await world.open("s1", lease_s=600)
+    lead = await world.store.lead("leader", "s1", 10)
+    placement = await world.store.lead("placement", "s2", 20)
+    assert (await world.store.stats()).leads == {"leader": lead, "placement": placement}
+
+    world.clock.advance(10.001)
+    assert (await world.store.stats()).leads == {"placement": placement}
+    await world.store.resign(placement)
+    assert (await world.store.stats()).leads == {}
+
+
 async def test_a_lead_that_ends_too_far_ahead_is_found_and_ended(world: World) -> None:
     await world.store.lead("leader", "nobody-knows", 10 * 86_400)
     assert (await world.store.stats()).leader is None, "it is not believed"

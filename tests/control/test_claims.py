@@ -10,6 +10,7 @@ import pytest
 from mainstay.control import Control
 from mainstay.errors import InvalidInput, SessionLost
 from mainstay.model import Settings
+from mainstay.stores import StoreProxy
 
 from .conftest import Bench
 
@@ -108,3 +109,12 @@ async def test_a_text_in_the_place_of_a_list_of_sessions_is_not_taken_apart(benc
 
     with pytest.raises(InvalidInput, match=r"^sessions: .* is not a list of session ids"):
         await bench.worker.claims.beat(session.id)
+
+
+@pytest.mark.parametrize("url", ["redis://cache/0", "valkeys://cache", "s3://bucket/jobs", "file:///srv/jobs"])
+async def test_a_store_that_cannot_place_work_refuses_a_node_by_field(bench: Bench, url: str) -> None:
+    store = StoreProxy(bench.store)
+    store.url = url
+    with pytest.raises(InvalidInput, match=r"^node: .* cannot place work on nodes; use SQLite or PostgreSQL"):
+        await Control(store, settings=Settings()).claims.open_session(node="n1")
+    assert await bench.store.sessions() == []

@@ -51,8 +51,8 @@ def test_the_queue_of_one_load_run_is_its_own_matter() -> None:
     assert told(stats(**{private_queue("3f9c"): 1}), DAY) == []
 
 
-def test_node_jobs_are_served_by_nodes_and_not_by_workers_of_their_queue() -> None:
-    node = Session(id="n1", node="n1", beat_ms=0, offer=Offer(tasks={"node:compact:local": {}}))
-    waiting = stats(**{PLACE_QUEUE: 1})
+def test_jobs_that_are_placed_need_a_node_and_no_worker_of_a_queue() -> None:
+    waiting = stats(**{PLACE_QUEUE: 2})
+    node = Session(id="n", beat_ms=0, node="n1", offer=Offer(tasks={"node:compact:local": {}}))
+    assert told(waiting, DAY) == ["no node is active: 2 jobs wait to be placed"]
     assert told(waiting, DAY, node) == []
-    assert told(waiting, DAY) == ["no live worker is a node (mainstay worker --node NAME): 1 job waits"]

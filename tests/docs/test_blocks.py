@@ -22,6 +22,7 @@ SLOW = {
     "docs/dashboard.md",
     "docs/http.md",
     "docs/load.md",
+    "docs/node-jobs.md",
     "docs/postgres.md",
     "docs/runners.md",
     "docs/workers.md",

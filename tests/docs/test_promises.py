@@ -17,6 +17,7 @@ from mainstay.cli.worker import run_worker
 from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
 from mainstay.model.settings import describe, public_name
+from mainstay.node.options import PolicyOptions
 from mainstay.stores.postgres.connection.address import _OWN
 from mainstay.stores.redis.address import _OPTIONS as _OF_REDIS, _TLS_OPTIONS
 from mainstay.stores.sqlite import _OPTIONS
@@ -92,11 +93,12 @@ def every_knob() -> set[str]:
     options = {*SubmitOptions.__annotations__, *TaskOptions.__annotations__}
     schedule = set(inspect.signature(App.schedule).parameters) - {"self", "when", "name"}
     worker = {*inspect.signature(run_worker).parameters, *declared(ProcessOptions)} - {"target", "process"}
-    flags = {f"--{name.replace('_', '-')}" for name in worker}
+    # one label for each option
+    flags = {"--label" if name == "labels" else f"--{name.replace('_', '-')}" for name in worker}
     urls = {*_OPTIONS, *_OWN, *_OF_REDIS} - _CONNECTING
     batches = {*BatchOptions.__annotations__, *inspect.signature(App.submit_batch).parameters}
     batches -= {"self", "study", "options", "name", "params", "seeds", "outputs", "aggregate", "overall"}
-    return settings | options | schedule | urls | flags | batches
+    return settings | options | schedule | urls | flags | batches | {*PolicyOptions.__annotations__}
 
 
 def test_every_knob_is_weighed() -> None:

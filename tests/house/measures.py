@@ -67,13 +67,13 @@ def _submit_files() -> Measured:
 
 
 MEASURES = [
-    Measure("code lines of src", _code, 63_000, 68_050),
-    Measure("code lines of the command line", _command_line, 6_000, 6_450),
+    Measure("code lines of src", _code, 63_000, 73_400),
+    Measure("code lines of the command line", _command_line, 6_000, 6_800),
     Measure(
         "functions of a submit on SQLite",
         lambda: Measured(_submit().functions, tuple(_submit().lines)),
         MOST_FUNCTIONS,
-        50,
+        54,
     ),
     Measure("files of a submit on SQLite", _submit_files, MOST_FILES, 20),
     Measure("class names used twice", _shared_class_names, 10, 0),

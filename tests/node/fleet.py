@@ -68,8 +68,12 @@ class FakeNode:
         self.done += accepted
         return len(accepted)
 
-    async def fail(self, rows: list[Job]) -> None:
-        error = ErrorInfo(type="Error", message="it broke", retryable=False)
+    async def complete_with(self, rows: list[Job], result: Any) -> None:
+        """Complete units with a result."""
+        await self.control.attempts.complete([Completion(row, result) for row in rows])
+
+    async def fail(self, rows: list[Job], message: str = "it broke", *, retryable: bool | None = False) -> None:
+        error = ErrorInfo(type="Error", message=message, retryable=retryable)
         await self.control.attempts.fail([Failure(row, error) for row in rows])
 
     def duty(self, store: JobStore | None = None) -> PlacementDuty:
@@ -80,11 +84,21 @@ class FakeNode:
         return await self.store.lead("placement", self.id, 10.0)
 
 
-async def submit(store: JobStore, policy: NodePolicy | None = None, *, seed: int = 7, **options: Any) -> str:
+async def submit(
+    store: JobStore,
+    policy: NodePolicy | None = None,
+    *,
+    seed: int = 7,
+    arguments: Mapping[str, Any] | None = None,
+    unit_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> str:
     """Submit a node job; returns its id."""
     control = Control(store, rng=random.Random(seed))
-    plan = OptionReader(Settings()).read({"retries": 0})
-    spec = NodeSpec(policy=policy or NodePolicy(), plan=plan, arguments=msgspec.Raw(b"\x80"))
+    plan = OptionReader(Settings()).read(dict(unit_options or {"retries": 0}))
+    spec = NodeSpec(
+        policy=policy or NodePolicy(), plan=plan, arguments=msgspec.Raw(msgspec.msgpack.encode(arguments or {}))
+    )
     payload = msgspec.Raw(msgspec.msgpack.encode(spec))
     return (await control.jobs.submit("compact", payload, kind=KIND, **{"timeout": "off", **options})).id
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from mainstay.control.check import check
-from mainstay.control.explain import explained
 from mainstay.errors import NotLeader, StoreUnavailable
 from mainstay.model import PLACE_QUEUE, Leadership
 from mainstay.node import placement_duty
@@ -273,25 +272,6 @@ async def test_the_next_leader_continues_a_leader_phase_that_was_given_back_with
     assert await nodes[1].work() == 1
     await nodes[1].duty().round(await nodes[1].lead())
     assert (await job_of(store, job_id)).status == "succeeded"
-
-
-async def _waits_for(store: JobStore, row_id: str) -> str:
-    sections = {section.title: section.sentences for section in (await explained(store, row_id)).sections}
-    return " ".join(sections.get("waits for", ()))
-
-
-async def test_the_explanation_of_a_waiting_job_names_what_it_waits_for(store: JobStore) -> None:
-    job_id = await submit(store)
-    assert "No node is active" in await _waits_for(store, job_id)
-    nodes = await three(store)
-    assert "placement leader" in await _waits_for(store, job_id)
-    await nodes[0].duty().round(await nodes[0].lead())
-    unit = (await units_of(store, job_id))["node/n3"]
-    await nodes[2].control.attempts.release(await nodes[2].confirmed(), reason="it stops")
-    await store.close_session(nodes[2].id)
-    assert "Its node n3 is away. The active nodes are n1, n2." in await _waits_for(store, unit.id)
-    await FakeNode(store, "n3", 2).open(tasks={})
-    assert "Node n3 does not know compact:local" in await _waits_for(store, unit.id)
 
 
 async def test_a_job_past_its_queue_deadline_does_not_begin(store: JobStore) -> None:

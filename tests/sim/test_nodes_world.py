@@ -15,7 +15,7 @@ from mainstay.stores.memory import directory
 from sim.nodes import BigNodesWorld, NodesWorld
 from sim.runs import RunResult, simulate
 
-SEEDS = 100
+SEEDS = 200
 #: how many seeds a planted bug may take to be found
 PATIENCE = 60
 
@@ -35,9 +35,9 @@ def first_failure() -> RunResult:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, SEEDS, 25))
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
 def test_no_history_of_faults_breaks_a_promise_of_node_jobs(first: int) -> None:
-    for seed in range(first, first + 25):
+    for seed in range(first, first + 50):
         result = simulate(NodesWorld, seed)
         assert not result.failed, f"python -m sim --world nodes --replay {seed}: {result.error}"
 

@@ -38,7 +38,7 @@ def first_failure() -> RunResult | None:
 def test_no_history_of_faults_loses_or_doubles_a_job(first: int) -> None:
     for seed in range(first, first + 50):
         result = simulate(WorkersWorld, seed)
-        assert not result.failed, f"python -m sim --replay {seed}: {result.error}"
+        assert not result.failed, f"python -m sim --world workers --replay {seed}: {result.error}"
 
 
 def test_a_seed_gives_the_same_history_again() -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         using as using,
     )
     from .ids import IdArgument as IdArgument, IdsArgument as IdsArgument, full_id as full_id
+    from .jobs_view import story_table as story_table
     from .options import (
         ForOption as ForOption,
         OptionGroup as OptionGroup,
@@ -86,6 +87,7 @@ __getattr__, __dir__ = lazy_exports(
             "stderr_console using"
         ),
         ".ids": "IdArgument IdsArgument full_id",
+        ".jobs_view": "story_table",
         ".root": "app",
         ".options": "ForOption OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
         ".programs": "Connected connected",

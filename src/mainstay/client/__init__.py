@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from ..batch.web import BatchStatusView, ResumeResult
 from ..control import EventView, JobView, StatsView
+from ..node import NodeJobOverview, NodeList
 from ..web.api import BulkResult, JobPage, ScheduleInfo, StoreInfo, WorkingSession
 from ..web.live import EndMessage, JobMessage, ListMessage, ProgressMessage, TroubleMessage
 from .async_client import AsyncClient
@@ -46,6 +47,8 @@ __all__ = [
     "JobPage",
     "JobView",
     "ListMessage",
+    "NodeJobOverview",
+    "NodeList",
     "ProgressMessage",
     "ResumeResult",
     "ScheduleInfo",

@@ -16,10 +16,16 @@ from ..task import SubmitOptions
 from ..web.api import QuickCheckResult, StoreInfo, SubmitResponse, WorkingSession
 from ..web.live import Sample, Snapshot
 from .async_handle import AsyncJobGroup, AsyncJobHandle
-from .async_resources import AsyncBatchesResource, AsyncJobsResource, AsyncQueuesResource, AsyncSchedulesResource
+from .async_resources import (
+    AsyncBatchesResource,
+    AsyncJobsResource,
+    AsyncNodesResource,
+    AsyncQueuesResource,
+    AsyncSchedulesResource,
+)
 from .calls import ApiCall
 from .core import Core
-from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
+from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore, StoreCore
 from .exchange import Flow, Lost, RetryPause, Tries
 from .resumable_stream import ResumableStream, store_stream
 from .submit_request import SubmitRequest, submit_request
@@ -64,6 +70,7 @@ class AsyncClient:
         self.queues = AsyncQueuesResource(QueueCore(core), self.run)
         self.schedules = AsyncSchedulesResource(ScheduleCore(core), self.run, self.handle)
         self.batches = AsyncBatchesResource(self._batch, self.run)
+        self.nodes = AsyncNodesResource(NodeCore(core), self.run)
 
     # submit -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The resources of an AsyncClient: jobs, queues, schedules and batches."""
+"""The resources of an AsyncClient: jobs, queues, schedules, batches and nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..model import QueueSettings
+from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo
 from ..web.live import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
 from .core import Action, Core, JobFilters
-from .core_store import BatchCore, QueueCore, ScheduleCore
+from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream
 
 _PAGE = 200
@@ -203,4 +204,30 @@ class AsyncBatchesResource:
         return await self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 
-__all__ = ["AsyncBatchesResource", "AsyncJobsResource", "AsyncQueuesResource", "AsyncSchedulesResource"]
+class AsyncNodesResource:
+    """Nodes, and node jobs by the id of their job: `client.nodes`."""
+
+    def __init__(self, core: NodeCore, run: AsyncFlowRunner) -> None:
+        self._core = core
+        self._run = run
+
+    async def all(self) -> NodeList:
+        """List the nodes with their state and work, and the leader of placement."""
+        return await self._run(self._core.all())
+
+    async def job(self, job_id: str) -> NodeJobOverview:
+        """Read a node job: its nodes, its leader phase and its quorum."""
+        return await self._run(self._core.job(job_id))
+
+    async def retry(self, job_id: str, node: str, *, reason: str | None = None) -> NodeRetryResult:
+        """Run a node job again on a node where it failed."""
+        return await self._run(self._core.retry(job_id, node, reason=reason))
+
+
+__all__ = [
+    "AsyncBatchesResource",
+    "AsyncJobsResource",
+    "AsyncNodesResource",
+    "AsyncQueuesResource",
+    "AsyncSchedulesResource",
+]

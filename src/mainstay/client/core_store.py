@@ -1,4 +1,4 @@
-"""Requests about queues, schedules, stores, batches and load tests, as flows."""
+"""Requests about queues, schedules, stores, batches, load tests and nodes, as flows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..control import SessionView, StatsView
 from ..control.overview import LimitOverview, QueueOverview, QueuesOverview
 from ..load import Summary
 from ..model import QueueSettings
+from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import (
     BulkResult,
     DrainedSessions,
@@ -171,4 +172,21 @@ class BatchCore:
         return self._core.ask(get(job_path(job_id, "summary"), Summary, self._core.query()))
 
 
-__all__ = ["BatchCore", "QueueCore", "ScheduleCore", "StoreCore"]
+class NodeCore:
+    """Nodes and node jobs."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def all(self) -> Flow[NodeList]:
+        return self._core.ask(get("/nodes", NodeList, self._core.query()))
+
+    def job(self, job_id: str) -> Flow[NodeJobOverview]:
+        return self._core.ask(get(job_path(job_id, "nodes"), NodeJobOverview, self._core.query()))
+
+    def retry(self, job_id: str, node: str, *, reason: str | None) -> Flow[NodeRetryResult]:
+        path = job_path(job_id, f"nodes/{named(node)}/retry")
+        return self._core.ask(post(path, NodeRetryResult, {"reason": reason}, safe=False, query=self._core.query()))
+
+
+__all__ = ["BatchCore", "NodeCore", "QueueCore", "ScheduleCore", "StoreCore"]

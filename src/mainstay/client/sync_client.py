@@ -19,12 +19,18 @@ from ..web.api import QuickCheckResult, StoreInfo, SubmitResponse, WorkingSessio
 from ..web.live import Sample, Snapshot
 from .calls import ApiCall
 from .core import Core
-from .core_store import BatchCore, QueueCore, ScheduleCore, StoreCore
+from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore, StoreCore
 from .exchange import Flow, Lost, RetryPause, Tries
 from .resumable_stream import ResumableStream, store_stream
 from .submit_request import SubmitRequest, submit_request
 from .sync_handle import JobGroup, JobHandle
-from .sync_resources import BatchesResource, JobsResource, QueuesResource, SchedulesResource
+from .sync_resources import (
+    BatchesResource,
+    JobsResource,
+    NodesResource,
+    QueuesResource,
+    SchedulesResource,
+)
 from .transport import BROKEN, Verify, answer_of, check_open, httpx, lost, server_address
 
 T = TypeVar("T")
@@ -66,6 +72,7 @@ class Client:
         self.queues = QueuesResource(QueueCore(core), self.run)
         self.schedules = SchedulesResource(ScheduleCore(core), self.run, self.handle)
         self.batches = BatchesResource(self._batch, self.run)
+        self.nodes = NodesResource(NodeCore(core), self.run)
 
     # submit -----------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 # Generated from async_resources.py by `make generate`. Do not edit.
 
-"""The resources of a Client: jobs, queues, schedules and batches."""
+"""The resources of a Client: jobs, queues, schedules, batches and nodes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
 from ..model import QueueSettings
+from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import BulkResult, JobPage, ScheduleInfo
 from ..web.live import ListMessage
 from .core import Action, Core, JobFilters
-from .core_store import BatchCore, QueueCore, ScheduleCore
+from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream
 from .sync_handle import FlowRunner, JobHandle, StreamReader
 
@@ -201,4 +202,30 @@ class BatchesResource:
         return self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 
-__all__ = ["BatchesResource", "JobsResource", "QueuesResource", "SchedulesResource"]
+class NodesResource:
+    """Nodes, and node jobs by the id of their job: `client.nodes`."""
+
+    def __init__(self, core: NodeCore, run: FlowRunner) -> None:
+        self._core = core
+        self._run = run
+
+    def all(self) -> NodeList:
+        """List the nodes with their state and work, and the leader of placement."""
+        return self._run(self._core.all())
+
+    def job(self, job_id: str) -> NodeJobOverview:
+        """Read a node job: its nodes, its leader phase and its quorum."""
+        return self._run(self._core.job(job_id))
+
+    def retry(self, job_id: str, node: str, *, reason: str | None = None) -> NodeRetryResult:
+        """Run a node job again on a node where it failed."""
+        return self._run(self._core.retry(job_id, node, reason=reason))
+
+
+__all__ = [
+    "BatchesResource",
+    "JobsResource",
+    "NodesResource",
+    "QueuesResource",
+    "SchedulesResource",
+]

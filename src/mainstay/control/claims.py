@@ -13,7 +13,7 @@ from ..clock import duration_text
 from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
 from ..lifecycle import Move, table_of
 from ..model import Job, Offer, Progress, Session, Settings
-from ..stores import ClaimReport, JobStore, Pulse
+from ..stores import ClaimReport, JobStore, Pulse, serves_nodes, shown_url
 from .options import check_queue, check_text
 from .progress import checked_checkpoint, checked_progress, checked_report
 from .rules import extension
@@ -66,6 +66,10 @@ class Claims:
             check_short_name(worker, field="worker")
         if node != "":
             check_short_name(node, field="node")
+            if not serves_nodes(self._store.url):
+                raise InvalidInput(
+                    "node", f"{shown_url(self._store.url)} cannot place work on nodes; use SQLite or PostgreSQL"
+                )
         checked_labels = check_labels(labels or {})
         if checked_labels and not node:
             raise InvalidInput("labels", "belong to a node; name it with node=...")

@@ -26,8 +26,8 @@ class Unserved(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         waits = counted(self.jobs, "job waits", "jobs wait")
-        if self.task is None and is_reserved(self.queue):
-            return f"no live worker is a node (mainstay worker --node NAME): {waits}"
+        if is_reserved(self.queue):
+            return f"no node is active: {waits} to be placed"
         if self.task is None:
             return f"no live worker listens on queue {self.queue}: {waits}"
         return f"no live worker knows {self.task}: {waits} in queue {self.queue}"
@@ -36,11 +36,6 @@ class Unserved(msgspec.Struct, frozen=True, kw_only=True):
 def serving(sessions: Iterable[Session], lease_ms: int) -> list[Session]:
     """The sessions that take jobs: alive and not draining."""
     return [session for session in sessions if is_alive(session, lease_ms) and not session.is_draining]
-
-
-def _listens(session: Session, queue: str) -> bool:
-    """The jobs of a reserved queue are placed on nodes."""
-    return bool(session.node if is_reserved(queue) else session.serves(queue))
 
 
 def unserved(stats: Stats, sessions: Sequence[Session], lease_ms: int) -> list[Unserved]:
@@ -52,7 +47,7 @@ def unserved(stats: Stats, sessions: Sequence[Session], lease_ms: int) -> list[U
     listed = []
     for queue, counts in sorted(stats.queues.items()):
         waiting = sum(counts.counts.get(status, 0) for status in _CLAIMABLE)
-        if waiting and not is_private(queue) and not any(_listens(session, queue) for session in live):
+        if waiting and not is_private(queue) and not any(_takes(session, queue) for session in live):
             listed.append(Unserved(queue=queue, task=None, jobs=waiting))
     for queue, tasks in sorted(stats.routed.items()):
         listening = [session for session in live if session.serves(queue)]
@@ -60,3 +55,8 @@ def unserved(stats: Stats, sessions: Sequence[Session], lease_ms: int) -> list[U
             if listening and not any(session.offer and task in session.offer.tasks for session in listening):
                 listed.append(Unserved(queue=queue, task=task, jobs=n))
     return listed
+
+
+def _takes(session: Session, queue: str) -> bool:
+    """Whether a session takes jobs of a queue; those of the reserved queue are placed on nodes."""
+    return bool(session.node) if is_reserved(queue) else session.serves(queue) is True

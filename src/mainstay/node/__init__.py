@@ -17,26 +17,44 @@ if TYPE_CHECKING:
     from .node_job import NodeCall, NodeJob
     from .options import NodeJobOptions, NodeSubmitOptions
     from .placement_duty import PlacementDuty
+    from .queries import (
+        LeaderPhaseStatus,
+        MemberStatus,
+        NodeJobOverview,
+        NodeList,
+        NodeRetryResult,
+        NodeStatus,
+        NodeWork,
+        QuorumStatus,
+    )
     from .results import LeaderRun, Node, NodeJobResult, NodeResult
     from .service import NodeJobService, NodeJobStatus
     from .spec import NodePolicy, NodeSpec
 
 __all__ = [
+    "LeaderPhaseStatus",
     "LeaderRun",
+    "MemberStatus",
     "Node",
     "NodeCall",
     "NodeHandle",
     "NodeJob",
     "NodeJobMethods",
     "NodeJobOptions",
+    "NodeJobOverview",
     "NodeJobResult",
     "NodeJobService",
     "NodeJobStatus",
+    "NodeList",
     "NodePolicy",
     "NodeResult",
+    "NodeRetryResult",
     "NodeSpec",
+    "NodeStatus",
     "NodeSubmitOptions",
+    "NodeWork",
     "PlacementDuty",
+    "QuorumStatus",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -47,6 +65,9 @@ __getattr__, __dir__ = lazy_exports(
         ".node_job": "NodeCall NodeJob",
         ".options": "NodeJobOptions NodeSubmitOptions",
         ".placement_duty": "PlacementDuty",
+        ".queries": (
+            "LeaderPhaseStatus MemberStatus NodeJobOverview NodeList NodeRetryResult NodeStatus NodeWork QuorumStatus"
+        ),
         ".results": "LeaderRun Node NodeJobResult NodeResult",
         ".service": "NodeJobService NodeJobStatus",
         ".spec": "NodePolicy NodeSpec",

@@ -285,7 +285,7 @@ def _after_local(view: NodeJobView, cluster: Cluster, now_ms: int) -> JobAction 
     open_members = sum(1 for node in view.open_nodes if node in view.members)
     if not view.has_quorum and view.reached + open_members < view.needed:
         return _end(view, "failed", _shortfall(view, "can no longer be reached"), code="no_quorum")
-    limit_ms = _quorum_limit_ms(view, cluster)
+    limit_ms = quorum_limit_ms(view, cluster)
     overdue = limit_ms is not None and now_ms >= limit_ms
     if not view.has_quorum:
         if not overdue or policy.on_no_quorum == "wait":
@@ -311,7 +311,7 @@ def _after_leader(view: NodeJobView, now_ms: int) -> End | None:
     return _end_in_time(view, leader.created_ms, now_ms) if is_settled(leader) else None
 
 
-def _quorum_limit_ms(view: NodeJobView, cluster: Cluster) -> int | None:
+def quorum_limit_ms(view: NodeJobView, cluster: Cluster) -> int | None:
     """When the wait for the quorum is over: counted from the end of the leader's own part, or, if its node has none,
     from the first end. None: neither has ended. If no member is left that could end, the wait begins when the members
     have had the time of stragglers to come back."""
@@ -473,5 +473,6 @@ __all__ = [
     "is_due",
     "is_settled",
     "matching",
+    "quorum_limit_ms",
     "quorum_size",
 ]

@@ -49,6 +49,10 @@ class NodeJobs(Declarations):
     def declares(self, name: str) -> bool:
         return name in self.jobs
 
+    @property
+    def submitted_names(self) -> list[str]:
+        return list(self.jobs)
+
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
         sealer = self._client.sealer
         spec = _decoded(sealer.open(payload, field="payload"))

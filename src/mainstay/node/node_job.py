@@ -66,6 +66,11 @@ class NodeSubmits:
         self._job.check(merged)
         return NodeSubmits(self._job, merged)
 
+    @property
+    def policy(self) -> NodePolicy:
+        """How its jobs run, with these options."""
+        return self._job.read_policy(self._options)
+
     def job(self, *args: Any, **kwargs: Any) -> NodeCall:
         """A checked submit with these arguments, for `app.schedule`."""
         return NodeCall(job=self._job, options=self._options, arguments=self._job.signature.pack(args, kwargs))
@@ -76,7 +81,7 @@ class NodeSubmits:
         call, client = self.job(*args, **kwargs), self._job.client
         request = call.request()
         control = client.connection.control or await client.open()
-        if not _is_for_later(request):
+        if not is_for_later(request):
             await check_nodes(control, call.policy)
         return NodeHandle.submitted(client, self._job.returns, await control.jobs.submit_request(request))
 
@@ -155,7 +160,7 @@ def _checked_return(methods: NodeMethods, which: str) -> Any:
     return Any if method is None else method.returns
 
 
-def _is_for_later(request: JobRequest) -> bool:
+def is_for_later(request: JobRequest) -> bool:
     """Whether it begins later: other nodes may be active then."""
     plan: Any = request.options
     return bool(plan.delay_ms or plan.run_at_ms or plan.after)
@@ -176,4 +181,4 @@ async def check_nodes(control: Control, policy: NodePolicy) -> None:
         raise InvalidInput("quorum", f"{policy.quorum} is above the number of active nodes, {len(fitting)}")
 
 
-__all__ = ["LOCAL", "NodeCall", "NodeJob", "NodeSubmits", "check_nodes"]
+__all__ = ["LOCAL", "NodeCall", "NodeJob", "NodeSubmits", "check_nodes", "is_for_later"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterator
 
-from ..control import Control, Duty, given_back_by, may_be_given_back, open_nodes
+from ..control import Control, Duty, open_nodes
 from ..errors import InvalidInput, NotLeader, SchemaTooNew, StoreError
 from ..lifecycle import JOB, UNIT, State
 from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
@@ -18,6 +18,7 @@ from ..stores import Change, Query
 from ..task import Sealer
 from .changes import RowChange, changes_of
 from .decisions import Action, Cluster, End, NodeJobView, decide, is_due, is_settled
+from .snapshot import read_given_back
 from .spec import KIND, NodeSpec, spec_of, unreadable_spec
 
 log = logging.getLogger("mainstay.node")
@@ -31,8 +32,6 @@ _AGAIN_S = 0.02
 #: rounds of one run of the duty
 _ROUNDS = 100
 _PAGE = 200
-#: events of a unit that are read to find its last session: more than one assignment writes
-_RECENT = 20
 _FINE = ("applied", "already_applied")
 
 
@@ -128,7 +127,7 @@ class PlacementDuty:
                 actions: list[Action] = [End(to, spec.message, error=spec, cancels=view.open)]
                 spec = unreadable_spec()
             else:
-                view = NodeJobView(job, spec.policy, units, given_back=await self._given_back(units))
+                view = NodeJobView(job, spec.policy, units, given_back=await read_given_back(self._store, units))
                 actions = decide(view, cluster, now_ms)
             for action in actions:
                 if not await self._write(action, view, spec, lead, now_ms):
@@ -136,16 +135,6 @@ class PlacementDuty:
             [after] = await self._store.get([job.id])
             job = after if after is not None and after.version != job.version else None
         return True
-
-    async def _given_back(self, units: list[Job]) -> dict[str, str]:
-        """The sessions that gave units back, by the ids of the units. The rows do not say it: a pending one has no
-        session."""
-        found = {}
-        for unit in units:
-            if may_be_given_back(unit):
-                events = await self._store.events(unit.id, after=max(0, unit.version - _RECENT))
-                found[unit.id] = given_back_by(events)
-        return found
 
     async def _write(self, action: Action, view: NodeJobView, spec: NodeSpec, lead: Leadership, now_ms: int) -> bool:
         """Write all rows of an action together. False: a row was moved, or a session closed, since they were read."""

@@ -119,7 +119,9 @@ class NodeJobService:
                 known = ", ".join(view.units) or "none"
                 raise InvalidInput("nodes", f"{name!r} is not a node of job {job.id} (its nodes: {known})")
             if view.units[name].status not in _RETRYABLE:
-                raise InvalidInput("nodes", f"{name} is {view.units[name].status}; only failed ones can be retried")
+                raise InvalidInput(
+                    "nodes", f"node {name} is {view.units[name].status}; only failed ones can be retried"
+                )
         again = [
             unit for node, unit in view.units.items() if unit.status in _RETRYABLE and (not nodes or node in nodes)
         ]

@@ -6,7 +6,7 @@ Layer: above lifecycle, below control. Start from `open_store` and `port`.
 from ..storage import shown_url
 from .change_check import is_left_to_its_units
 from .durability import LEVELS, Durability, strongest
-from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, usual_settings
+from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, serves_nodes, usual_settings
 from .omitted_values import OMITTED_FIELDS, size_left_out
 from .port import (
     CALLS,
@@ -81,6 +81,7 @@ __all__ = [
     "is_left_to_its_units",
     "open_store",
     "query_matches",
+    "serves_nodes",
     "shown_url",
     "size_left_out",
     "strongest",

@@ -61,6 +61,17 @@ def usual_settings(url: str) -> dict[str, str]:
     return dict(_UNHURRIED) if url.partition(":")[0] in REGISTRY_SCHEMES else {}
 
 
+def serves_nodes(url: str) -> bool:
+    """Whether work can be placed on nodes through this store. A failover of Redis may roll an epoch back, and then two
+    leaders could write; a registry takes too long for each step.
+
+    >>> serves_nodes("sqlite:///jobs.db"), serves_nodes("redis://host/0")
+    (True, False)
+    """
+    scheme = url.partition(":")[0]
+    return scheme not in REGISTRY_SCHEMES and not scheme.startswith(("redis", "valkey"))
+
+
 class OpenStore(Protocol):
     async def __call__(self, url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> JobStore: ...
 

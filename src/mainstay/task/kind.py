@@ -9,7 +9,7 @@ KIND = Kind(
         Command(
             name="submit",
             module="mainstay.task.cli.submit",
-            help="Submit a job of a task, or a run of a load test of the app, and print its id.",
+            help="Submit a job of a task, a run of a load test or a node job of the app, and print its id.",
         ),
     ),
 )

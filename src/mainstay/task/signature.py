@@ -24,6 +24,7 @@ from ..errors import BadArguments, InvalidInput
 from .storable import UNSTORABLE, canonical, checked_type
 from .type_errors import error_text, place_and_rule
 
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _VARIABLE = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
@@ -59,9 +60,7 @@ class Signature:
         self._type = _arguments_type(name, self._parameters, hints)
         self._decode = msgspec.msgpack.Decoder(self._type).decode
         #: whether all arguments can be passed by name
-        self._is_plain = all(
-            p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) for p in self._parameters
-        )
+        self._is_plain = all(p.kind in _BY_NAME for p in self._parameters)
         self._names = tuple(p.name for p in self._parameters)
         self._hints = hints
         self._bind: Callable[..., Any] = self._type if self._is_plain else self._bind_slowly
@@ -71,6 +70,13 @@ class Signature:
     def required(self) -> tuple[str, ...]:
         """The parameters without a default."""
         return tuple(p.name for p in self._parameters if p.default is Parameter.empty and p.kind not in _VARIABLE)
+
+    @property
+    def keywords(self) -> tuple[str, ...] | None:
+        """The names by which arguments can be given; None: any name."""
+        if any(p.kind is Parameter.VAR_KEYWORD for p in self._parameters):
+            return None
+        return tuple(p.name for p in self._parameters if p.kind in _BY_NAME)
 
     def annotation(self, name: str) -> Any:
         """The declared type of an argument, to read it from text; Any without one."""

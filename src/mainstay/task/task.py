@@ -137,6 +137,11 @@ class Task(Submits[P, R]):
         """The options as plain data, with the queue, for a submit by name."""
         return {**plain(self._options), "queue": self.queue}
 
+    @property
+    def signature(self) -> Signature:
+        """How its arguments are bound and stored."""
+        return self._signature
+
     def annotation(self, name: str) -> Any:
         """The declared type of an argument; Any without one."""
         return self._signature.annotation(name)

@@ -122,6 +122,11 @@ class Declarations:
         """Whether jobs of this name can be submitted; `handlers` may also have the names of units."""
         return name in self.handlers
 
+    @property
+    def submitted_names(self) -> list[str]:
+        """The names of the jobs that can be submitted."""
+        return [name for name in self.handlers if self.declares(name)]
+
     def duties(self, control: Control) -> Sequence[Duty]:
         """The duties of the leader for this kind."""
         del control

@@ -37,10 +37,10 @@ OPERATIONS = operations()
         (
             json_view.SessionView,
             Session,
-            {"beat_ms", "offer"},
+            {"beat_ms", "offer", "standing"},
             {"queues", "tasks", "at_work", "silent_ms", "age_ms"},
         ),
-        (json_view.StatsView, Stats, {"routed"}, {"live_sessions", "limits", "unserved"}),
+        (json_view.StatsView, Stats, {"routed", "leads"}, {"live_sessions", "limits", "unserved"}),
     ],
 )
 def test_a_view_has_the_fields_of_what_is_stored(view: Any, stored: Any, left_out: set[str], added: set[str]) -> None:

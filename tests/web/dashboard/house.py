@@ -94,7 +94,7 @@ class House:
             process = subprocess.Popen(
                 [sys.executable, "-m", "mainstay", *words],
                 cwd=self.folder,
-                env={**os.environ, "PLANT": str(self.folder), "PYTHONPATH": str(HERE)},
+                env={**os.environ, "PLANT": str(self.folder), "PYTHONPATH": _path()},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -102,6 +102,11 @@ class House:
             )
         self._started.append(process)
         return process
+
+
+def _path() -> str:
+    """The import path of a process: the program, and what is imported here."""
+    return os.pathsep.join(each for each in (str(HERE), os.environ.get("PYTHONPATH", "")) if each)
 
 
 async def submit_study(plant: Plant) -> str:

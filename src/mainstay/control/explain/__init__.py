@@ -12,8 +12,7 @@ from ...model import Job, check_id
 from ...stores import JobStore
 from ..trail import read_events
 from .attempts import Attempt, read_attempts
-from .facts import Awaited, Facts, gather, is_alive
-from .obstacles import Advice
+from .facts import Advice, Awaited, Facts, Obstacle, gather, is_alive
 from .story import Explanation, Section, explain
 
 #: how many of the newest events are read
@@ -50,6 +49,7 @@ __all__ = [
     "Awaited",
     "Explanation",
     "Facts",
+    "Obstacle",
     "Section",
     "explain",
     "explained",

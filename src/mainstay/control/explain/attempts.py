@@ -33,6 +33,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[float, ...] = ()
     """seconds of run time granted on top"""
     notes: tuple[str, ...] = ()
+    assigned: str = ""
+    """of a claim that a leader made for its session, which has not confirmed it: to which node"""
 
     @property
     def held_ms(self) -> int | None:
@@ -53,6 +55,8 @@ def read_attempts(events: Iterable[Event], table: Table) -> tuple[list[Attempt],
                 _note(attempts, event)
         elif _holds(table, event.to) and not _holds(table, event.source):
             attempts.append(_begun(event))
+        elif current is not None and current.assigned and _holds(table, event.to):
+            attempts[-1] = msgspec.structs.replace(current, session=event.actor, assigned="")
         elif current is not None and current.ended is None and not _holds(table, event.to):
             attempts[-1] = msgspec.structs.replace(
                 current,
@@ -72,7 +76,9 @@ def read_attempts(events: Iterable[Event], table: Table) -> tuple[list[Attempt],
 
 
 def _begun(event: Event) -> Attempt:
-    return Attempt(seq=event.seq, token=event.token, session=event.actor, claimed_ms=event.at_ms)
+    # only a leader moves a row there, for the session of another process
+    assigned = event.reason or "assigned" if event.to == "dispatched" else ""
+    return Attempt(seq=event.seq, token=event.token, session=event.actor, claimed_ms=event.at_ms, assigned=assigned)
 
 
 def _note(attempts: list[Attempt], event: Event) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from ...kinds import is_kind, kind_named, part
 from ...lifecycle import JOB, UNIT
 from ...model import Job, QueueSettings, Session
 from ...stores import JobStore, Query, RefusedWrite
@@ -31,6 +32,23 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
     settled: bool = True
 
 
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do now."""
+
+    why: str
+    command: str
+    """for a shell; the caller adds --store or --app"""
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason why a job does not run, or does not go on."""
+
+    text: str
+    advice: tuple[Advice, ...] = ()
+    stops: bool = True
+    """False: it passes with time"""
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts around a job at one moment."""
 
@@ -50,6 +68,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     awaited: tuple[Awaited, ...] = ()
     open_units: int = 0
     refusals: tuple[RefusedWrite, ...] = ()
+    own: tuple[Obstacle, ...] | None = None
+    """the obstacles that the kind of the job knows; None: workers claim it, and the general ones apply"""
 
 
 def is_alive(session: Session, lease_ms: int) -> bool:
@@ -66,6 +86,7 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
         sessions=sessions,
         refusals=tuple(await store.refusals(job_id)),
         open_units=0 if job is None or job.settled_ms is not None else await _open_units(store, job),
+        own=None if job is None or job.settled_ms is not None else await _own_obstacles(store, job),
     )
     if job is None or job.settled_ms is not None or job.session is not None:
         return facts
@@ -82,6 +103,11 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
         ahead_counted=counted,
         awaited=await _awaited(store, job) if job.awaits else (),
     )
+
+
+async def _own_obstacles(store: JobStore, job: Job) -> tuple[Obstacle, ...] | None:
+    kind = kind_named(job.kind) if is_kind(job.kind) else None
+    return None if kind is None or not kind.obstacles else tuple(await part(kind.obstacles)(store, job))
 
 
 async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[Job, ...]:

@@ -5,39 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from ...lifecycle import table_of
-from ...model import Job, Lane, Session, is_reserved
+from ...model import Job, Lane, Session
 from ...words import SessionNames, counted, moment, sentence, span
-from .facts import Awaited, Facts, is_alive
+from .facts import Advice, Awaited, Facts, Obstacle, is_alive
 
 #: jobs and workers that are named; the rest is counted
 _NAMED = 5
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to do now."""
-
-    why: str
-    command: str
-    """for a shell; the caller adds --store or --app"""
-
-
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """A reason why no worker has taken the job yet."""
-
-    text: str
-    advice: tuple[Advice, ...] = ()
-    stops: bool = True
-    """False: it passes with time"""
-
-
 def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     """All obstacles of a job, the hardest first. Without one, a worker takes it as soon as it has room."""
     state = table_of(job.parent).get(job.status)
-    if state is None or state.settled or state.holds:
+    if state is None or state.settled:
         return []
+    if state.holds:
+        return list(facts.own or ())
     if job.lane == Lane.ASIDE:
         return [_aside()]
     if job.awaits:
@@ -45,8 +28,8 @@ def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     found: list[Obstacle] = []
     if job.due_ms > facts.now_ms:
         found.append(_time(job, facts))
-    if is_reserved(job.queue):
-        return found or _not_placed(job, facts)
+    if facts.own is not None:
+        return [*found, *facts.own]
     found += _pause(job, facts)
     found += _slot(job, facts)
     found += _no_worker(job, facts) or _unserved(job, facts)
@@ -169,24 +152,6 @@ def _unserved(job: Job, facts: Facts) -> list[Obstacle]:
         text += f" Workers that know it do not listen on the queue: {_listed(names[each.id] for each in elsewhere)}."
     why = f"start a worker whose program has {what}: import the module that defines it"
     return [Obstacle(text=text, advice=(Advice(why=why, command=command),))]
-
-
-def _not_placed(job: Job, facts: Facts) -> list[Obstacle]:
-    """A node job, or a unit of one: the placement leader, which is one of the nodes, assigns it."""
-    nodes = [session for session in _serving(facts) if session.node]
-    if not nodes:
-        start = Advice(why="start a worker that is a node", command="mainstay worker MODULE:APP --node NAME")
-        return [Obstacle(text="No node is active: no live worker was started with --node.", advice=(start,))]
-    name = (job.unit or "").removeprefix("node/") if (job.unit or "").startswith("node/") else ""
-    here = [session for session in nodes if name in ("", session.node)]
-    if not here:
-        active = _listed(sorted({session.node for session in nodes}))
-        start = Advice(why=f"start node {name} again", command=f"mainstay worker MODULE:APP --node {name}")
-        return [Obstacle(text=f"Its node {name} is away. The active nodes are {active}.", advice=(start,))]
-    if job.is_unit and all(session.knows(job.kind, job.name) is False for session in here):
-        who = f"Node {name} does not know" if name else "No active node knows"
-        return [Obstacle(text=f"{who} {job.name}: its program does not have the node job.")]
-    return [Obstacle(text="It waits for the placement leader, which is one of the nodes.", stops=False)]
 
 
 def _listed(names: Iterable[str]) -> str:

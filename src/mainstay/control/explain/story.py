@@ -12,8 +12,8 @@ from ...lifecycle import Event, State, table_of
 from ...model import Job, is_reserved
 from ...words import SessionNames, counted, moment, sentence, span
 from .attempts import Attempt, read_attempts
-from .facts import Facts, is_alive
-from .obstacles import Advice, Obstacle, obstacles
+from .facts import Advice, Facts, Obstacle, is_alive
+from .obstacles import obstacles
 
 #: attempts and moves that are listed; earlier ones are counted
 _LISTED = 15
@@ -91,6 +91,8 @@ class _Story:
         self._names = SessionNames(facts.sessions)
         self._attempts, self._others = read_attempts(events, table)
         self._holder = next((session for session in facts.sessions if session.id == job.session), None)
+        self._placed = is_reserved(job.queue)
+        """a leader places it; no worker claims it"""
         self._anyone = any(is_alive(session, facts.lease_ms) for session in facts.sessions)
 
     # where it is ------------------------------------------------------------------------------------
@@ -109,8 +111,8 @@ class _Story:
             lines = [f"It is {state.name}, and not due before {moment(job.due_ms)}."]
         else:
             since = span(self.facts.now_ms - job.due_ms)
-            ready = "placed on a node" if is_reserved(job.queue) else f"claimed from queue {job.queue}"
-            lines = [f"It is {state.name} and has been ready to be {ready} for {since}."]
+            ready = "waiting to be placed" if self._placed else f"ready to be claimed from queue {job.queue}"
+            lines = [f"It is {state.name} and has been {ready} for {since}."]
         if job.reason:
             lines.append(self._labelled("Why", job.reason))
         return lines
@@ -169,7 +171,9 @@ class _Story:
             asked = next((event for event in reversed(self._events) if event.to == state.name), None)
             by = f" by {self._names[asked.actor]}" if asked is not None else ""
             lines.append(self._labelled(f"It was asked to stop{by}", job.reason))
-        if job.session is None:
+        if self._placed and not job.is_unit:
+            lines.append("Its nodes do the work. The placement leader advances it; no worker holds it.")
+        elif job.session is None:
             lines.append("No worker holds it: its owner was lost, or its units do the work.")
         else:
             since = job.claimed_ms if job.claimed_ms is not None else job.changed_ms
@@ -247,13 +251,25 @@ class _Story:
 
     def _submitted(self) -> str:
         first = self._events[0] if self._events and self._events[0].seq == 1 else None
-        by = f" by {first.actor}" if first else ""
+        by = f" by {self._names[first.actor]}" if first else ""
         created_ms = self.job.created_ms
         return f"It was submitted{by} at {moment(created_ms)}, {span(self.facts.now_ms - created_ms)} ago."
 
     def _attempt(self, attempt: Attempt) -> str:
         name = self._names[attempt.session]
-        text = f"Claim {attempt.token}: {name} took it at {moment(attempt.claimed_ms)}"
+        at = moment(attempt.claimed_ms)
+        if attempt.assigned:
+            text = f"Claim {attempt.token}: it was {attempt.assigned} at {at}"
+            if attempt.ended is None:
+                return f"{text}, which has not confirmed it."
+            why = attempt.error or attempt.reason or attempt.ended
+            return self._names.within(
+                sentence(f"{text}, which had not confirmed it after {span(attempt.held_ms or 0)}: {why}")
+            )
+        if self._placed and not self.job.is_unit:
+            text = f"Start {attempt.token}: {name} started it on its nodes at {at}"
+            return f"{text}." if attempt.ended is None else sentence(f"{text}; it {self._end_of_nodes(attempt)}")
+        text = f"Claim {attempt.token}: {name} took it at {at}"
         if attempt.grants:
             granted = ", ".join(duration_text(round(seconds, 3)) for seconds in attempt.grants)
             text += f", was granted more time ({granted})"
@@ -265,6 +281,11 @@ class _Story:
         end = self._end(attempt)
         then = f" Then: {attempt.then_reason or attempt.then}" if attempt.then else ""
         return self._names.within(sentence(sentence(f"{text}, and {end}") + then))
+
+    def _end_of_nodes(self, attempt: Attempt) -> str:
+        """How a job ended that a leader placed on nodes."""
+        why = f": {attempt.reason}" if attempt.reason else ""
+        return f"{attempt.ended} after {span(attempt.held_ms or 0)}{why}"
 
     def _end(self, attempt: Attempt) -> str:
         """How a claim ended, from the flags of the state it left the job in."""
@@ -309,6 +330,8 @@ class _Story:
 
     def _while_held(self, state: State) -> list[str]:
         job, facts = self.job, self.facts
+        if self._placed and not job.is_unit:
+            return ["It goes on with the next end of a unit; if the leader dies, the next one continues."]
         if job.session is not None and (self._holder is None or not is_alive(self._holder, facts.lease_ms)):
             if not self._anyone:
                 return ["No worker is alive to sweep: the next worker that starts takes it back."]
@@ -318,7 +341,9 @@ class _Story:
         lines = []
         if job.expires_ms is not None:
             left = span(job.expires_ms - facts.now_ms)
-            if state.stopping:
+            if state.name == "dispatched":
+                lines.append(f"If it is not confirmed by {moment(job.expires_ms)} (in {left}), it is taken back.")
+            elif state.stopping:
                 lines.append(f"If it has not stopped by {moment(job.expires_ms)} (in {left}), a sweep ends it.")
             else:
                 lines.append(f"It may run until {moment(job.expires_ms)} (in {left}){self._limits()}.")
@@ -344,6 +369,8 @@ class _Story:
 
     def _if_it_fails(self) -> str:
         left = self.job.options.retry.retries - self.job.failures
+        if left <= 0 and self.job.is_unit:
+            return "If it fails, it is not tried again: its retries are spent."
         if left <= 0:
             return "If it fails, it is quarantined: its retries are spent."
         return f"If it fails, it is tried again: {left} of {self.job.options.retry.retries} retries are left."
@@ -356,7 +383,10 @@ class _Story:
         elif job.awaits:
             lines.append("It moves on in the transaction that settles the last of them.")
         elif job.due_ms > facts.now_ms:
-            lines.append(f"At {moment(job.due_ms)} it becomes ready, and the first worker with room takes it.")
+            taken = "the placement leader places it" if self._placed else "the first worker with room takes it"
+            lines.append(f"At {moment(job.due_ms)} it becomes ready, and {taken}.")
+        elif self._placed:
+            lines.append("The placement leader places it as soon as that is possible.")
         elif not self.obstacles:
             lines.append("It is next: the first worker of its queue with room takes it.")
         else:
@@ -377,10 +407,10 @@ class _Story:
             return []
         if state.settled:
             return self._repair_advice()
+        own = list(dict.fromkeys(advice for obstacle in self.obstacles for advice in obstacle.advice))
         if not state.holds:
-            own = [advice for obstacle in self.obstacles for advice in obstacle.advice]
             return own or [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
-        lines = [Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
+        lines = [*own, Advice(why="follow it", command=f"mainstay jobs watch {job.id}")]
         if job.session is not None and not self._anyone:
             lines = [Advice(why="start a worker: it takes the job back", command="mainstay worker MODULE:APP")]
         if not state.stopping:
@@ -393,9 +423,10 @@ class _Story:
         lines = []
         if job.error is not None:
             lines.append(Advice(why="read the error with its traceback", command=f"mainstay jobs show {job.id}"))
-        kind = kind_named(job.kind) if job.parent is None and is_kind(job.kind) else None
-        if kind is not None and kind.advice:
-            lines += part(kind.advice)(job)
+        kind = kind_named(job.kind) if is_kind(job.kind) else None
+        advice = "" if kind is None else kind.unit_advice if job.is_unit else kind.advice
+        if advice:
+            lines += part(advice)(job)
         elif table.allows(job.status, "pending"):
             again = "the cause is fixed: run it again"
             if job.failures > job.options.retry.retries:

@@ -35,7 +35,7 @@ ACK_WINDOW_MS = 20_000
 OUT_MS = 30_000
 MOST_REFUSALS = 5
 MOST_LOSSES = 3
-_RETRIED = ErrorInfo(type="Retried", code="retried", message="an operator opened it again")
+RETRIED = ErrorInfo(type="Retried", code="retried", message="an operator opened it again")
 
 
 def open_nodes(sessions: Iterable[Session], *, lease_ms: int) -> dict[str, Session]:
@@ -147,12 +147,12 @@ def budget_spent(unit: Job) -> ErrorInfo | None:
 def retry_unit(unit: Job, reason: str, *, now_ms: int) -> Moves:
     """Open a settled unit again for an operator. Counters never shrink, so its error marks that it may be assigned once
     more although its budget is spent."""
-    fields = {"due_ms": max(now_ms, unit.due_ms), "extra_ms": 0, "error": _RETRIED}
+    fields = {"due_ms": max(now_ms, unit.due_ms), "extra_ms": 0, "error": RETRIED}
     return (Move(to="pending", reason=reason, fields=fields),)
 
 
 def _is_retried(unit: Job) -> bool:
-    return unit.error is not None and unit.error.code == _RETRIED.code
+    return unit.error is not None and unit.error.code == RETRIED.code
 
 
 def give_unit_up(error: ErrorInfo) -> Moves:

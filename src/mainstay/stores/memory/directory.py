@@ -39,10 +39,17 @@ class LeadershipTable:
 
     def leading(self, name: str, lease_ms: int) -> str | None:
         """The session that leads at this moment."""
-        current = self._current.get(name)
-        if current is None or not current.holder or not lease_ms < current.until_ms <= lease_ms + LONGEST_LEAD_MS:
-            return None
-        return current.holder
+        current = self.held(lease_ms).get(name)
+        return None if current is None else current.holder
+
+    def held(self, lease_ms: int) -> dict[str, Leadership]:
+        """The leaderships that are held at this moment, by name."""
+        latest_ms = lease_ms + LONGEST_LEAD_MS
+        return {
+            name: lead
+            for name, lead in sorted(self._current.items())
+            if lead.holder and lease_ms < lead.until_ms <= latest_ms
+        }
 
     def check(self, lease_ms: int, *, repair: bool) -> list[Violation]:
         """Leads that end too far in the future."""

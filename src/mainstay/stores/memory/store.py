@@ -442,6 +442,7 @@ class MemoryStore:
                 sessions=sum(not session.dead for session in self._sessions.values()),
                 aside=sum(job.lane == Lane.ASIDE for job in rows.jobs.values()),
                 leader=self._leaders.leading(LEADER, self.clock.lease_ms()),
+                leads=self._leaders.held(self.clock.lease_ms()),
                 routed={
                     queue: {route: len(line) for route, line in sorted(lines.items()) if len(line)}
                     for queue, lines in sorted(rows.routed.items())

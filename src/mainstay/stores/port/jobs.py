@@ -234,6 +234,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     leader: str | None = None
     """the session that runs schedules, retention and checks; None: no session leads, which lasts only for seconds while
     workers run"""
+    leads: dict[str, Leadership] = {}
+    """the leaderships that are held now, by name"""
     routed: dict[str, dict[str, int]] = {}
     """by queue and task (`model.route_of`): jobs and units that wait for a session that offers their task"""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import InvalidInput
 from ...lifecycle import JOB, UNIT
-from ...model import Job, check_id, driver_ids, first_id_at
+from ...model import Job, Leadership, check_id, driver_ids, first_id_at
 from ..bounds import LEADER, LONGEST_LEAD_MS, RATE_MINUTES, SUBMITTED, WINDOW
 from ..omitted_values import shortened
 from ..port import Page, Query, QueueStats, RefusedWrite, Stats
@@ -57,8 +57,8 @@ async def find(base: RedisBase, query: Query, cursor: str | None, limit: int) ->
 
 
 async def stats(base: RedisBase, findings: tuple[str, ...]) -> Stats:
-    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, leader, lined = await base.scripts.run(
-        "queries", ["stats", RATE_MINUTES, list(JOB.states), LEADER, LONGEST_LEAD_MS]
+    counted, oldest, moves, sessions, aside, now_ms, counted_from, first_job, held, lined = await base.scripts.run(
+        "queries", ["stats", RATE_MINUTES, list(JOB.states), LONGEST_LEAD_MS]
     )
     counts: dict[str, dict[str, int]] = {}
     for field, n in zip(counted[::2], counted[1::2], strict=True):
@@ -81,6 +81,11 @@ async def stats(base: RedisBase, findings: tuple[str, ...]) -> Stats:
         queue, _, route = place.decode(errors="replace").partition("\0")
         if n:
             routed.setdefault(queue, {})[route] = n
+    leads: dict[str, Leadership] = {}
+    for name, holder, epoch, until_ms in sorted(held):
+        leads[name.decode()] = Leadership(
+            name=name.decode(), holder=holder.decode(), epoch=int(epoch), until_ms=int(until_ms)
+        )
     return Stats(
         at_ms=int(now_ms),
         queues={
@@ -92,7 +97,8 @@ async def stats(base: RedisBase, findings: tuple[str, ...]) -> Stats:
         sessions=sessions,
         aside=aside,
         findings=findings,
-        leader=leader.decode() or None,
+        leader=None if LEADER not in leads else leads[LEADER].holder,
+        leads=leads,
         routed=routed,
     )
 

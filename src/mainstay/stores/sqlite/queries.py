@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from ...clock import Clock
-from ...model import AWAITS_MS, Job, driver_ids, first_id_at, route_of
+from ...model import AWAITS_MS, Job, Leadership, driver_ids, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
 from ..pages import check_page, merged_page
@@ -68,6 +68,7 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
         oldest_job=value(db, "SELECT min(id) FROM jobs"),
     )
     submitted = rates.pop(SUBMITTED, 0.0)
+    leads = _leads(db, clock.lease_ms())
     return Stats(
         at_ms=now_ms,
         queues={
@@ -78,19 +79,23 @@ def stats(db: apsw.Connection, clock: Clock, findings: tuple[str, ...]) -> Stats
         sessions=value(db, "SELECT count(*) FROM sessions WHERE dead = 0 AND (standing OR boot = ?)", (boot_id(),)),
         aside=value(db, "SELECT count(*) FROM jobs WHERE lane = 4"),
         findings=findings,
-        leader=_leader(db, clock.lease_ms()),
+        leader=None if LEADER not in leads else leads[LEADER].holder,
+        leads=leads,
         routed=_routed(db),
     )
 
 
-def _leader(db: apsw.Connection, lease_ms: int) -> str | None:
-    row = first_row(
+def _leads(db: apsw.Connection, lease_ms: int) -> dict[str, Leadership]:
+    rows = all_rows(
         db,
-        "SELECT holder FROM leaders WHERE name = ? AND boot = ? AND until_ms > ? AND until_ms <= ? "
-        "AND holder NOT IN (SELECT id FROM sessions WHERE dead)",
-        (LEADER, boot_id(), lease_ms, lease_ms + LONGEST_LEAD_MS),
+        "SELECT name, holder, epoch, until_ms FROM leaders WHERE boot = ? AND until_ms > ? AND until_ms <= ? "
+        "AND holder NOT IN (SELECT id FROM sessions WHERE dead) ORDER BY name",
+        (boot_id(), lease_ms, lease_ms + LONGEST_LEAD_MS),
     )
-    return None if row is None else row[0]
+    return {
+        name: Leadership(name=name, holder=holder, epoch=epoch, until_ms=until_ms)
+        for name, holder, epoch, until_ms in rows
+    }
 
 
 def _routed(db: apsw.Connection) -> dict[str, dict[str, int]]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +17,11 @@ import msgspec
 
 from ...cli import InvalidUsage, key_value
 from ...errors import InvalidInput
-from .. import Task
+from .. import Signature
 from ..type_errors import place_and_rule
 
 STDIN = "-"
 T = TypeVar("T", bound=msgspec.Struct)
-
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -46,18 +43,22 @@ class TypedArguments(msgspec.Struct, frozen=True, kw_only=True):
         data = {name: msgspec.json.decode(value) for name, value in self.data.items()}
         return {**data, **{name: _from_text(text, Any) for name, text in self.texts.items()}}
 
-    def typed(self, task: Task[..., Any]) -> dict[str, Any]:
-        """The values as the task declares them; raises `InvalidInput` with the field."""
+    def typed(self, signature: Signature) -> dict[str, Any]:
+        """The values as a task, or a job of another kind, declares them; raises `InvalidInput` with the field."""
         raw_values: dict[str, bytes | str] = {**self.data, **self.texts}
-        _check_names(task, raw_values)
+        known = signature.keywords
+        # unknown names are refused before missing ones: often one is the other, misspelt
+        for name in raw_values if known is not None else ():
+            if name not in (known or ()):
+                raise _unknown_argument(signature.name, name, name, known or ())
         values: dict[str, Any] = {}
         for name, raw in raw_values.items():
             try:
-                values[name] = _value(raw, task.annotation(name))
+                values[name] = _value(raw, signature.annotation(name))
             except msgspec.ValidationError as error:
                 place, rule = place_and_rule(str(error))
                 inner = f"{'' if place.startswith('[') else '.'}{place}" if place else ""
-                raise InvalidInput(f"{task.name}.{name}{inner}", rule) from None
+                raise InvalidInput(f"{signature.name}.{name}{inner}", rule) from None
         return values
 
     def struct(self, kind: type[T], *, of: str) -> T:
@@ -114,17 +115,6 @@ def read_object(text: bytes, field: str) -> dict[str, bytes]:
         raise InvalidInput(field, 'must be a JSON object of arguments by name, like {"to": "a@b.c"}') from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(field, f"is not JSON: {error}") from None
-
-
-def _check_names(task: Task[..., Any], given: Iterable[str]) -> None:
-    """Refuse unknown names before missing ones: often one is the other, misspelt."""
-    parameters = inspect.signature(task.function).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    known = [parameter.name for parameter in parameters if parameter.kind in _BY_NAME]
-    for name in given:
-        if name not in known:
-            raise _unknown_argument(task.name, name, name, known)
 
 
 def _unknown_argument(of: str, path: str, name: str, known: Collection[str]) -> InvalidUsage:

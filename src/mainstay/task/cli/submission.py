@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -34,6 +34,13 @@ class Maker(Protocol):
     async def result(self, job: Job) -> Any: ...
 
 
+@runtime_checkable
+class CheckedNow(Protocol):
+    """A maker that refuses a job which could not run with what is active now."""
+
+    async def check(self, request: JobRequest, control: Control) -> None: ...
+
+
 class Checked:
     """Makes jobs of a task of an app, which checks the arguments."""
 
@@ -47,7 +54,7 @@ class Checked:
     def request(self, given: TypedArguments, *, key: str | None = None) -> JobRequest:
         """The job, after the hooks of the app."""
         submits = self._submits if key is None else self._task.options(**{**self._options, "key": key})
-        return submits.job(**given.typed(self._task)).ready()
+        return submits.job(**given.typed(self._task.signature)).ready()
 
     async def result(self, job: Job) -> Any:
         return await self._task.handle(job.id).result()
@@ -85,7 +92,7 @@ def task_of(app: AppBase, name: str) -> Task[..., Any]:
 
 def _other_names(app: AppBase) -> list[str]:
     """The names of other kinds that can be submitted."""
-    return [name for kind in kinds() if kind.submission for name in app.part(kind.name).handlers]
+    return [name for kind in kinds() if kind.submission for name in app.part(kind.name).submitted_names]
 
 
 class ArgumentLine(msgspec.Struct, frozen=True):

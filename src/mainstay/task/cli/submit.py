@@ -40,7 +40,7 @@ from ...model import Job
 from ...words import counted
 from .arguments import STDIN, TypedArguments, read
 from .options import Flags
-from .submission import Checked, Maker, Stored, Unchecked, how_to_continue, lines_of, submit_lines, task_of
+from .submission import Checked, CheckedNow, Maker, Stored, Unchecked, how_to_continue, lines_of, submit_lines, task_of
 
 _more = panel("More arguments")
 
@@ -54,7 +54,10 @@ def submit(
     where: Where,
     flags: Flags,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the task or load test.", autocompletion=completion.tasks)
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of the task, load test or node job.", autocompletion=completion.tasks
+        ),
     ],
     words: Annotated[
         list[str] | None,
@@ -75,7 +78,7 @@ def submit(
     for_: ForOption = None,
     as_json: JsonOption = False,
 ) -> CommandOutput:
-    """Submit a job of a task, or a run of a load test of the app, and print its id.
+    """Submit a job of a task, a run of a load test or a node job of the app, and print its id.
 
     With --app the task checks the arguments and adds its own options. With only a store nothing is checked: the
     arguments are stored as typed, and the worker checks them; queue and options of the task are those that a live
@@ -85,7 +88,7 @@ def submit(
     for a str.
 
     The arguments of a load test override the values of its classes: vus=500 duration=1m params.user=ann. Its job waits
-    in the queue that app.load named for it, or in --queue.
+    in the queue that app.load named for it, or in --queue. A node job has no queue: it runs on the nodes.
 
     With --wait the result is printed as JSON, and the id goes to stderr.
 
@@ -144,7 +147,10 @@ async def _submit_one(
     as_json: bool,
 ) -> CommandOutput:
     maker = await _maker(to, name, await flags.options(to.control.store))
-    submitted = await to.control.jobs.submit_request(maker.request(given))
+    request = maker.request(given)
+    if isinstance(maker, CheckedNow):
+        await maker.check(request, to.control)
+    submitted = await to.control.jobs.submit_request(request)
     data = {"id": submitted.id, "created": submitted.created, "validated": maker.validated}
     if not waits:
         return CommandOutput(data, lambda _: _show_id(submitted, validated=maker.validated, to_stderr=False))

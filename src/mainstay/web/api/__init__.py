@@ -48,11 +48,12 @@ if TYPE_CHECKING:
     from .text_mask import (
         TextMask as TextMask,
         shown_job as shown_job,
+        shown_jobs as shown_jobs,
         text_mask_of as text_mask_of,
         with_masked_texts as with_masked_texts,
     )
     from .versions import wanted_version as wanted_version
-    from .views import etag_of as etag_of, size_of as size_of
+    from .views import etag_of as etag_of, size_of as size_of, value_view as value_view
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -66,8 +67,8 @@ __getattr__, __dir__ = lazy_exports(
         ".secret_cache": "Secrets",
         ".secret_search": "secrets_of",
         ".store_responses": "LimitList QuickCheckResult ScheduleInfo ScheduleList ScheduleRun StoreInfo StoreList",
-        ".text_mask": "TextMask shown_job text_mask_of with_masked_texts",
+        ".text_mask": "TextMask shown_job shown_jobs text_mask_of with_masked_texts",
         ".versions": "wanted_version",
-        ".views": "etag_of size_of",
+        ".views": "etag_of size_of value_view",
     },
 )

@@ -37,6 +37,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
 
     template: str
     data: Any = None
+    poll_s: float = 0
+    """seconds between two updates of the page; 0: it is updated when the row of the job changes"""
 
 
 #: makes a panel for a job, or None if there is nothing to show
@@ -80,6 +82,7 @@ async def job(view: PageView) -> Response:
     shown = await shown_job(store, found, view.masker)
     data = await in_thread(lambda: _data(view, found), size_of(found))
     counts = {} if found.is_unit else await control.jobs.unit_counts(job_id)
+    panels = await _panels(view, found, kind)
     return view.page(
         "job.html",
         title=found.name,
@@ -96,7 +99,8 @@ async def job(view: PageView) -> Response:
         awaited=await control.jobs.awaited(job_id) if found.options.after_when else [],
         refusals=await control.jobs.refusals(job_id),
         counts=counts,
-        panels=await _panels(view, found, kind),
+        panels=panels,
+        poll_s=min((panel.poll_s for panel in panels if panel.poll_s), default=""),
         data=data,
         metadata=view.masker.mask(found.options.metadata),
         force_to=forced_states(found),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....lifecycle import Chain
-from ....model import AWAITS_MS, driver_ids, first_id_at
+from ....model import AWAITS_MS, Leadership, driver_ids, first_id_at
 from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ...pages import check_page, merged_page
 from ...port import Page, Query, QueueStats, RefusedWrite, Stats
@@ -73,7 +73,8 @@ async def stats(engine: PostgresEngine, findings: tuple[str, ...]) -> Stats:
     single: dict[str, int] = {}
     routed: dict[str, dict[str, int]] = {}
     oldest_job: str | None = None
-    leader: str | None = None
+    epochs: dict[str, int] = {}
+    leads: dict[str, Leadership] = {}
     for what, queue, status, n in await engine.call(_STATS, engine.given_ms, engine.given_lease_ms):
         if what == "count":
             counts.setdefault(queue, {})[status] = n
@@ -85,8 +86,11 @@ async def stats(engine: PostgresEngine, findings: tuple[str, ...]) -> Stats:
             routed.setdefault(queue, {})[status] = n
         elif what == "first":
             oldest_job = status
-        elif what == "leader":
-            leader = status
+        elif what == "epoch":
+            epochs[queue] = n
+        elif what == "lead":
+            # the row of its epoch precedes it
+            leads[queue] = Leadership(name=queue, holder=status, epoch=epochs[queue], until_ms=n)
         else:
             single[what] = n
     rates = per_minute(entered, now_ms=single["now"], first_counted=single["counted"], oldest_job=oldest_job)
@@ -102,7 +106,8 @@ async def stats(engine: PostgresEngine, findings: tuple[str, ...]) -> Stats:
         sessions=single["sessions"],
         aside=single["aside"],
         findings=findings,
-        leader=leader,
+        leader=None if LEADER not in leads else leads[LEADER].holder,
+        leads=leads,
         routed=routed,
     )
 
@@ -171,8 +176,9 @@ SELECT 'sessions', NULL, NULL, count(*) FROM mainstay.sessions WHERE NOT dead
 UNION ALL
 SELECT 'aside', NULL, NULL, count(*) FROM mainstay.jobs WHERE lane = 4
 UNION ALL
-SELECT 'leader', NULL, holder, until_ms FROM mainstay.leaders, (SELECT mainstay.clock($2) AS now_ms) AS lease
-WHERE name = '{LEADER}' AND until_ms > lease.now_ms AND until_ms <= lease.now_ms + {LONGEST_LEAD_MS}
+SELECT each.what, leaders.name, holder, each.n FROM mainstay.leaders, (SELECT mainstay.clock($2) AS now_ms) AS lease
+CROSS JOIN LATERAL (VALUES ('epoch', leaders.epoch), ('lead', leaders.until_ms)) AS each (what, n)
+WHERE until_ms > lease.now_ms AND until_ms <= lease.now_ms + {LONGEST_LEAD_MS}
 AND NOT EXISTS (SELECT FROM mainstay.sessions WHERE sessions.id = leaders.holder AND dead)
 """
 

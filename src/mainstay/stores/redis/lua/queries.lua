@@ -107,7 +107,7 @@ local function oldest_in(queue)
   return low
 end
 
-function does.stats(minutes, statuses, leads, longest_ms)
+function does.stats(minutes, statuses, longest_ms)
   local oldest, seen = {}, {}
   local counts = call('HGETALL', P .. 'tallies')
   for i = 1, #counts, 2 do
@@ -140,13 +140,16 @@ function does.stats(minutes, statuses, leads, longest_ms)
   for _, id in ipairs(call('SMEMBERS', P .. 'sessions')) do
     if call('HGET', P .. 's:' .. id, 'dead') == '0' then alive = alive + 1 end
   end
-  local lead, leader = call('HMGET', P .. 'lead:' .. leads, 'holder', 'until_ms'), ''
-  local until_ms = tonumber(lead[2] or 0) or 0
-  if lead[1] and until_ms > LEASE and until_ms <= LEASE + longest_ms
-    and call('HGET', P .. 's:' .. lead[1], 'dead') ~= '1' then
-    leader = lead[1]
+  local held = {}
+  for _, name in ipairs(call('SMEMBERS', P .. 'leads')) do
+    local lead = call('HMGET', P .. 'lead:' .. name, 'holder', 'epoch', 'until_ms')
+    local until_ms = tonumber(lead[3] or 0) or 0
+    if lead[1] and until_ms > LEASE and until_ms <= LEASE + longest_ms
+      and call('HGET', P .. 's:' .. lead[1], 'dead') ~= '1' then
+      held[#held + 1] = {name, lead[1], lead[2], lead[3]}
+    end
   end
-  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first, leader,
+  return {NOW, counts, oldest, moves, alive, call('ZCARD', P .. 'aside'), string.format('%d', NOW), counted, first, held,
     routed}
 end
 

@@ -1,0 +1,1 @@
+"""`mainstay node`: the commands of node jobs and nodes."""

@@ -1,0 +1,1 @@
+"""Node jobs and nodes in the HTTP API and on the dashboard."""

@@ -33,12 +33,14 @@ from mainstay.errors import InvalidTransition, StoreUnavailable
 from mainstay.lifecycle import Event
 from mainstay.model import Job, Leadership, Session
 from mainstay.node import LeaderRun, Node, NodeJobResult, NodeResult
+from mainstay.node.spec import call_of
 from mainstay.stores import InsertResult, Query, Written
 from mainstay.testing import FaultyStore, LoopClock, VirtualLoop
 from mainstay.worker.engine import Engine, EngineProcess
 from mainstay.worker.leads import Leads
 from mainstay.worker.program import placed_offer_of
 
+from .faults import Fault
 from .faulty_world import FaultyWorld, insist
 from .runs import FAULTS_UNTIL_S, Violation
 
@@ -76,6 +78,10 @@ class NodesWorld(FaultyWorld):
         self.broken: list[str] = []
         """what was found wrong while the world ran"""
         self.compact, self.rotate, self.collect = _declare(self)
+
+    async def run(self, faults: Sequence[Fault]) -> None:
+        with self.app.using(self.store):  # a leader phase reads the results of the nodes
+            await super().run(faults)
 
     async def serve(self, name: str) -> None:
         await _NodeHost(self, name, self.started).run()
@@ -182,6 +188,8 @@ class NodesWorld(FaultyWorld):
             raise Violation(f"{job.id} has the result of token {result.value.token}, the last is {leaders[0].token}")
         if leaders and (job.id, result.value.token) not in self.phases:
             raise Violation(f"{job.id} succeeded, but no leader phase with its token ran to the end")
+        if leaders and result.value.nodes != list(call_of(leaders[0].payload).ended):
+            raise Violation(f"the leader phase of {job.id} got the results of {result.value.nodes}")
 
 
 class BigNodesWorld(NodesWorld):

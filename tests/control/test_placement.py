@@ -7,8 +7,19 @@ from typing import Any
 import msgspec
 from hypothesis import given, strategies as st
 
-from mainstay.control import ACK_WINDOW_MS, assign_unit, budget_spent, may_assign, open_nodes, take_unit_back
-from mainstay.lifecycle import Chain, apply
+from mainstay.control import (
+    ACK_WINDOW_MS,
+    ask_again,
+    assign_unit,
+    budget_spent,
+    given_back_by,
+    may_assign,
+    open_nodes,
+    take_unit_back,
+)
+from mainstay.control.rules.attempts import snooze
+from mainstay.control.rules.placement import OUT_MS
+from mainstay.lifecycle import Chain, Move, apply
 from mainstay.model import Job, Offer, Session
 from mainstay.testing import a_job
 
@@ -73,6 +84,35 @@ def test_a_unit_that_is_taken_back_is_pending_and_counts_as_a_release_not_as_a_l
 def test_a_unit_is_assigned_at_most_five_times_after_refusals_and_three_after_losses(
     releases: int, losses: int
 ) -> None:
-    unit = a_unit(releases=releases + losses, losses=losses, changed_ms=NOW_MS - 60_000)
+    unit = a_unit(token=releases + losses, releases=releases + losses, losses=losses, changed_ms=NOW_MS - 60_000)
     assert (budget_spent(unit) is None) == (releases < 5 and losses < 3)
     assert may_assign(unit, a_session(), now_ms=NOW_MS) == (releases < 5 and losses < 3)
+
+
+@given(snoozes=st.integers(0, 20))
+def test_an_attempt_that_postpones_itself_uses_up_no_budget(snoozes: int) -> None:
+    unit = a_unit()
+    for number in range(1, snoozes + 1):
+        running = msgspec.structs.replace(unit, status="running", session="n1.1", token=number)
+        unit = apply(running, *snooze(running, 1, None, now_ms=NOW_MS), now_ms=NOW_MS, actor="a", chain=Chain()).job
+    assert budget_spent(unit) is None
+
+
+def test_only_the_session_that_gave_a_unit_back_is_not_asked_for_a_while() -> None:
+    old, new = a_session(number=1), a_session(number=2)
+    unit = a_unit(token=1, releases=1, due_ms=NOW_MS - 60_000, changed_ms=NOW_MS)
+    assert not may_assign(unit, old, now_ms=NOW_MS, given_back_by=old.id)
+    assert may_assign(unit, old, now_ms=NOW_MS + OUT_MS, given_back_by=old.id)
+    assert may_assign(unit, new, now_ms=NOW_MS, given_back_by=old.id)
+
+
+def test_the_events_of_a_unit_name_the_session_that_gave_it_back() -> None:
+    unit = a_unit()
+    given = apply(unit, *assign_unit(unit, a_session(), now_ms=NOW_MS), now_ms=NOW_MS, actor="a", chain=Chain())
+    asked = apply(given.job, *ask_again(given.job, now_ms=NOW_MS), now_ms=NOW_MS, actor="a", chain=Chain())
+    back = apply(asked.job, *take_unit_back(asked.job), now_ms=NOW_MS, actor="a", chain=Chain())
+    assert given_back_by([*given.events, *asked.events]) == ""
+    assert given_back_by([*given.events, *asked.events, *back.events]) == a_session().id
+    failed = [Move(to="running"), Move(to="failed"), Move(to="pending")]
+    again = apply(given.job, *failed, now_ms=NOW_MS, actor="a", chain=Chain())
+    assert given_back_by([*given.events, *again.events]) == ""

@@ -32,7 +32,7 @@ class FakeNode:
         self.done: list[Job] = []
         """the units whose end was accepted"""
 
-    async def open(self, **fields: Any) -> FakeNode:
+    async def open(self, tasks: Mapping[str, Mapping[str, Any]] = TASKS, **fields: Any) -> FakeNode:
         clock = self.store.clock
         await self.store.open_session(
             Session(
@@ -40,7 +40,7 @@ class FakeNode:
                 node=self.name,
                 started_ms=clock.now_ms(),
                 beat_ms=clock.lease_ms(),
-                offer=Offer(tasks=TASKS),
+                offer=Offer(tasks=tasks),
                 **fields,
             )
         )

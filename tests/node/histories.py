@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mainstay.control import JobFactory, OptionReader, open_nodes
+from mainstay.control import JobFactory, OptionReader, given_back_by, may_be_given_back, open_nodes
 from mainstay.lifecycle import Chain, Event, Move, apply, submit
 from mainstay.model import BLANK, PLACE_QUEUE, ErrorInfo, Job, Offer, Session, Settings
 from mainstay.node.changes import changes_of
@@ -78,7 +78,12 @@ class History:
 
     @property
     def view(self) -> NodeJobView:
-        return NodeJobView(self.job, self.spec.policy, self.units)
+        given_back = {
+            unit.id: given_back_by([event for event in self.events if event.job_id == unit.id])
+            for unit in self.units
+            if may_be_given_back(unit)
+        }
+        return NodeJobView(self.job, self.spec.policy, self.units, given_back=given_back)
 
     def unit(self, name: str) -> Job:
         """The current unit of a node, or of the leader phase."""

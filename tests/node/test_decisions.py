@@ -7,10 +7,10 @@ import pytest
 
 from mainstay.control import retry_unit
 from mainstay.lifecycle import Move
-from mainstay.model import Session
+from mainstay.model import ErrorInfo, Session
 from mainstay.node.decisions import AddLate, Ask, Assign, BeginLeaderPhase, End, Freeze, TakeBack, quorum_size
 from mainstay.node.results import NodeJobResult
-from mainstay.node.spec import LEADER, NodePolicy
+from mainstay.node.spec import LEADER, NodePolicy, OnNoQuorum
 from tests.node.histories import START_MS, History, a_node
 
 BOTH = NodePolicy()
@@ -220,6 +220,44 @@ def test_the_wait_for_the_quorum_counts_from_the_first_end_if_the_leader_has_no_
     assert history.job.status == "finalizing"
 
 
+@pytest.mark.parametrize(("policy", "ends_as"), [("proceed", "succeeded"), ("fail", "failed"), ("wait", "running")])
+def test_a_job_whose_members_never_come_back_follows_its_policy(policy: OnNoQuorum, ends_as: str) -> None:
+    """Machines are replaced by others with new names before any of them has ended its part."""
+    history = begun(NodePolicy(on_no_quorum=policy, has_leader=False))
+    for name in ("n1", "n2", "n3"):
+        history.give_back(name, lost=True)
+        history.sessions.pop(a_node(name).id)
+    history.join(a_node("n4"))
+    history.leader = "n4"
+    history.wait(69.9)
+    assert history.decide() == []
+    history.wait(60.1)
+    history.settle()
+    assert history.job.status == ends_as
+
+
+def test_members_that_are_away_have_time_to_come_back_from_the_start_of_the_leader_on() -> None:
+    history = begun(NodePolicy(on_no_quorum="fail"))
+    for name in ("n1", "n2", "n3"):
+        history.give_back(name, lost=True)
+        history.sessions.pop(a_node(name).id)
+    history.wait(3600)
+    history.join(a_node("n4", started_ms=history.now_ms))
+    history.leader = "n4"
+    assert history.decide() == []
+
+
+def test_a_leader_that_cannot_run_its_own_part_does_not_keep_the_quorum_waiting() -> None:
+    history = begun(NodePolicy(on_no_quorum="fail"))
+    history.give_back("n1", lost=True)
+    history.join(a_node("n1", 1, started_ms=START_MS + 1, tasks={}))  # a program without the job
+    history.end("n2")
+    history.end("n3", "failed")
+    history.wait(10)
+    history.settle()
+    assert history.job.status == "failed"
+
+
 def test_all_nodes_can_be_required() -> None:
     history = begun(NodePolicy(require="all"))
     history.end("n1")
@@ -242,6 +280,21 @@ def test_a_failed_leader_phase_fails_the_job() -> None:
     assert history.job.status == "failed"
     assert history.job.error is not None
     assert history.job.error.message == "its leader phase failed: it broke"
+
+
+def test_a_long_error_of_the_leader_phase_is_cut_in_the_reason_of_the_job_and_not_in_its_error() -> None:
+    history = begun()
+    history.end("n1")
+    history.end("n2")
+    history.end("n3")
+    history.settle()
+    history.confirm(LEADER)
+    long = ErrorInfo(type="Error", message="x" * 5_000)
+    history.move(history.unit(LEADER), Move(to="failed", fields={"error": long}))
+    history.settle()
+    assert len(history.job.reason or "") == 200
+    assert history.job.error is not None
+    assert long.message in history.job.error.message
 
 
 def test_a_node_that_joins_later_gets_no_unit() -> None:
@@ -323,6 +376,30 @@ def test_a_new_session_of_the_node_gets_the_unit_at_once() -> None:
     history.join(a_node("n1", 7, started_ms=history.now_ms))
     history.settle()
     assert history.unit("n1").session == a_node("n1", 7).id
+
+
+def test_a_session_that_was_up_before_another_gave_the_unit_back_gets_it_at_once() -> None:
+    history = begun(nodes=[a_node("n1")])
+    history.wait(1)
+    history.join(a_node("n1", 7, started_ms=history.now_ms))  # the successor in a rolling restart
+    history.wait(1)
+    history.give_back("n1")
+    history.settle()
+    assert history.unit("n1").session == a_node("n1", 7).id
+
+
+def test_a_unit_that_was_given_back_once_and_then_failed_waits_for_its_backoff_only() -> None:
+    history = begun(nodes=[a_node("n1")])
+    history.wait(1)
+    history.give_back("n1")
+    history.wait(30)
+    history.settle()
+    history.confirm("n1")
+    history.wait(1)
+    again = Move(to="pending", fields={"due_ms": history.now_ms + 2_000})
+    history.move(history.unit("n1"), Move(to="failed"), again)
+    history.wait(2)
+    assert isinstance(history.decide()[0], Assign)
 
 
 def test_a_unit_whose_node_is_gone_waits_for_it() -> None:

@@ -11,7 +11,9 @@ from mainstay import App, LeaderRun, Node, NodeJob, NodeResult
 from mainstay.errors import InvalidInput, UnknownOption
 from mainstay.model import PLACE_QUEUE
 from mainstay.node import NodePolicy, NodeSpec
+from mainstay.node.spec import spec_of
 from mainstay.stores import JobStore, open_store
+from mainstay.task import Sealer
 from mainstay.testing import VirtualClock
 from tests.node.fleet import FakeNode, submit
 
@@ -294,14 +296,21 @@ async def test_without_any_node_a_job_waits() -> None:
     await job.client.release()
 
 
+class Reverse:
+    """A codec that hides what it seals, otherwise each time."""
+
+    def __init__(self) -> None:
+        self._sealed = 0
+
+    def encode(self, data: bytes) -> bytes:
+        self._sealed += 1
+        return data[::-1] + bytes([self._sealed])
+
+    def decode(self, data: bytes) -> bytes:
+        return data[-2::-1]
+
+
 async def test_arguments_are_sealed_by_the_codec_and_the_policy_is_not() -> None:
-    class Reverse:
-        def encode(self, data: bytes) -> bytes:
-            return data[::-1]
-
-        def decode(self, data: bytes) -> bytes:
-            return data[::-1]
-
     app = App("memory:", codec=Reverse())
     job = app.node_job(name="compact")(Compact)
     handle = await job.submit("a secret table")
@@ -338,6 +347,23 @@ async def test_a_schedule_submits_a_node_job() -> None:
         handle = await app.run_schedule("hourly")
         row = await handle.job()
     assert (row.kind, row.queue, row.name) == ("node", PLACE_QUEUE, "compact")
+
+
+async def test_a_schedule_seals_the_arguments_of_a_node_job_and_not_its_policy() -> None:
+    """Otherwise a leader without the codec could not place it, and one with it would copy the arguments into the units
+    as clear text."""
+    app = App("memory:", codec=Reverse())
+    app.schedule("1h", name="hourly")(app.node_job(name="compact")(Compact).job("a secret table"))
+    async with app:
+        await app.sync_schedules()
+        [first] = await app.control.store.schedules()
+        await app.sync_schedules()
+        [again] = await app.control.store.schedules()
+        row = await (await app.run_schedule("hourly")).job()
+    assert first.spec == again.spec
+    assert b"a secret table" not in row.payload
+    assert spec_of(row, Sealer(None)).policy == NodePolicy()
+    assert app.part("node").arguments("compact", row.payload) == {"table": "a secret table"}
 
 
 async def test_a_raw_submit_of_the_kind_cannot_choose_a_queue(cluster: JobStore) -> None:

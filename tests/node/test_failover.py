@@ -80,3 +80,40 @@ def test_a_job_outlives_the_crash_of_its_leader_at_any_moment(seed: int) -> None
     rng = random.Random(seed)
     story = _story(seed, rng.uniform(0.0, 3.0), back_after_s=rng.choice([0.5, 5.0, 30.0]))
     run_virtual(story, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rolling_restart_passes_units_on_to_the_next_session_within_seconds(seed: int) -> None:
+    """The next session of a node is up before the earlier one drains and gives its unit back."""
+
+    async def story() -> None:
+        world = World(seed)
+        loop = asyncio.get_running_loop()
+
+        class Compact:
+            async def local(self, node: Node) -> str:
+                await asyncio.sleep(5.0)
+                return node.name
+
+            async def leader(self, results: list[NodeResult]) -> int:
+                await asyncio.sleep(5.0)
+                return len(results)
+
+        job = world.app.node_job(name="compact", quorum="all", on_no_quorum="wait")(Compact)
+        with world.app.using(world.store):
+            for name in NAMES:
+                await world.start(name)
+            await asyncio.sleep(3)
+            handle: NodeHandle = await job.submit()
+            await asyncio.sleep(1)
+            began_s = loop.time()
+            for name in NAMES:
+                old = world.nodes[name]
+                await world.start(name)
+                await old.stop()  # a second of grace: the unit does not end within it
+            result = await handle.result("10m")
+            assert result.succeeded == NAMES
+            # three restarts, a handover of the lead after each, both phases again
+            assert loop.time() - began_s < 3 * 6 + 2 * 5 + 5
+
+    run_virtual(story(), seed=seed)

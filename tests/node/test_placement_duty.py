@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainstay.control.check import check
-from mainstay.errors import NotLeader
+from mainstay.errors import NotLeader, StoreUnavailable
 from mainstay.model import PLACE_QUEUE, Leadership
 from mainstay.node import placement_duty
 from mainstay.node.decisions import NodeJobView, decide
 from mainstay.node.placement_duty import PlacementDuty
 from mainstay.node.spec import LEADER, NodePolicy
-from mainstay.stores import JobStore, Page, Query, StoreProxy, open_store
+from mainstay.stores import AnyChange, ChangeResult, JobStore, Page, Query, StoreProxy, open_store
 from mainstay.testing import VirtualClock
 from tests.node.fleet import FakeNode, job_of, pass_time, result_of, submit, units_of
 
@@ -148,6 +149,57 @@ async def test_units_that_are_open_after_another_writer_settled_the_job_are_canc
     assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
 
 
+class RefusingStore(StoreProxy):
+    """A store in which another writer is faster, or that fails, for the next writes."""
+
+    def __init__(self, store: JobStore) -> None:
+        super().__init__(store)
+        self.next: list[Exception | None] = []
+
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        if not self.next:
+            return await self._store.apply(changes, lead=lead, together=together)
+        error = self.next.pop()
+        if error is not None:
+            raise error
+        return [ChangeResult(outcome="conflict") for _ in changes]
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")])
+async def test_the_units_of_a_settled_job_are_cancelled_in_the_round_after_one_that_could_not(
+    store: JobStore, error: Exception | None
+) -> None:
+    nodes = await three(store)
+    job_id = await submit(store, timeout="5s")
+    refusing = RefusingStore(store)
+    duty, lead = nodes[0].duty(refusing), await nodes[0].lead()
+    await duty.round(lead)
+    pass_time(store, 6)
+    await nodes[0].control.sweeper.sweep()
+    assert (await job_of(store, job_id)).status == "timed_out"
+    refusing.next = [error]
+    with contextlib.suppress(StoreUnavailable):
+        await duty.round(lead)
+    await duty.round(lead)
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+
+
+async def test_a_clean_up_that_lost_a_race_is_finished_by_the_next_round(store: JobStore) -> None:
+    nodes = await three(store)
+    job_id = await submit(store)
+    lead = await nodes[0].lead()
+    await nodes[0].duty().round(lead)
+    await nodes[0].control.operations.force(job_id, "failed", actor="me", reason="by hand")
+    refusing = RefusingStore(store)
+    successor = nodes[1].duty(refusing)
+    refusing.next = [None]
+    await successor.clean_up(lead)
+    await successor.round(lead)
+    assert {unit.status for unit in (await units_of(store, job_id)).values()} == {"cancelled"}
+
+
 async def test_a_job_with_an_unreadable_payload_fails(store: JobStore) -> None:
     node = await FakeNode(store, "n1").open()
     job_id = (await node.control.jobs.submit("compact", {"n": 1}, kind="node")).id
@@ -220,6 +272,43 @@ async def test_the_next_leader_continues_a_leader_phase_that_was_given_back_with
     assert await nodes[1].work() == 1
     await nodes[1].duty().round(await nodes[1].lead())
     assert (await job_of(store, job_id)).status == "succeeded"
+
+
+async def test_a_job_past_its_queue_deadline_does_not_begin(store: JobStore) -> None:
+    job_id = await submit(store, queue_deadline="5s")
+    pass_time(store, 6)
+    nodes = await three(store)
+    await nodes[0].duty().round(await nodes[0].lead())
+    assert (await job_of(store, job_id)).status == "pending"
+    await nodes[0].control.sweeper.sweep()
+    assert (await job_of(store, job_id)).status == "timed_out"
+
+
+async def test_a_job_for_later_costs_no_reads(store: JobStore) -> None:
+    nodes = await three(store)
+    for seed in range(5):
+        await submit(store, seed=seed, delay="1h")
+    counting = CountingStore(store)
+    await nodes[0].duty(counting).round(await nodes[0].lead())
+    assert counting.calls == ["find", "sessions"]
+
+
+class CountingStore(StoreProxy):
+    """A store that notes its calls."""
+
+    def __init__(self, store: JobStore) -> None:
+        super().__init__(store)
+        self.calls: list[str] = []
+        self._replace(self._noted)
+
+    def _noted(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            return await method(*args, **kwargs)
+
+        return call
 
 
 # the death of a leader ------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from ..control.schedules import (
     when_of,
 )
 from ..errors import InvalidInput, RowDamaged
+from ..kinds import DEFAULT as DEFAULT_KIND
 from ..model import Leadership, Schedule
 from ..task import AppClient, Draft, drafted
 from .kind_parts import KindParts
@@ -133,13 +134,14 @@ class Schedules:
         sealer = self._client.sealer
         if not sealer.seals:
             return spec
+        part = self._parts[spec.options.get("kind", DEFAULT_KIND)]
         try:
             before = None if row is None else read_spec(row.spec).payload
-            if before is not None and sealer.open(before, field="payload") == spec.payload:
+            if before is not None and part.opened_payload(before, sealer) == spec.payload:
                 return msgspec.structs.replace(spec, payload=before)
         except InvalidInput:
             pass  # unreadable, or sealed by another codec: it is stored again
-        return msgspec.structs.replace(spec, payload=sealer.seal(spec.payload))
+        return msgspec.structs.replace(spec, payload=part.sealed_payload(spec.payload, sealer))
 
     def _prepared(self, request: JobRequest) -> JobRequest:
         """The job of a tick after the hooks, if this program declares its task."""

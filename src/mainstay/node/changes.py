@@ -25,6 +25,8 @@ from .decisions import (
 from .results import NodeJobResult, StoredResult
 from .spec import KIND, LEADER, LOCAL, NodeSpec, NodeUnitCall, leader_unit, row_name, unit_id, unit_of
 
+_REASON_LIMIT = 200
+
 
 class RowChange(msgspec.Struct, frozen=True):
     """A row to move, and the units to create with it."""
@@ -101,7 +103,9 @@ def _start(job: Job, freeze: Freeze, spec: NodeSpec, now_ms: int) -> RowChange:
 
 def _end(end: End) -> Move:
     result = None if end.result is None else encoded_result(end.result)
-    return Move(to=end.to, reason=end.reason or None, fields={"result": result, "error": end.error})
+    # the error has the whole message; that of a leader phase may be long
+    reason = end.reason[:_REASON_LIMIT] or None
+    return Move(to=end.to, reason=reason, fields={"result": result, "error": end.error})
 
 
 def encoded_result(result: NodeJobResult) -> bytes:
@@ -110,7 +114,7 @@ def encoded_result(result: NodeJobResult) -> bytes:
 
 
 def _cancel(unit: Job, reason: str) -> RowChange:
-    return RowChange(unit, (Move(to="cancelled", reason=reason[:200]),))
+    return RowChange(unit, (Move(to="cancelled", reason=reason[:_REASON_LIMIT]),))
 
 
 def _node_unit(job: Job, token: int, spec: NodeSpec, node: Session, members: tuple[str, ...]) -> JobRequest:

@@ -118,9 +118,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 class NodeJobView:
     """A job and its current units, with what follows from them."""
 
-    def __init__(self, job: Job, policy: NodePolicy, units: Iterable[Job]) -> None:
+    def __init__(
+        self, job: Job, policy: NodePolicy, units: Iterable[Job], *, given_back: Mapping[str, str] | None = None
+    ) -> None:
         self.job = job
         self.policy = policy
+        self.given_back = given_back or {}
+        """by the id of a pending unit that was given back: the session that had it"""
         self.units: dict[str, Job] = {}
         """by node"""
         self.earlier: list[Job] = []
@@ -196,6 +200,13 @@ def is_settled(row: Job) -> bool:
     return row.settled_ms is not None
 
 
+def is_due(job: Job, now_ms: int) -> bool:
+    """Whether a waiting job may begin: not before its time, and not after its queue deadline; a sweep ends it then."""
+    start_by_ms = job.options.start_by_ms
+    too_late = start_by_ms is not None and start_by_ms <= now_ms and job.starts == 0
+    return not job.awaits and job.due_ms <= now_ms and not too_late
+
+
 def quorum_size(quorum: Quorum, members: int) -> int:
     """How many of the members must succeed.
 
@@ -248,7 +259,7 @@ def _freeze(view: NodeJobView, cluster: Cluster, now_ms: int) -> Freeze | None:
     """Start a job when enough nodes are active. Without any node it waits; so does a job whose quorum is a number,
     while fewer nodes than that are active."""
     job, policy = view.job, view.policy
-    if job.awaits or job.due_ms > now_ms:
+    if not is_due(job, now_ms):
         return None
     if not policy.has_local:
         return Freeze() if _leader_session(view, cluster) is not None else None
@@ -302,14 +313,34 @@ def _after_leader(view: NodeJobView, now_ms: int) -> End | None:
 
 def quorum_limit_ms(view: NodeJobView, cluster: Cluster) -> int | None:
     """When the wait for the quorum is over: counted from the end of the leader's own part, or, if its node has none,
-    from the first end. None: neither has ended."""
+    from the first end. None: neither has ended. If no member is left that could end, the wait begins when the members
+    have had the time of stragglers to come back."""
     own = view.units.get(cluster.own_node)
-    if own is not None:
+    if own is not None and (is_settled(own) or _may_end(own, cluster)):
         ended = [own.settled_ms]
     else:
         ended = [unit.settled_ms for unit in view.units.values()]
     times = [at_ms for at_ms in ended if at_ms is not None]
-    return max(min(times), view.began_ms) + round(view.policy.quorum_wait_s * 1000) if times else None
+    if times:
+        begins_ms: int | None = max(min(times), view.began_ms)
+    else:
+        begins_ms = _given_up_ms(view, cluster)
+    return None if begins_ms is None else begins_ms + round(view.policy.quorum_wait_s * 1000)
+
+
+def _may_end(unit: Job, cluster: Cluster) -> bool:
+    """Whether the unit of a node is at work, or can be assigned."""
+    session = cluster.nodes.get(node_of(unit.unit or ""))
+    return unit.status != "pending" or (session is not None and session.knows(unit.kind, unit.name) is not False)
+
+
+def _given_up_ms(view: NodeJobView, cluster: Cluster) -> int | None:
+    """When the members are given up, if all of them are away. Counted from the start of the leader's session at the
+    earliest: after an outage of all nodes, the first one that is back waits for the others."""
+    if cluster.own is None or any(_may_end(unit, cluster) for unit in view.units.values()):
+        return None
+    away_ms = max((max(unit.changed_ms, unit.due_ms) for unit in view.units.values()), default=0)
+    return max(away_ms, view.began_ms, cluster.own.started_ms) + round(view.policy.stragglers_s * 1000)
 
 
 def _add_late(view: NodeJobView, cluster: Cluster) -> AddLate | None:
@@ -395,8 +426,13 @@ def _place(view: NodeJobView, cluster: Cluster, unit: Job, now_ms: int) -> UnitA
         if error is not None:
             return FailUnit(unit, error)
         session = _session_for(view, cluster, unit)
-        is_bound = bool(node_of(unit.unit or ""))
-        if session is not None and may_assign(unit, session, now_ms=now_ms, is_bound=is_bound):
+        if session is not None and may_assign(
+            unit,
+            session,
+            now_ms=now_ms,
+            given_back_by=view.given_back.get(unit.id, ""),
+            is_bound=bool(node_of(unit.unit or "")),
+        ):
             return Assignment(unit, session)
         return None
     if window_is_over(unit, now_ms=now_ms):
@@ -434,6 +470,7 @@ __all__ = [
     "NodeJobView",
     "TakeBack",
     "decide",
+    "is_due",
     "is_settled",
     "matching",
     "quorum_limit_ms",

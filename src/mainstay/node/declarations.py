@@ -10,13 +10,13 @@ import msgspec
 from ..control import Control, Duty
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..task import AppClient
+from ..task import AppClient, Sealer
 from ..worker import Declarations, Host
 from .handlers import LeaderWork, LocalWork
 from .node_job import NodeCall, NodeJob
 from .placement_duty import PlacementDuty
 from .service import NodeJobService
-from .spec import LEADER, LOCAL, NodeSpec, opened_arguments, row_name
+from .spec import LEADER, LOCAL, NodeSpec, opened_arguments, row_name, stored_arguments
 
 
 class NodeJobs(Declarations):
@@ -55,10 +55,7 @@ class NodeJobs(Declarations):
 
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
         sealer = self._client.sealer
-        try:
-            spec = msgspec.msgpack.decode(sealer.open(payload, field="payload"), type=NodeSpec)
-        except msgspec.DecodeError as error:
-            raise InvalidInput("payload", f"is not one of a node job: {error}") from None
+        spec = _decoded(sealer.open(payload, field="payload"))
         return self.jobs[name].signature.given(opened_arguments(spec.arguments, sealer))
 
     def scheduled(self, what: object) -> ScheduledJob | None:
@@ -69,6 +66,18 @@ class NodeJobs(Declarations):
             what = what.job()
         return what.scheduled() if isinstance(what, NodeCall) else None
 
+    def sealed_payload(self, payload: bytes, sealer: Sealer) -> bytes:
+        """Only the arguments are sealed, as in a submit: they are copied into the units, and a leader of another
+        program, without the codec, can place the job."""
+        spec = _decoded(payload)
+        arguments = stored_arguments(bytes(spec.arguments), sealer)
+        return msgspec.msgpack.encode(msgspec.structs.replace(spec, arguments=arguments))
+
+    def opened_payload(self, payload: bytes, sealer: Sealer) -> bytes:
+        spec = _decoded(payload)
+        arguments = msgspec.Raw(opened_arguments(spec.arguments, sealer))
+        return msgspec.msgpack.encode(msgspec.structs.replace(spec, arguments=arguments))
+
     def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
         """What the placement leader does for the node jobs of the store, also those of other apps."""
         return PlacementDuty(control, session_id, self._client.sealer).duties()
@@ -76,6 +85,13 @@ class NodeJobs(Declarations):
     def service(self, control: Control) -> NodeJobService:
         """The operations on the node jobs of an open store."""
         return NodeJobService(control, self._client.sealer)
+
+
+def _decoded(payload: bytes) -> NodeSpec:
+    try:
+        return msgspec.msgpack.decode(payload, type=NodeSpec)
+    except msgspec.DecodeError as error:
+        raise InvalidInput("payload", f"is not one of a node job: {error}") from None
 
 
 __all__ = ["NodeJobs"]

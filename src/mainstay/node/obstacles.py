@@ -206,7 +206,8 @@ def _no_session(snapshot: NodeJobSnapshot, unit: Job, what: str) -> list[Obstacl
         return [Obstacle(text=f"{what} drains and gets no more work until it is started again.", advice=(start,))]
     if not _has(session, snapshot.job.name, LOCAL):
         return [_no_program(snapshot.job.name, [session])]
-    if not may_assign(unit, session, now_ms=snapshot.now_ms) and refusals(unit):
+    back_by = snapshot.rows.given_back.get(unit.id, "")
+    if not may_assign(unit, session, now_ms=snapshot.now_ms, given_back_by=back_by) and refusals(unit):
         again_ms = unit.changed_ms + OUT_MS
         text = (
             f"{what} gave its unit back, or did not confirm it, {counted(refusals(unit), 'time')} (limit "

@@ -18,7 +18,8 @@ from ..model import PLACE_QUEUE, ErrorInfo, Job, Leadership
 from ..stores import Change, Query
 from ..task import Sealer
 from .changes import RowChange, changes_of
-from .decisions import Action, Cluster, End, NodeJobView, decide, is_settled
+from .decisions import Action, Cluster, End, NodeJobView, decide, is_due, is_settled
+from .snapshot import read_given_back
 from .spec import KIND, NodeSpec, spec_of, unreadable_spec
 
 log = logging.getLogger("mainstay.node")
@@ -73,27 +74,33 @@ class PlacementDuty:
         """Advance every job as far as possible now; returns after how many seconds to look again without a wake."""
         jobs = [job async for job in self._find(Query(kind=KIND, status=_UNSETTLED_JOBS, oldest_first=True))]
         settled = self._unsettled - {job.id for job in jobs}
+        # they are kept until their units are cancelled, also if this round fails
+        self._unsettled |= {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
         cluster = await self._cluster()
-        fine = await self._tried_all([job for job in [*jobs, *gone] if job is not None], cluster, lead)
-        self._unsettled = {job.id for job in jobs}
-        return _AGAIN_S if not fine else POLL_S if jobs else IDLE_S
+        now_ms = self._store.clock.now_ms()
+        # a job that has never begun has no units: nothing is read for one that waits for its time
+        active = [job for job in jobs if job.token or is_due(job, now_ms)]
+        again = await self._try_all([job for job in [*active, *gone] if job is not None], cluster, lead)
+        self._unsettled = (self._unsettled - settled) | again
+        return _AGAIN_S if again else POLL_S if jobs else IDLE_S
 
     async def clean_up(self, lead: Leadership) -> None:
         """Cancel the open units of settled jobs: another session settled the job while none led."""
         cluster = await self._cluster()
         async for job in self._find(Query(kind=KIND, status=_SETTLED_JOBS, value_bytes=0)):
             counts = await self._store.unit_counts(job.id)
-            if any(counts.get(status) for status in _OPEN_UNITS):
-                await self._tried(job, cluster, lead)
+            if any(counts.get(status) for status in _OPEN_UNITS) and not await self._tried(job, cluster, lead):
+                self._unsettled.add(job.id)  # the next round tries again
 
     async def _cluster(self) -> Cluster:
         nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())
         own = next((session for session in nodes.values() if session.id == self._session_id), None)
         return Cluster(nodes=nodes, own=own)
 
-    async def _tried_all(self, jobs: Sequence[Job], cluster: Cluster, lead: Leadership) -> bool:
-        """Advance several jobs at a time: each mostly waits for answers of the store. False: a write was dropped."""
+    async def _try_all(self, jobs: Sequence[Job], cluster: Cluster, lead: Leadership) -> set[str]:
+        """Advance several jobs at a time: each mostly waits for answers of the store. Returns those of which a write
+        was dropped."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(job: Job) -> bool:
@@ -102,10 +109,10 @@ class PlacementDuty:
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(job)) for job in jobs]
+                tasks = {job.id: group.create_task(one(job)) for job in jobs}
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return all(task.result() for task in tasks)
+        return {job_id for job_id, task in tasks.items() if not task.result()}
 
     async def _tried(self, job: Job, cluster: Cluster, lead: Leadership) -> bool:
         """Advance a job. An unexpected error, as of a damaged unit, keeps no other job waiting."""
@@ -138,7 +145,7 @@ class PlacementDuty:
                 actions: list[Action] = [End(to, spec.message, error=spec, cancels=view.open)]
                 spec = unreadable_spec()
             else:
-                view = NodeJobView(job, spec.policy, units)
+                view = NodeJobView(job, spec.policy, units, given_back=await read_given_back(self._store, units))
                 actions = decide(view, cluster, now_ms)
             for action in actions:
                 if not await self._write(action, view, spec, lead, now_ms):

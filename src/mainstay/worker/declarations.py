@@ -108,6 +108,16 @@ class Declarations:
         del what
         return None
 
+    def sealed_payload(self, payload: bytes, sealer: Any) -> bytes:
+        """The payload of a scheduled job as an app with a codec stores it. `sealer` is a `task.Sealer`."""
+        sealed: bytes = sealer.seal(payload)
+        return sealed
+
+    def opened_payload(self, payload: bytes, sealer: Any) -> bytes:
+        """The payload before `sealed_payload`; raises `InvalidInput`."""
+        opened: bytes = sealer.open(payload, field="payload")
+        return opened
+
     def declares(self, name: str) -> bool:
         """Whether jobs of this name can be submitted; `handlers` may also have the names of units."""
         return name in self.handlers

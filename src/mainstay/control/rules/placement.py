@@ -9,10 +9,12 @@ it to `running`. The time line of an assignment without a confirmation:
 
 A unit that comes back is assigned again, until a budget is spent:
 
-    refusals    the session gave it back, or was silent for its window: at most `MOST_REFUSALS`. The same session is not
-                asked for `OUT_MS`; a session that was opened since then is asked at once. A unit that any session may
-                run waits for a second, then for two, four ...
+    refusals    the session gave it back before it began, or was silent for its window: at most `MOST_REFUSALS`
     losses      the session died: at most `MOST_LOSSES`
+
+The session that gave a unit back, begun or not, is not asked for `OUT_MS`; another session of the node is asked at
+once. A unit that any session may run waits for a second, then for two, four ... A unit that postponed itself or waits
+for its next attempt was not given back: only its due time counts.
 
 An operator's retry gives a unit one more assignment. Failures and crashes of the work itself are counted by the retry
 policy of the unit, as for any job.
@@ -23,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...lifecycle import Move
+from ...lifecycle import Event, Move
 from ...model import ErrorInfo, Job, Session
 from ...words import counted
 from .attempts import Moves, release
@@ -51,15 +53,36 @@ def is_present(session: Session, lease_ms: int) -> bool:
     return not session.dead and (session.standing or lease_ms - session.beat_ms <= session.lease_s * 1000)
 
 
-def may_assign(unit: Job, session: Session, *, now_ms: int, is_bound: bool = True) -> bool:
-    """Whether a session may get this unit now. `is_bound`: only this node may run it, so it is the one that refused."""
+def may_assign(unit: Job, session: Session, *, now_ms: int, given_back_by: str = "", is_bound: bool = True) -> bool:
+    """Whether a session may get this unit now. `given_back_by` is the session that had it last, if that gave it back.
+    `is_bound`: only one node may run it; otherwise another session may be asked, too."""
     if unit.status != "pending" or unit.due_ms > now_ms or budget_spent(unit) is not None:
         return False
     if session.dead or session.is_draining or session.knows(unit.kind, unit.name) is False:
         return False
-    refused = refusals(unit)
-    out_ms = 0 if refused == 0 else OUT_MS if is_bound else min(OUT_MS, 1000 * 2 ** (refused - 1))
+    if not given_back_by or (is_bound and given_back_by != session.id):
+        return True
+    out_ms = OUT_MS if is_bound else min(OUT_MS, 1000 * 2 ** max(0, refusals(unit) - 1))
     return now_ms >= unit.changed_ms + out_ms or session.started_ms > unit.changed_ms
+
+
+def may_be_given_back(unit: Job) -> bool:
+    """Whether a pending unit may have been given back: only then its events tell by which session. One that postponed
+    itself has a due time that was later than its last change."""
+    return unit.status == "pending" and unit.releases > unit.losses and unit.due_ms <= unit.changed_ms
+
+
+def given_back_by(events: Iterable[Event]) -> str:
+    """The session that gave a unit back with its last move, by its latest events; empty: it was not given back."""
+    session, last = "", None
+    for event in events:
+        if event.flag == "note":
+            continue
+        if event.to == "dispatched":
+            session = str(event.data.get("session", ""))
+        last = event
+    is_back = last is not None and last.to == "pending" and last.source in ("dispatched", "running")
+    return session if is_back else ""
 
 
 def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:
@@ -73,7 +96,8 @@ def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:
     }
     if _is_retried(unit):
         held["error"] = None
-    return (Move(to="dispatched", reason=f"assigned to node {session.node}", fields=held),)
+    details = {"session": session.id}
+    return (Move(to="dispatched", reason=f"assigned to node {session.node}", details=details, fields=held),)
 
 
 def is_due_to_ask(unit: Job, *, now_ms: int) -> bool:
@@ -102,8 +126,9 @@ def take_unit_back(unit: Job) -> Moves:
 
 
 def refusals(unit: Job) -> int:
-    """How many times a session gave it back or did not confirm it; every loss is counted as a release, too."""
-    return max(0, unit.releases - unit.losses)
+    """How many times a session gave it back before it began, or did not confirm it. Every loss is counted as a release,
+    too; so is an attempt that began and postponed itself, or was stopped by a drain, but those are starts."""
+    return max(0, min(unit.releases - unit.losses, unit.token - unit.starts))
 
 
 def budget_spent(unit: Job) -> ErrorInfo | None:

@@ -6,6 +6,7 @@ study through Mainstay and what people use for it (`batch_study`), and very many
 `load` puts the same load on one nginx with Mainstay and with other load generators.
 `registry` times one job, and a thousand, in a folder and in what stands in for each cloud.
 `web` asks, watches and pages through a server of the HTTP API.
+`nodes` runs node jobs on three nodes, and kills, freezes and stops their leader.
 """
 
 from __future__ import annotations
@@ -27,7 +28,20 @@ from rich.table import Table
 
 from docs import generate
 
-from . import batch, batch_report, fleet, load, load_report, queues, registry, report, web, web_report
+from . import (
+    batch,
+    batch_report,
+    fleet,
+    load,
+    load_report,
+    nodes,
+    nodes_report,
+    queues,
+    registry,
+    report,
+    web,
+    web_report,
+)
 from .report import Section
 from .scenarios import SCENARIOS, Row, Sizes
 
@@ -49,6 +63,7 @@ QUICK_LOAD = load.Sizes(seconds=4, connections=(4,), rounds=1, users=200)
 QUICK_WEB = web.Sizes(
     seconds=1, connections=(2,), middle=2, clients=4, watched=5, moves=1, jobs=1500, pages=20, times=5
 )
+QUICK_NODES = nodes.Sizes(wakes=5, jobs=20, kills=1, stops=1, freezes=0)
 SUITES = {
     "sqlite": tuple(SCENARIOS),
     "queues": fleet.SCENARIOS,
@@ -56,6 +71,7 @@ SUITES = {
     "load": load.SCENARIOS,
     "registry": ("registry",),
     "web": web.SCENARIOS,
+    "nodes": nodes.SCENARIOS,
 }
 
 
@@ -79,6 +95,8 @@ def main() -> int:
         _run_registry(given, _kept_in("registry", names, given))
     if names["web"] and not given.systems:
         failed |= _run_web(names["web"], given, _kept_in("web", names, given))
+    if names["nodes"] and not given.systems:
+        failed |= _run_nodes(names["nodes"], given, _kept_in("nodes", names, given))
     return failed
 
 
@@ -253,6 +271,24 @@ def _run_web(names: list[str], given: argparse.Namespace, out: Path | None) -> i
         web_report.save(found, out)
         console.print(f"kept in {out}")
         if out == web_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+# -- nodes --------------------------------------------------------------------------------------
+
+
+def _run_nodes(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_NODES if given.quick else nodes.Sizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = nodes.measure(names, sizes, _telling(console, status.update))
+    _show(nodes_report.sections(found), nodes_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        nodes_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == nodes_report.KEPT:
             generate.main([])
     return 1 if found.trouble else 0
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import batch_report, load_report, report, web_report
+from bench import batch_report, load_report, nodes_report, report, web_report
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
@@ -107,6 +107,14 @@ def _web_benchmark() -> str:
     return "\n\n".join([web_report.about(stored), *tables])
 
 
+def _nodes_benchmark() -> str:
+    if not nodes_report.KEPT.exists():
+        return "No run is stored yet: `make bench` makes one."
+    stored = nodes_report.load()
+    tables = [f"### {each.title}\n\n{grid(each.headings, each.lines)}" for each in nodes_report.sections(stored)]
+    return "\n\n".join([nodes_report.about(stored), *tables])
+
+
 def _soak() -> str:
     stored = soaks.load()
     return f"{grid(soaks.headings(stored), soaks.lines(stored))}\n\n{soaks.about(stored)}"
@@ -132,6 +140,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "batch benchmark": _batch_benchmark,
     "load benchmark": _load_benchmark,
     "web benchmark": _web_benchmark,
+    "nodes benchmark": _nodes_benchmark,
     "soak": _soak,
 }
 

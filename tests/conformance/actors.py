@@ -196,14 +196,17 @@ class Leader(Actor):
     async def run(self) -> None:
         await self._store.open_session(Session(id=self._name, pid=os.getpid(), lease_s=600, node=self._name))
         lead = await self._store.lead("placement", self._name, 5)
+        rests = 0
         while units := await self._open_units():
-            if self._rng.random() < 0.5 or lead.holder != self._name:
+            rests -= 1
+            if rests < 0 and (self._rng.random() < 0.5 or lead.holder != self._name):
                 lead = await self._store.lead("placement", self._name, 5)
             pending = [unit for unit in units if unit.status == "pending"]
             if pending and lead.holder == self._name:
                 await self._assign(self._rng.sample(pending, min(3, len(pending))), lead)
-            if self._rng.random() < 0.3 and lead.holder == self._name:
+            if pending and rests < 0 and lead.holder == self._name and self._rng.random() < 0.7:
                 await self._store.resign(lead)  # and go on as if it led: the store must refuse it
+                rests = 5  # the others lead now
             await self._serve()
             await asyncio.sleep(0)
 

@@ -39,6 +39,11 @@ def assignment(world: World, unit: Job, session: str) -> Change:
     return world.change(unit, Move(to="dispatched", reason="assigned", fields=fields), actor="leader")
 
 
+async def fail(world: World, job: Job) -> None:
+    """Settle a job in a state from which it can be opened again; that frees its unique key."""
+    assert (await world.move(job, Move(to="failed", reason="a test", flag="forced"))).outcome == "applied"
+
+
 def outcomes(results: list[Any]) -> list[str]:
     return [result.outcome for result in results]
 
@@ -160,6 +165,64 @@ async def test_units_that_settle_together_move_their_parent_once(world: World) -
     assert outcomes(results) == ["applied"] * 3
     assert any(result.last for result in results)
     assert await world.story(parent) == ["pending", "running", "failed"]
+
+
+async def test_two_changes_together_do_not_open_two_jobs_with_one_unique_key(world: World) -> None:
+    jobs = [await world.submit(unique_key=key) for key in ("u", "v")]
+    for job in jobs:
+        await fail(world, job)
+    second = await world.submit(unique_key="u")
+    await fail(world, second)
+    ended = [await world.row(job) for job in (jobs[0], second, jobs[1])]
+    before = await world.dump()
+
+    results = await world.store.apply([world.change(job, "pending") for job in ended], together=True)
+
+    assert outcomes(results) == ["withheld", "conflict", "withheld"]
+    assert await world.dump() == before
+
+
+async def test_a_key_that_one_change_frees_is_not_taken_by_another_of_the_same_write(world: World) -> None:
+    """Whether it could would depend on their order."""
+    ended = await world.submit(unique_key="u")
+    await fail(world, ended)
+    ended, holder = await world.row(ended), await world.submit(unique_key="u")
+    before = await world.dump()
+    frees, takes = world.change(holder, "cancelled"), world.change(ended, "pending")
+
+    assert outcomes(await world.store.apply([frees, takes], together=True)) == ["withheld", "conflict"]
+    assert outcomes(await world.store.apply([takes, frees], together=True)) == ["conflict", "withheld"]
+    assert await world.dump() == before
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_spawned_job_does_not_share_the_unique_key_of_the_job_that_is_opened_again(
+    world: World, together: bool
+) -> None:
+    ended = await world.submit(unique_key="u")
+    await fail(world, ended)
+    ended = await world.row(ended)
+    spawned = world.new(unique_key="u", on_clash="refuse")
+
+    results = await world.store.apply([world.change(ended, "pending", spawn=(spawned,))], together=together)
+
+    assert outcomes(results) == ["conflict"]
+    assert await world.store.get([spawned.job.id]) == [None]
+    assert await world.row(ended) == ended
+
+
+async def test_one_of_the_units_that_settle_together_is_the_last(world: World) -> None:
+    units = await placed(world, 3)
+    parent = await world.row(units[0].parent or "")
+    await world.move(parent, Move(to="running", fields={"started_ms": world.clock.now_ms()}))
+
+    results = await world.store.apply(
+        [world.change(unit, "cancelled", on_last=Move(to="failed", reason=unit.unit)) for unit in units],
+        together=True,
+    )
+
+    assert [result.last for result in results] == [False, False, True]
+    assert (await world.row(parent)).reason == "node/n2"
 
 
 # moves that a store seals ----------------------------------------------------------------------------
@@ -293,6 +356,21 @@ async def test_a_cancelled_unit_wakes_the_session_that_had_it(world: World) -> N
         assert await wake.wait(LONG_S)
 
 
+@pytest.mark.parametrize("to", ["pending", "timed_out"])
+async def test_a_placed_unit_that_is_taken_back_wakes_the_session_that_had_it(world: World, to: str) -> None:
+    await world.open("n0")
+    [unit] = await placed(world)
+    given = (await world.store.apply([assignment(world, unit, "n0")]))[0].job
+    assert given is not None
+    held = (await world.move(given, Move(to="running", fields={"expires_ms": None}), holder="n0")).job
+    assert held is not None
+
+    async with world.store.wake(["session:n0"]) as wake:
+        await wake.wait(0)
+        await world.move(held, to)
+        assert await wake.wait(LONG_S)
+
+
 async def test_each_change_of_status_in_the_place_queue_wakes_its_subscriber(world: World) -> None:
     await world.open("n0")
     async with world.store.wake([f"queue:{PLACE_QUEUE}"]) as wake:
@@ -371,6 +449,42 @@ async def test_a_mark_of_a_lost_session_raises(world: World) -> None:
         await world.store.claim(["default"], "s1", 1, mark="a")
 
 
+async def test_a_session_that_was_asked_to_drain_claims_nothing(world: World) -> None:
+    await world.open("s1", "s2")
+    await world.submit()
+    await world.submit(due_ms=world.clock.now_ms() + 1000, delay_s=1)
+    world.clock.advance(2)
+    await world.store.drain(["s1"], by="ann")
+
+    assert await world.claim("s1", 2) == []
+    assert await world.store.claim(["default"], "s1", 2, mark="a") == []
+    assert len(await world.claim("s2", 2)) == 2
+
+
+async def test_a_claim_that_was_made_before_the_drain_is_repeated_under_its_mark(world: World) -> None:
+    await world.open("s1")
+    await world.submit()
+    claimed = await world.store.claim(["default"], "s1", 1, mark="a")
+    await world.store.drain(["s1"], by="ann")
+    assert await world.store.claim(["default"], "s1", 1, mark="a") == claimed
+
+
+async def test_a_claim_under_a_mark_is_not_given_back_when_its_caller_is_cancelled(world: World) -> None:
+    """The caller sends it again; a row that was given back would run twice."""
+    await world.open("s1")
+    jobs = [await world.submit() for _ in range(20)]
+    for at in range(20):
+        claim = asyncio.create_task(world.store.claim(["default"], "s1", 1, mark=f"m{at}"))
+        for _ in range(at):
+            await asyncio.sleep(0)
+        claim.cancel()
+        await asyncio.gather(claim, return_exceptions=True)
+        assert len(await world.store.claim(["default"], "s1", 1, mark=f"m{at}")) == 1
+
+    assert {(await world.row(job)).releases for job in jobs} == {0}
+    assert {(await world.row(job)).status for job in jobs} == {"running"}
+
+
 # inserts ---------------------------------------------------------------------------------------------
 
 
@@ -393,11 +507,7 @@ async def test_an_insert_sent_again_after_its_job_moved_gets_the_same_answer(wor
     [claimed] = await world.claim("s1")
     await world.store.apply([world.completion(claimed)])
 
-    [again] = await world.store.insert(
-        [
-            new,
-        ]
-    )
+    [again] = await world.store.insert([new])
 
     assert (again.id, again.created) == (new.job.id, True)
     assert (await world.row(new.job)).status == "succeeded"
@@ -408,6 +518,13 @@ async def test_another_job_with_a_stored_id_is_refused(world: World) -> None:
     world.clock.advance(1)
     with pytest.raises(Conflict, match=job.id):
         await world.store.insert([world.new(id=job.id)])
+
+
+async def test_a_job_that_is_twice_in_one_insert_is_refused(world: World) -> None:
+    new = world.new()
+    with pytest.raises(Conflict, match=new.job.id):
+        await world.store.insert([new, new])
+    assert await world.store.get([new.job.id]) == [None]
 
 
 # fences ----------------------------------------------------------------------------------------------
@@ -454,3 +571,29 @@ async def test_an_assignment_of_a_leader_whose_epoch_is_over_writes_nothing(worl
         await world.store.apply([assignment(world, unit, "n0")], lead=old, together=True)
     assert refused.value.holder == "s2"
     assert await world.row(unit) == unit
+
+
+async def test_a_leader_whose_time_is_over_writes_nothing_even_if_no_other_leads(world: World) -> None:
+    await world.open("s1", "n0", lease_s=600)
+    [unit] = await placed(world)
+    lead = await world.store.lead("placement", "s1", 10)
+    world.clock.advance(11)
+    job = world.new()
+
+    for write in (
+        lambda: world.store.insert([job], lead=lead),
+        lambda: world.store.insert([], lead=lead),
+        lambda: world.store.apply([], lead=lead),
+        lambda: world.store.apply([assignment(world, unit, "n0")], lead=lead),
+        lambda: world.store.apply([assignment(world, unit, "n0")], lead=lead, together=True),
+        lambda: world.store.close_session("n0", lead=lead),
+    ):
+        with pytest.raises(NotLeader) as refused:
+            await write()
+        assert (refused.value.holder, refused.value.epoch) == (None, lead.epoch)
+
+    assert await world.store.get([job.job.id]) == [None]
+    assert await world.row(unit) == unit
+    again = await world.store.lead("placement", "s1", 10)
+    assert again.epoch == lead.epoch
+    assert outcomes(await world.store.apply([assignment(world, unit, "n0")], lead=again)) == ["applied"]

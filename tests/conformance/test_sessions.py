@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from mainstay.errors import SessionLost
-from mainstay.model import Options, Session
+from mainstay.model import Offer, Options, Session
 from tests.conformance.world import World
 
 
@@ -203,6 +204,20 @@ async def test_sessions_that_are_dead_or_not_known_cannot_be_asked_to_drain(worl
 
     assert await world.store.drain(["dead", "s1", "nobody"], by="ann") == [False, True, False]
     assert await world.store.drain([], by="ann") == []
+
+
+async def test_a_session_that_makes_another_offer_is_still_asked_to_drain(world: World) -> None:
+    """Its process may not have heard of it yet."""
+    session = Session(id="s1", offer=Offer(queues=("default",), tasks={"one": {}}))
+    await world.store.open_session(session)
+    await world.store.drain(["s1"], by="ann")
+
+    more = Offer(queues=("default",), tasks={"one": {}, "two": {}})
+    await world.store.open_session(msgspec.structs.replace(session, offer=more))
+
+    [found] = await world.store.sessions()
+    assert (found.offer, found.draining_by) == (more, "ann")
+    assert (await world.store.beat(["s1"]))[0].draining_by == "ann"
 
 
 async def test_a_draining_session_keeps_what_it_holds_and_can_end_it(world: World) -> None:

@@ -10,7 +10,7 @@ from hypothesis import assume, given, strategies as st
 
 from mainstay.lifecycle import JOB, UNIT, Chain, Event, Move, apply, claim, seals, submit
 from mainstay.lifecycle.invariants import INVARIANTS, Flaw, Invariant, Mend, View, fingerprint, inspect
-from mainstay.model import ErrorInfo, Job, Lane, Options, RetryPolicy
+from mainstay.model import PLACE_QUEUE, ErrorInfo, Job, Lane, Options, RetryPolicy
 from mainstay.testing import a_job
 
 CHAIN = Chain()
@@ -98,6 +98,15 @@ def test_an_ownerless_cancelling_job_is_a_dead_claim() -> None:
     job = msgspec.structs.replace(job, session=None)
 
     assert codes((job, events)) == ["dead_claim"]
+
+
+def test_a_placed_job_needs_no_holder_but_a_placed_unit_does() -> None:
+    """The leader assigns pending units only: a running one without a holder would wait forever."""
+    fields = {"started_ms": NOW, "token": 1}
+    assert codes(moved(born(queue=PLACE_QUEUE), Move(to="running", fields=fields))) == []
+
+    unit = moved(born(queue=PLACE_QUEUE, parent=born()[0].id, unit="node/a"), Move(to="running", fields=fields))
+    assert codes(unit) == ["dead_claim"]
 
 
 def test_trimmed_history_is_sound_and_an_edited_anchor_is_not() -> None:

@@ -52,7 +52,7 @@ class NodeFleet(Fleet):
         await self._app.close()
         await super().close()
 
-    def node(self, name: str, *, grace: str = "10s") -> Worker:
+    def node(self, name: str, *, grace: str = "30s") -> Worker:
         """Start a node; one of the same name may be running."""
         self.nodes[name] = self.worker(grace=grace, arguments=("--node", name))
         return self.nodes[name]

@@ -429,3 +429,32 @@ async def test_two_rounds_at_once_do_each_step_once(store: JobStore) -> None:
     assert {(await job_of(store, each)).status for each in ids} == {"succeeded"}
     leaders = [unit for node in nodes for unit in node.done if unit.unit == LEADER]
     assert len(leaders) == 5
+
+
+class WatchedStore(StoreProxy):
+    """A store that counts how many jobs have their units read at the same time."""
+
+    def __init__(self, store: JobStore) -> None:
+        super().__init__(store)
+        self.most = 0
+        self._now = 0
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        if query.parent is None:
+            return await self._store.find(query, cursor=cursor, limit=limit)
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            await asyncio.sleep(0)
+            return await self._store.find(query, cursor=cursor, limit=limit)
+        finally:
+            self._now -= 1
+
+
+async def test_some_jobs_are_advanced_at_a_time_and_never_all_of_many(store: JobStore) -> None:
+    nodes = await three(store)
+    ids = [await submit(store, seed=seed) for seed in range(20)]
+    watched = WatchedStore(store)
+    await nodes[0].duty(watched).round(await nodes[0].lead())
+    assert {(await job_of(store, each)).status for each in ids} == {"running"}
+    assert watched.most == 8

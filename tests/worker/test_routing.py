@@ -20,6 +20,7 @@ PROGRAMS = {
     "shop_a": '@app.task(name="a")\nasync def a() -> str:\n    return "a"\n',
     "shop_b": '@app.task(name="b")\nasync def b() -> str:\n    return "b"\n',
     "shop_none": "",
+    "shop_nodes": '@app.node_job(name="n")\nclass N:\n    def local(self, node: Node) -> None: ...\n',
 }
 
 
@@ -28,7 +29,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store, and programs on it that engines can import."""
     path = tmp_path / "jobs.db"
     for name, tasks in PROGRAMS.items():
-        text = f'from mainstay import App\n\napp = App("sqlite:///{path}")\n\n\n{tasks}'
+        text = f'from mainstay import App, Node\n\napp = App("sqlite:///{path}")\n\n\n{tasks}'
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return path
@@ -91,6 +92,15 @@ async def test_a_program_without_tasks_does_not_start(path: Path, caplog: pytest
         assert await crew.running == UNFIT
 
     assert "shop_none:app has no tasks, studies or load tests" in caplog.text
+
+
+async def test_a_program_of_node_jobs_does_not_start_without_the_name_of_its_node(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with crew_on(path, target="shop_nodes:app", command=ENGINE) as crew:
+        assert await crew.running == UNFIT
+
+    assert "shop_nodes:app has only node jobs, which run on nodes: name this one (--node NAME)" in caplog.text
 
 
 async def test_sessions_say_what_they_serve(path: Path) -> None:

@@ -166,7 +166,7 @@ def _banner(orders: WorkerOptions, hello: Hello, metrics: str) -> None:
         f"worker {orders.name} (pid {os.getpid()}) runs {orders.target}",
         f"  store    {shown_url(hello.store_url)}",
         *([f"  node     {orders.node}{_shown_labels(orders.labels)}"] if orders.node else []),
-        f"  queues   {', '.join(hello.queues) or 'none: the app has only node jobs'}",
+        f"  queues   {', '.join(hello.queues) or 'none: the app has no tasks'}",
         f"  engines  {engines}",
         *([f"  metrics  {metrics}"] if metrics else []),
         f"  Ctrl-C   drains ({duration_text(orders.grace_s)}); twice: stops now",

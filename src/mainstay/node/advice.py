@@ -13,26 +13,26 @@ RETRYABLE = ("failed", "timed_out")
 
 def advice_of(job: Job) -> list[Advice]:
     """What to do about a settled node job."""
-    return job_advice(job.id, job.status, failed=True)
+    advice = job_advice(job.id, job.status, failed=True)
+    look = Advice(why="see how it ended on each node", command=f"mainstay node show {job.id}")
+    return [look, *advice] if advice else []
 
 
 def job_advice(job_id: str, status: str, *, failed: bool) -> list[Advice]:
-    """Commands to try. `failed` is whether the job failed on a node."""
+    """Commands to try for a job whose nodes are in view. `failed` is whether the job failed on a node."""
     state = table_of(None).get(status)
     if state is not None and not state.settled:
         again = Advice(why="run it again on the nodes where it failed", command=f"mainstay node retry {job_id}")
-        follow = Advice(why="follow its progress", command=f"mainstay node show {job_id}")
-        return [follow, again] if failed and status == "running" else [follow]
+        return [again] if failed and status == "running" else []
     if status not in RETRYABLE:
         return []
-    look = Advice(why="see how it ended on each node", command=f"mainstay node show {job_id}")
     every = Advice(why="run it again on all nodes that are active then", command=f"mainstay jobs retry {job_id}")
     if not failed:
-        return [look, every]
+        return [every]
     some = Advice(
         why="run it again on the nodes where it failed, and no others", command=f"mainstay node retry {job_id}"
     )
-    return [look, some, every]
+    return [some, every]
 
 
 def unit_advice_of(unit: Job) -> list[Advice]:

@@ -7,8 +7,9 @@ work: a new leader continues from the store alone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ..control import Control, Duty, open_nodes
 from ..errors import InvalidInput, NotLeader, SchemaTooNew, StoreError
@@ -29,6 +30,8 @@ POLL_S, IDLE_S = 0.5, 2.0
 CLEAN_UP_S = 300.0
 #: the wait after a write that another writer was faster than
 _AGAIN_S = 0.02
+#: jobs that are advanced at a time
+_AT_ONCE = 8
 #: rounds of one run of the duty
 _ROUNDS = 100
 _PAGE = 200
@@ -78,8 +81,7 @@ class PlacementDuty:
         now_ms = self._store.clock.now_ms()
         # a job that has never begun has no units: nothing is read for one that waits for its time
         active = [job for job in jobs if job.token or is_due(job, now_ms)]
-        fine = {job.id: await self._tried(job, cluster, lead) for job in [*active, *gone] if job is not None}
-        again = {job_id for job_id, is_fine in fine.items() if not is_fine}
+        again = await self._try_all([job for job in [*active, *gone] if job is not None], cluster, lead)
         self._unsettled = (self._unsettled - settled) | again
         return _AGAIN_S if again else POLL_S if jobs else IDLE_S
 
@@ -95,6 +97,22 @@ class PlacementDuty:
         nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())
         own = next((session for session in nodes.values() if session.id == self._session_id), None)
         return Cluster(nodes=nodes, own=own)
+
+    async def _try_all(self, jobs: Sequence[Job], cluster: Cluster, lead: Leadership) -> set[str]:
+        """Advance several jobs at a time: each mostly waits for answers of the store. Returns those of which a write
+        was dropped."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(job: Job) -> bool:
+            async with limit:
+                return await self._tried(job, cluster, lead)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {job.id: group.create_task(one(job)) for job in jobs}
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return {job_id for job_id, task in tasks.items() if not task.result()}
 
     async def _tried(self, job: Job, cluster: Cluster, lead: Leadership) -> bool:
         """Advance a job. An unexpected error, as of a damaged unit, keeps no other job waiting."""
@@ -132,6 +150,8 @@ class PlacementDuty:
             for action in actions:
                 if not await self._write(action, view, spec, lead, now_ms):
                     return False
+            if not actions:
+                return True
             [after] = await self._store.get([job.id])
             job = after if after is not None and after.version != job.version else None
         return True

@@ -10,6 +10,7 @@ from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, serv
 from .omitted_values import OMITTED_FIELDS, size_left_out
 from .port import (
     CALLS,
+    MARKS_KEPT,
     AnyChange,
     Audited,
     Change,
@@ -44,6 +45,7 @@ from .store_loop import adopt_loop
 __all__ = [
     "CALLS",
     "LEVELS",
+    "MARKS_KEPT",
     "OMITTED_FIELDS",
     "REGISTRY_SCHEMES",
     "AnyChange",

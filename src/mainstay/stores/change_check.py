@@ -7,7 +7,7 @@ tested without an engine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -26,6 +26,8 @@ from ..model import AWAITS_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, ex
 from .bounds import SUBMITTED
 from .port import ClaimReport, Key, NewJob, Outcome, RefusedWrite, SealedChange, Written
 
+#: the states of a placed unit that was taken from its session; one that the session itself gave back looks the same
+TAKEN_BACK = ("pending", "timed_out")
 #: how many events after `change.before` an adapter passes to `judge`: one claim has far fewer
 SINCE = 100
 
@@ -91,6 +93,25 @@ def new_holder(change: SealedChange) -> str | None:
     to a closed session would wait until a sweep finds it."""
     after = change.after
     return after.session if after.session is not None and after.session != change.before.session else None
+
+
+def taken_again(change: SealedChange) -> str | None:
+    """The unique key that a change takes again, because it opens a settled job; None: it takes none."""
+    return change.after.unique_key if is_settled(change.before) and not is_settled(change.after) else None
+
+
+def retakes(changes: Iterable[SealedChange], held: Container[str] = ()) -> set[str]:
+    """Of changes that fit and are written together, the jobs that would take a unique key again which is `held`, or
+    which an earlier one takes. A key that one of them frees counts as held: otherwise their order would matter."""
+    clashing: set[str] = set()
+    taken: set[str] = set()
+    for change in changes:
+        if (key := taken_again(change)) is None:
+            continue
+        if key in taken or key in held:
+            clashing.add(change.after.id)
+        taken.add(key)
+    return clashing
 
 
 def deletion(row: Job, held: bool, versions: Mapping[str, int] | None) -> Literal["deleted", "held", "changed"]:
@@ -192,10 +213,11 @@ def topics(before: Job | None, after: Job) -> list[str]:
 
 def _unit_topics(before: Job | None, after: Job) -> list[str]:
     """A unit was assigned to a session, or its session is asked about it again; or it was cancelled while a session had
-    it, for a unit has no state in which it is asked to stop."""
+    it, for a unit has no state in which it is asked to stop; or a placed unit was taken back."""
     if after.status == "dispatched" and after.session and (before is None or before.version != after.version):
         return [f"session:{after.session}"]
-    if after.status == "cancelled" and before is not None and before.session:
+    ends = after.status == "cancelled" or (after.queue == PLACE_QUEUE and after.status in TAKEN_BACK)
+    if ends and before is not None and before.session:
         return [f"session:{before.session}"]
     return []
 

@@ -133,13 +133,19 @@ class EngineHost:
             return
         offer = offer_of(self._program, self._queues)
         if offer is not None and not offer.tasks:
-            error = InvalidInput(
-                "app",
-                f"{self._options.target} has no tasks, studies or load tests, so this worker could run nothing: name "
-                "the module that imports them (mainstay worker package.main:app), or import them where the app is made",
-            )
+            error = InvalidInput("app", f"{self._options.target} {self._without_tasks()}")
             self._send(Unfit(str(error)))
             raise error
+
+    def _without_tasks(self) -> str:
+        """What is wrong with a program that this worker could run nothing of."""
+        placed = placed_offer_of(self._program)
+        if placed is not None and placed.tasks:
+            return "has only node jobs, which run on nodes: name this one (--node NAME)"
+        return (
+            "has no tasks, studies or load tests, so this worker could run nothing: name the module that imports them "
+            "(mainstay worker package.main:app), or import them where the app is made"
+        )
 
     async def _opened(self) -> Control:
         """Open the store as soon as it can be reached."""

@@ -365,6 +365,18 @@ async def test_a_session_that_just_fell_silent_is_the_sweepers_business(files: F
     assert "dead_claim" in files.codes(await files.check(), "running")
 
 
+async def test_a_standing_session_keeps_its_jobs_however_long_it_is_silent(files: Files) -> None:
+    files.sql("UPDATE sessions SET lease_s = 8, beat_ms = ?", files.clock.lease_ms())
+    async with files.store() as store:
+        for session in await store.sessions():
+            await store.open_session(msgspec.structs.replace(session, standing=True))
+    files.clock.advance(3600)
+
+    found = await files.check(repair=True)
+
+    assert (found.violations, found.notices) == ((), ())
+
+
 async def test_restoring_a_job_whose_unique_key_was_taken_holds_it_back_instead(files: Files) -> None:
     # while the file said that the waiting job was settled, another took its key
     async with files.store() as store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainstay.control.explain import Awaited, Explanation, Facts, explain
@@ -108,6 +109,13 @@ def held_here(**fields: Any) -> Job:
             "1 session is at work, but it holds no job of queue mail now.",
             "mainstay workers list",
             id="nobody seems to listen",
+        ),
+        pytest.param(
+            waiting(),
+            facts(msgspec.structs.replace(SILENT, standing=True)),
+            "1 session is at work, but it holds no job of queue mail now.",
+            "mainstay workers list",
+            id="a standing session is at work, silent or not",
         ),
         pytest.param(
             waiting(),

@@ -299,7 +299,7 @@ def _sorted_out(sessions: list[Session], now_ms: int) -> tuple[set[str], set[str
     live, silent = set(), set()
     for session in sessions:
         late_ms = now_ms - session.beat_ms - session.lease_s * 1000
-        if late_ms <= 0 and not session.dead:
+        if not session.dead and (session.standing or late_ms <= 0):
             live.add(session.id)
         elif late_ms <= SWEEP_SLACK_MS:
             silent.add(session.id)

@@ -73,8 +73,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_alive(session: Session, lease_ms: int) -> bool:
-    """Whether a session counts as at work: not declared dead, and with a heartbeat within its lease."""
-    return not session.dead and lease_ms - session.beat_ms <= session.lease_s * 1000
+    """Whether a session counts as at work: not declared dead, and standing or with a heartbeat within its lease."""
+    return not session.dead and (session.standing or lease_ms - session.beat_ms <= session.lease_s * 1000)
 
 
 async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:

@@ -50,8 +50,8 @@ def ownerless(view: View) -> Iterator[Flaw]:
 
 
 def _is_led(job: Job) -> bool:
-    """The placement leader advances what stands in its queue: between two units it has no holder and no open unit."""
-    return job.queue == PLACE_QUEUE and job.session is None
+    """The placement leader advances the jobs in its queue: between two units, one has no holder and no open unit."""
+    return job.queue == PLACE_QUEUE and job.session is None and not job.is_unit
 
 
 def _waits_for_owner(view: View) -> bool:

@@ -69,11 +69,13 @@ class LeadershipTable:
             if lead.holder == session:
                 self.resign(lead)
 
-    def fence(self, lead: Leadership | None) -> None:
-        """Refuse a leader whose epoch is over."""
+    def fence(self, lead: Leadership | None, lease_ms: int) -> None:
+        """Refuse a leader whose epoch or whose time is over."""
         if lead is None:
             return
         current = self._current.get(lead.name)
+        if current is not None and current.until_ms <= lease_ms:
+            current = msgspec.structs.replace(current, holder="")
         if current is None or (current.holder, current.epoch) != (lead.holder, lead.epoch):
             raise not_leader(lead, current)
 

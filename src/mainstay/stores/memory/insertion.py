@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ...model import Job
 from ..change_check import (
@@ -26,7 +26,15 @@ Keys = dict[KeyName, tuple[Key, str]]
 class InsertPlan:
     """A plan for one insert: nothing is written before every job is accepted."""
 
-    def __init__(self, rows: Rows, keys: Keys, now_ms: int, *, settling: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        keys: Keys,
+        now_ms: int,
+        *,
+        settling: Collection[str] = (),
+        taking: Mapping[str, str] | None = None,
+    ) -> None:
         self._rows = rows
         self._settling = settling
         """jobs that settle in the same write, which frees their unique keys"""
@@ -34,7 +42,8 @@ class InsertPlan:
         self._now_ms = now_ms
         self._new: dict[str, NewJob] = {}
         self._new_keys: Keys = {}
-        self._new_unique: dict[str, str] = {}
+        self._new_unique = dict(taking or {})
+        """unique key -> the job that takes it in the same write"""
         self._stands: dict[str, str] = {}
         """new job -> the existing job that stands for it"""
         self._after: dict[str, list[str]] = {}

@@ -22,15 +22,17 @@ from ..bounds import LEADER, SUBMITTED
 from ..change_check import (
     SINCE,
     admit_claim,
+    affected,
     deletion,
     is_settled,
     judge,
     landed,
-    may_be_last,
     new_holder,
     parent_move,
     refusal,
     reported,
+    retakes,
+    taken_again,
 )
 from ..durability import Durability, refused
 from ..port import (
@@ -56,8 +58,9 @@ from ..port import (
     TrimPolicy,
     Violation,
 )
+from ..records import DRAINING
 from ..routes import EVERYBODY, Offers
-from ..sealed_changes import apply_sealed, withheld
+from ..sealed_changes import FINE, apply_sealed, withheld
 from ..session_names import admit_session
 from ..violations import stray_refusal
 from .check import check
@@ -149,7 +152,7 @@ class MemoryStore:
         if durability is not None:
             self.durability_of(durability)
         with self._writing() as now_ms:
-            self._leaders.fence(lead)
+            self._leaders.fence(lead, self.clock.lease_ms())
             return self._insert(jobs, now_ms)
 
     def _insert(self, jobs: Sequence[NewJob], now_ms: int) -> list[InsertResult]:
@@ -177,33 +180,37 @@ class MemoryStore:
                 raise SessionLost(session)
             if mark is not None and (claimed := self._marks.get(session, {}).get(mark)) is not None:
                 return self._still_held(session, claimed)
-            tasks = None if holder.offer is None else holder.offer.tasks
-            for queue in queues:
-                self._promote_due(queue, now_ms)
-                self._bring_back(queue, tasks, n, now_ms)
-            may_route = tasks is not None and all(each.offer is not None for each in self._living())
-            taken: list[Job] = []
-            late: list[Job] = []
-            while len(taken) < n and (best := self._best(queues)) is not None:
-                if best.expires_ms is not None and best.expires_ms <= now_ms:
-                    self._rows.ready[best.queue].drop(best.id)
-                    late.append(best)
-                elif may_route and tasks is not None and route_of(best.kind, best.name) not in tasks:
-                    self._route(best, now_ms)
-                elif (job := self._take(best, session, now_ms)) is not None:
-                    taken.append(job)
-            for row in late:
-                # skipped by this claim only: the sweeper ends it
-                self._rows.ready[row.queue].put(row.id, row.rank)
-            for job in taken:
-                # rows that became ready in this step and were claimed by it need no other worker
-                topic = f"queue:{job.queue}"
-                if self._rows.woken[topic] > 0:
-                    self._rows.woken[topic] -= 1
+            taken = [] if holder.is_draining else self._claim(queues, holder, n, now_ms)
             if mark is not None:
                 marks = {**self._marks.get(session, {}), mark: tuple((job.id, job.token) for job in taken)}
                 self._marks[session] = dict(list(marks.items())[-MARKS_KEPT:])
             return taken
+
+    def _claim(self, queues: Sequence[str], holder: Session, n: int, now_ms: int) -> list[Job]:
+        tasks = None if holder.offer is None else holder.offer.tasks
+        for queue in queues:
+            self._promote_due(queue, now_ms)
+            self._bring_back(queue, tasks, n, now_ms)
+        may_route = tasks is not None and all(each.offer is not None for each in self._living())
+        taken: list[Job] = []
+        late: list[Job] = []
+        while len(taken) < n and (best := self._best(queues)) is not None:
+            if best.expires_ms is not None and best.expires_ms <= now_ms:
+                self._rows.ready[best.queue].drop(best.id)
+                late.append(best)
+            elif may_route and tasks is not None and route_of(best.kind, best.name) not in tasks:
+                self._route(best, now_ms)
+            elif (job := self._take(best, holder.id, now_ms)) is not None:
+                taken.append(job)
+        for row in late:
+            # skipped by this claim only: the sweeper ends it
+            self._rows.ready[row.queue].put(row.id, row.rank)
+        for job in taken:
+            # rows that became ready in this step and were claimed by it need no other worker
+            topic = f"queue:{job.queue}"
+            if self._rows.woken[topic] > 0:
+                self._rows.woken[topic] -= 1
+        return taken
 
     def _still_held(self, session: str, claimed: Sequence[tuple[str, int]]) -> list[Job]:
         """The rows of an earlier claim that the session still holds under the same token."""
@@ -277,7 +284,7 @@ class MemoryStore:
     ) -> list[ChangeResult]:
         async def write(sealed: Sequence[SealedChange]) -> list[ChangeResult]:
             with self._writing() as now_ms:
-                self._leaders.fence(lead)
+                self._leaders.fence(lead, self.clock.lease_ms())
                 if together:
                     return self._apply_together(sealed, now_ms)
                 return [result for change in sealed for result in self._apply([change], now_ms)]
@@ -286,9 +293,14 @@ class MemoryStore:
 
     def _apply_together(self, changes: Sequence[SealedChange], now_ms: int) -> list[ChangeResult]:
         results = [self._judge(change, now_ms) for change in changes]
-        if any(result.outcome not in ("applied", "already_applied") for result in results):
-            return withheld(results)
         fitting = [change for change, result in zip(changes, results, strict=True) if result.outcome == "applied"]
+        clashing = retakes(fitting)
+        results = [
+            ChangeResult("conflict", result.job) if change.after.id in clashing else result
+            for change, result in zip(changes, results, strict=True)
+        ]
+        if any(result.outcome not in FINE for result in results):
+            return withheld(results)
         written = iter(self._apply(fitting, now_ms))
         return [next(written) if result.outcome == "applied" else result for result in results]
 
@@ -299,18 +311,25 @@ class MemoryStore:
         if any(result.outcome != "applied" for result in results):
             return withheld(results)
         afters = [landed(rows.jobs[change.before.id], change) for change in changes]
-        plan = InsertPlan(rows, self._keys, now_ms, settling=[after.id for after in afters if is_settled(after)])
+        plan = InsertPlan(
+            rows,
+            self._keys,
+            now_ms,
+            settling=[after.id for after in afters if is_settled(after)],
+            taking={key: change.after.id for change in changes if (key := taken_again(change)) is not None},
+        )
         for place, change in enumerate(changes):
             try:
                 plan.plan(change.spawn)
             except (Conflict, InvalidInput):
                 results[place] = ChangeResult("conflict", results[place].job)
                 return withheld(results)
-        befores = [rows.jobs[after.id] for after in afters]
         for change, after in zip(changes, afters, strict=True):
             rows.write(after, change.events, now_ms)
         plan.write()
-        return [self._settle_parent(*each, now_ms) for each in zip(changes, befores, afters, strict=True)]
+        _, last_units = affected(changes)
+        last = {change.after.id for change in last_units.values() if self._settle_parent(change, now_ms)}
+        return [ChangeResult("applied", after, after.id in last) for after in afters]
 
     def _judge(self, change: SealedChange, now_ms: int) -> ChangeResult:
         """The outcome of a change; a stale one is recorded."""
@@ -328,13 +347,14 @@ class MemoryStore:
             outcome = "no_session"
         return ChangeResult(outcome, row)
 
-    def _settle_parent(self, change: SealedChange, before: Job, after: Job, now_ms: int) -> ChangeResult:
-        """The result of a written change; moves its parent on if it was the last open unit."""
-        rows = self._rows
-        last = may_be_last(before, after) and not rows.open_units.get(after.parent or "")
-        if last and (moved := parent_move(rows.jobs.get(after.parent or ""), change, now_ms, self.chain)):
+    def _settle_parent(self, change: SealedChange, now_ms: int) -> bool:
+        """Whether a settled unit was the last open one of its parent; then moves the parent on."""
+        rows, parent = self._rows, change.after.parent or ""
+        if rows.open_units.get(parent):
+            return False
+        if moved := parent_move(rows.jobs.get(parent), change, now_ms, self.chain):
             rows.write(moved.job, moved.events, now_ms)
-        return ChangeResult("applied", after, last)
+        return True
 
     def _is_open(self, session: str) -> bool:
         holder = self._sessions.get(session)
@@ -452,7 +472,7 @@ class MemoryStore:
 
     async def trim(self, policy: TrimPolicy, *, lead: Leadership | None = None) -> Trimmed:
         with self._writing() as now_ms:
-            self._leaders.fence(lead)
+            self._leaders.fence(lead, self.clock.lease_ms())
             jobs, more_jobs = trim_jobs(self._rows, policy, now_ms)
             events, more_events = trim_events(self._rows, policy, now_ms)
             expired = [name for name, (key, _) in self._keys.items() if key.until_ms <= now_ms]
@@ -496,7 +516,12 @@ class MemoryStore:
     async def open_session(self, session: Session) -> None:
         admit_session(session.id)
         with self._writing():
-            self._sessions[session.id] = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
+            opened = msgspec.structs.replace(session, beat_ms=self.clock.lease_ms(), dead=False)
+            known = self._sessions.get(session.id)
+            if known is not None and not known.dead and known.is_draining:
+                # its process may not have heard of it yet
+                opened = msgspec.structs.replace(opened, **{name: getattr(known, name) for name in DRAINING})
+            self._sessions[session.id] = opened
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:
         with self._writing() as now_ms:
@@ -531,7 +556,7 @@ class MemoryStore:
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         with self._writing():
-            self._leaders.fence(lead)
+            self._leaders.fence(lead, self.clock.lease_ms())
             self._sessions.pop(session, None)
             self._marks.pop(session, None)
             self._leaders.depose(session)
@@ -600,7 +625,7 @@ class MemoryStore:
         self, name: str, at_ms: int, jobs: Sequence[NewJob], *, lead: Leadership | None = None
     ) -> list[InsertResult] | None:
         with self._writing() as now_ms:
-            self._leaders.fence(lead)
+            self._leaders.fence(lead, self.clock.lease_ms())
             if self._schedules.ticked(name, at_ms):
                 return None
             results = self._insert(jobs, now_ms)

@@ -32,7 +32,7 @@ class SessionDirectory(Protocol):
     """The sessions of workers: one per engine process."""
 
     async def open_session(self, session: Session) -> None:
-        """Open a session, or update the offer of an open one."""
+        """Open a session, or update the offer of an open one, which stays asked to drain if it was."""
         ...
 
     async def beat(self, sessions: Sequence[str], reports: Sequence[ClaimReport] = ()) -> list[Pulse]:

@@ -299,7 +299,11 @@ class JobRepository(Protocol):
 
         Reserved queues (`model.is_reserved`) are refused: a leader assigns their rows. A claim with a `mark` can be
         sent again: the same session and mark get the same rows again, those that it still holds under the same token.
-        The last `MARKS_KEPT` marks of a session are known.
+        The last `MARKS_KEPT` marks of a session are known. If the caller is cancelled, the rows of a claim without a
+        mark are given back; those of a claim with one are kept for the call that is sent again.
+
+        A session that was asked to drain gets no rows, except those of a mark that is known. (In a registry, whose
+        sessions are not in its log, from the next heartbeat on if another process asked.)
 
         Due rows are promoted first (with their event). Paused queues are skipped. A session with an offer gets only
         rows of its tasks: other rows go to `Lane.ROUTED`, and come back when a session with their task claims

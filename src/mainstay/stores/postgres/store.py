@@ -173,7 +173,9 @@ class PostgresStore:
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         admit_names(queues=queues, session=session, mark=mark)
         admit_claim(queues)
-        return await self._home.run(lambda: self._claim(queues, session, n, mark), unheard=self._give_back)
+        # a claim with a mark is sent again, and then gets these jobs
+        unheard = self._give_back if mark is None else None
+        return await self._home.run(lambda: self._claim(queues, session, n, mark), unheard=unheard)
 
     async def apply(
         self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False

@@ -7,7 +7,6 @@ that of the last unit of its parent, or brings new jobs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,7 +52,8 @@ async def apply_changes(
     base: RedisBase, changes: Sequence[SealedChange], lead: Leadership | None, *, together: bool = False
 ) -> list[ChangeResult]:
     """Decide on each change separately, and write all in one commit. `together`: all or none."""
-    if are_plain(changes):
+    # one of the others may free the key: whether both fit would depend on their order
+    if are_plain(changes) and not (together and any(map(change_check.taken_again, changes))):
         args = [fence(lead), [change_arg(change) for change in changes]]
         outcomes, *current = await base.scripts.run("apply", args, forced=base.forced)
         if outcomes is None:
@@ -144,17 +144,14 @@ class _ChangeDecision:
         """All are judged before the first is written, so none sees the effects of another."""
         await self._look(tx)
         results = [await self._judge(tx, at) for at in range(len(self._changes))]
-        keys = Counter(
-            change.after.unique_key
+        fitting = {at: self._changes[at] for at, result in enumerate(results) if result.outcome == "applied"}
+        clashing = change_check.retakes(fitting.values())
+        results = [
+            ChangeResult("conflict", result.job) if change.after.id in clashing else result
             for change, result in zip(self._changes, results, strict=True)
-            if result.job is not None and result.outcome == "applied" and _reopens(result.job, change.after)
-        )
-        for at, change in enumerate(self._changes):
-            if results[at].outcome == "applied" and keys[change.after.unique_key] > 1:
-                results[at] = ChangeResult("conflict", results[at].job)
+        ]
         if any(result.outcome not in FINE for result in results):
             return withheld(results)
-        fitting = {at: self._changes[at] for at, result in enumerate(results) if result.outcome == "applied"}
         for at, result in zip(fitting, await self._write(tx, fitting), strict=True):
             results[at] = result
         return results
@@ -176,22 +173,18 @@ class _ChangeDecision:
 
     async def _write(self, tx: RedisTx, changes: Mapping[int, SealedChange]) -> list[ChangeResult]:
         """Write changes that fit, by their place."""
-        befores: list[Job] = []
         afters: list[Job] = []
         for at, change in changes.items():
             row = await tx.job(change.after.id)
             assert row is not None
-            befores.append(row)
             afters.append(change_check.landed(row, change))
             tx.put(row, afters[-1], change.events)
             tx.insert(change.spawn)
             self._brought_by += [at] * len(change.spawn)
         await waits.settle(tx, afters)
-        results = []
-        for change, before, after in zip(changes.values(), befores, afters, strict=True):
-            last = change_check.may_be_last(before, after) and await _closes(tx, after.parent or "", change)
-            results.append(ChangeResult("applied", after, last))
-        return results
+        _, last_units = change_check.affected(changes.values())
+        last = {change.after.id for parent, change in last_units.items() if await _closes(tx, parent, change)}
+        return [ChangeResult("applied", after, after.id in last) for after in afters]
 
     def refused(self, index: int) -> None:
         """The new job with this index is refused."""
@@ -210,7 +203,7 @@ async def _judge(tx: RedisTx, change: SealedChange) -> ChangeResult:
         _refuse(tx, change)
     if outcome != "applied" or row is None:
         return ChangeResult(outcome, row)
-    if _reopens(row, change.after) and await tx.holds_unique(change.after.unique_key or ""):
+    if (key := change_check.taken_again(change)) is not None and await tx.holds_unique(key):
         return ChangeResult("conflict", row)
     holder = change_check.new_holder(change)
     if holder is not None and await tx.ask("HGET", f"s:{holder}", "dead") != b"0":
@@ -221,11 +214,6 @@ async def _judge(tx: RedisTx, change: SealedChange) -> ChangeResult:
 def _refuse(tx: RedisTx, change: SealedChange) -> None:
     line = change_check.refusal(change, tx.now_ms)
     tx.call("HSETNX", f"refusals:{line.job_id}", line.token, msgspec.msgpack.encode(msgspec.structs.astuple(line)))
-
-
-def _reopens(row: Job, after: Job) -> bool:
-    """Whether a settled job with a unique key becomes unsettled, so that it takes the key again."""
-    return after.unique_key is not None and change_check.is_settled(row) and not change_check.is_settled(after)
 
 
 async def _closes(tx: RedisTx, parent_id: str, change: SealedChange) -> bool:

@@ -26,7 +26,7 @@ from ...errors import InvalidInput, StoreLocked, StoreUnavailable
 from ...lifecycle import JOB, UNIT
 from ...model import AWAITS_MS, PLACE_QUEUE
 from ..bounds import LONG
-from ..change_check import GONE
+from ..change_check import GONE, TAKEN_BACK
 from ..server_clock import ServerClock
 from .connection import RedisServer
 from .wire import RedisWire
@@ -179,6 +179,7 @@ def _constants() -> str:
         f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",
         f"local LONG = {LONG}",
         f"local PLACED = {{QUEUE = '{PLACE_QUEUE}', ASSIGNED = 'dispatched', CANCELLED = 'cancelled'}}",
+        f"PLACED.TAKEN_BACK = {_set(TAKEN_BACK)}",
         f"local STOPPING = {_set({*JOB.named('stopping'), *UNIT.named('stopping')})}",
         f"local KNOWN = {_set({*JOB.states, *UNIT.states})}",
     )

@@ -99,7 +99,7 @@ async def _claim(
         [change_arg(change) for change in changes],
         promotion.unusable,
         at_once,
-        request.mark or False,
+        False if request.mark is None else request.mark,
         MARKS_KEPT,
         more,
     ]

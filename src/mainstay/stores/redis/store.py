@@ -163,7 +163,9 @@ class RedisStore:
         if durability is not None:
             self._facts.check_forced(durability)
         forced = durability is not None and not self._facts.forces
-        return await self._run(lambda: writing.insert(self._base, jobs, lead, forced=forced)) if jobs else []
+        if not jobs and lead is None:
+            return []
+        return await self._run(lambda: writing.insert(self._base, jobs, lead, forced=forced))
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._run(lambda: self._base.jobs(ids))

@@ -11,6 +11,7 @@ no lease: its document has one that never ends, so that no program of any versio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...clock import Clock, SystemClock
 from ...errors import StoreUnavailable
 from ...model import Session
 from ..boot import boot_id
+from ..records import DRAINING
 from .files import SCHEMA, check_schema, damaged, encoded
 from .log import Log
 
@@ -66,7 +68,7 @@ class RegistrySessions:
     # by its own worker ------------------------------------------------------------------------------
 
     async def open(self, session: Session) -> None:
-        """Write its document; replaces one of the same name."""
+        """Write its document; replaces one of the same name. What others have asked an open session stays in it."""
         await self._log.confirm_to_write()
         raw: dict[str, Any] = msgspec.to_builtins(session)
         if session.standing:
@@ -75,6 +77,7 @@ class RegistrySessions:
         for _ in range(_TRIES):
             version = await self._store.create_if_absent(PREFIX + session.id, encoded(raw))
             if version is None and (stored := await self._store.get(PREFIX + session.id)):
+                raw |= self._asked(stored.value)
                 version = await self._store.put(PREFIX + session.id, encoded(raw), stored.version)
             if version is not None:
                 self._know(session.id, version, raw)
@@ -83,6 +86,14 @@ class RegistrySessions:
             f"session {session.id} in {self._store.place} is opened and closed by others all the time; use a separate "
             "id for each process"
         )
+
+    def _asked(self, document: bytes) -> dict[str, Any]:
+        """The request to drain in the document of an open session, which its process may not have read yet."""
+        with contextlib.suppress(msgspec.MsgspecError):  # a damaged one is replaced
+            raw = msgspec.json.decode(document, type=dict[str, Any])
+            if raw.get("dead") is False and raw.get("registry") in (None, self._log.identity):
+                return {name: raw[name] for name in DRAINING if raw.get(name)}
+        return {}
 
     async def beat(self, session: str) -> bool:
         """Keep it alive; False if it was declared dead or closed. It stays alive if others keep changing its

@@ -194,7 +194,7 @@ class JobRegistry(StoreProxy):
     ) -> list[InsertResult]:
         if durability is not None:
             self.durability_of(durability)
-        if not jobs:
+        if not jobs and lead is None:
             return []
         place = self._base.store.place
         try:
@@ -301,7 +301,7 @@ class JobRegistry(StoreProxy):
 
     async def close_session(self, session: str, *, lead: Leadership | None = None) -> None:
         async def fence(_: MemoryStore) -> None:
-            self._base.follower.replica.tables.leaders.fence(lead)
+            self._base.follower.replica.tables.leaders.fence(lead, self.clock.lease_ms())
 
         async def close() -> None:
             if lead is not None:

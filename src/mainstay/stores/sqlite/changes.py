@@ -81,7 +81,8 @@ def apply_changes(
 ) -> list[ChangeResult]:
     """Judge and write each change on its own; or `together`, all or none. Plain moves of different rows, the common
     case, are written at once: if they all fit, both are the same."""
-    if _are_plain(changes):
+    # one of the others may free the key: whether both fit would depend on their order
+    if _are_plain(changes) and not (together and any(map(change_check.taken_again, changes))):
         answers = _apply_at_once(tx, changes, chain)
         if answers is not None:
             return answers
@@ -228,10 +229,17 @@ def _apply_together(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain)
     rows = [job_by_id(tx.db, change.after.id) for change in changes]
     changes = [_landed(row, change) for row, change in zip(rows, changes, strict=True)]
     outcomes: list[Outcome] = []
+    held = _held_uniques(tx, changes)
     part = tx.part()
     try:
         with savepoint(tx.db):
-            outcomes += [_write(part, row, change) for row, change in zip(rows, changes, strict=True)]
+            outcomes = [_write(part, row, change) for row, change in zip(rows, changes, strict=True)]
+            fitting = [change for change, outcome in zip(changes, outcomes, strict=True) if outcome == "applied"]
+            clashing = change_check.retakes(fitting, held)
+            outcomes = [
+                "conflict" if change.after.id in clashing else outcome
+                for change, outcome in zip(changes, outcomes, strict=True)
+            ]
             if not all(outcome in FINE for outcome in outcomes):
                 raise _DoesNotFit
             _spawn(part, changes, outcomes, chain)
@@ -248,6 +256,12 @@ def _apply_together(tx: SqliteTx, changes: Sequence[SealedChange], chain: Chain)
         else ChangeResult(outcome, row)
         for change, outcome, row in zip(changes, outcomes, rows, strict=True)
     ]
+
+
+def _held_uniques(tx: SqliteTx, changes: Sequence[SealedChange]) -> set[str]:
+    """The unique keys that these changes would take again, but other jobs hold."""
+    keys = {key for change in changes if (key := change_check.taken_again(change)) is not None}
+    return {key for key in keys if _stored_unique(tx, key) is not None}
 
 
 def _spawn(tx: SqliteTx, changes: Sequence[SealedChange], outcomes: list[Outcome], chain: Chain) -> None:

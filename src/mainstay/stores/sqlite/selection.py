@@ -24,6 +24,7 @@ from ...lifecycle import Chain, Event, claim, promote, table_of
 from ...model import Job, Lane, route_of
 from ..boot import boot_id
 from ..port import MARKS_KEPT
+from ..records import DRAINING
 from ..routes import EVERYBODY, MOST_ROUTED, Offers
 from ..row_codec import JOB_FIELDS
 from .damaged_text import read_rows
@@ -38,13 +39,17 @@ _DUE_BATCH = 500
 _MOST_BLOCKED = 1000
 _MOST_FREED = 10_000
 _decode_marks = msgspec.json.Decoder(list[tuple[str, list[tuple[str, int]]]]).decode
+_LIVING = f"SELECT {', '.join(DRAINING)} FROM sessions WHERE id = ? AND dead = 0"
 _order = itemgetter(JOB_FIELDS.index("rank"), JOB_FIELDS.index("due_ms"), -1)
 
 
 def claim_jobs(tx: SqliteTx, queues: Sequence[str], session: str, n: int, chain: Chain, offers: Offers) -> list[Job]:
-    """Take up to n rows for a live session."""
-    if not first_row(tx.db, "SELECT 1 FROM sessions WHERE id = ? AND dead = 0", (session,)):
+    """Take up to n rows for a live session; none if it was asked to drain."""
+    found = first_row(tx.db, _LIVING, (session,))
+    if found is None:
         raise SessionLost(session)
+    if found[0] is not None:
+        return []
     paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
     open_queues = [name for name in dict.fromkeys(queues) if name not in paused]
     for name in _queues_with(tx, open_queues, "lane = 2 AND due_ms <= ?2", tx.now_ms):

@@ -171,7 +171,8 @@ class SqliteStore:
 
         return await self._engine.write(
             run,
-            undo=lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
+            # a claim with a mark is sent again, and then gets these jobs
+            undo=None if mark is not None else lambda claimed: lambda tx: _give_back(tx, claimed, self.chain),
             # a mark is for a claimer on another machine, which a power cut here does not end
             lasting=mark is not None,
         )

@@ -187,8 +187,8 @@ async def _apply(
         changes
         and _go_together(changes)
         and not any(change_check.affected(changes))
-        # one of the others may free the key: whether the server takes both would depend on their order
-        and not (together and any(map(_reopens_unique, changes)))
+        # one of the others may free the key: whether both fit would depend on their order
+        and not (together and any(map(change_check.taken_again, changes)))
     ):
         written: list[Written] = [(change.before, change.after, change.events) for change in changes]
         [(verdict,)] = await engine.call(APPLY, *_arguments(engine, changes, written, lead))
@@ -311,10 +311,8 @@ async def _apply_together(tx: PostgresTx, changes: Sequence[SealedChange], chain
     refusals of stale changes are written in any case."""
     judged = await _judge(tx, changes, chain)
     answers, fitting = judged.refused, judged.fitting
-    taken = await _held_uniques(tx, fitting)
-    for change in fitting:
-        if _reopens_unique(change) and change.after.unique_key in taken:
-            answers[change.after.id] = judged.conflict(change)
+    clashing = change_check.retakes(fitting, await _held_uniques(tx, fitting))
+    answers |= {change.after.id: judged.conflict(change) for change in fitting if change.after.id in clashing}
     if all(answer.outcome == "already_applied" for answer in answers.values()):
         refused = await _write_with_spawn(tx, fitting, chain)
         if refused is None:
@@ -327,7 +325,7 @@ async def _apply_together(tx: PostgresTx, changes: Sequence[SealedChange], chain
 
 async def _held_uniques(tx: PostgresTx, changes: Sequence[SealedChange]) -> set[str]:
     """The unique keys that these changes would take again, but other jobs hold."""
-    wanted = [change.after.unique_key for change in changes if _reopens_unique(change)]
+    wanted = [key for change in changes if (key := change_check.taken_again(change)) is not None]
     if not wanted:
         return set()
     rows = await tx.db.fetch(
@@ -336,18 +334,14 @@ async def _held_uniques(tx: PostgresTx, changes: Sequence[SealedChange]) -> set[
     return {row[0] for row in rows}
 
 
-def _reopens_unique(change: SealedChange) -> bool:
-    """Whether a settled job with a unique key becomes unsettled."""
-    before, after = change.before, change.after
-    return after.unique_key is not None and change_check.is_settled(before) and not change_check.is_settled(after)
-
-
 async def _write_with_spawn(tx: PostgresTx, changes: Sequence[SealedChange], chain: Chain) -> SealedChange | None:
     """Write changes that fit, and insert their spawned jobs. If a unique key has a new holder, or jobs are refused,
     nothing is written, and the change is returned that was refused."""
     if not changes:
         return None
-    suspect = next((change for change in reversed(changes) if _reopens_unique(change)), changes[-1])
+    suspect = next(
+        (change for change in reversed(changes) if change_check.taken_again(change) is not None), changes[-1]
+    )
     if not any(change.spawn for change in changes):
         return None if await write_changes(tx, changes) else suspect
     written, tallies, entered, woken = len(tx.written), tx.tallies.copy(), tx.entered.copy(), tx.woken.copy()

@@ -136,10 +136,10 @@ class PostgresInsertPlan:
                 raise change_check.no_parent(index, job.parent)
             self._parents[job.parent] = None
         after = dict.fromkeys(self._awaited(index, place, on) for place, on in enumerate(new.after))
+        if job.id in self._stands or job.id in (self._facts.taken or ()):
+            raise change_check.id_conflict(index, job.id)
         self._stands[job.id] = job.id
         self.answers.append(InsertResult(job.id, True))
-        if job.id in (self._facts.taken or ()):
-            raise change_check.id_conflict(index, job.id)
         self.fresh.append(new)
         self.edges += [(job.id, place, on) for place, on in enumerate(after)]
 

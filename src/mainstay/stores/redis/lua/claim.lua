@@ -39,7 +39,7 @@ local function still_held(taken)
   return held
 end
 
-local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed')
+local session = call('HMGET', P .. 's:' .. WHO, 'dead', 'nonce', 'claimed', 'draining_by')
 if session[1] ~= '0' then return {NOW, 'lost'} end
 local function repeated(what, taken)
   local outcomes = {}
@@ -73,6 +73,10 @@ for _, id in ipairs(UNUSABLE) do
   set_aside(id)
 end
 local outcomes = #PROMOTED > 0 and change_all(PROMOTED) or ''
+if session[4] then -- it was asked to drain
+  finish()
+  return answer('taken', {}, outcomes)
+end
 flush()
 
 local open, seen = {}, {}

@@ -85,6 +85,18 @@ local function as_counted()
   return fits, found
 end
 
+-- The unique keys of the settled jobs that are opened again: a new job must not share one.
+local function taken_again()
+  local keys = {}
+  for _, act in ipairs(#NEW > 0 and ACTS or {}) do
+    if act[1] == 'put' then
+      local old, new = row_of(act[2]), opened(act[3])
+      if old and old[SETTLED] and not new[SETTLED] and new[UNIQUE] then keys[new[UNIQUE]] = act[2] end
+    end
+  end
+  return keys
+end
+
 local done = is_done()
 do
   local now = not done and deposed(LEAD)
@@ -93,7 +105,7 @@ end
 if not done and not holds() then return {NOW, 'again'} end
 local settling = {}
 for _, over in ipairs(SETTLING) do settling[over[1]] = over[2] end
-local answers, refused = plan(NEW, settling)
+local answers, refused = plan(NEW, settling, taken_again())
 if done then
   if answers and #fresh == 0 then return {NOW, 'done', pack(answers)} end
   return {NOW, 'again'}

@@ -37,11 +37,12 @@ local function ended(id, settling)
   if there(id) then return '' end -- it is unreadable; the check repairs it
 end
 
--- Decides on every new job; `settling` has the status of each job that settles in this step. Returns, for each, the job
--- that stands for it: [id, 'key' or 'unique'], false for itself, or 0 if it was stored by an earlier call; or nil and the
--- refusal: [what, index, more]. 'judge' asks for another attempt: some of the awaited jobs have settled.
-local function plan(jobs, settling)
-  local answers, keys, uniques, stands, parents, news, ids = {}, {}, {}, {}, {}, {}, {}
+-- Decides on every new job; `settling` has the status of each job that settles in this step, `taking` the unique keys that
+-- jobs take again in it, with their ids. Returns, for each, the job that stands for it: [id, 'key' or 'unique'], false for
+-- itself, or 0 if it was stored by an earlier call; or nil and the refusal: [what, index, more]. 'judge' asks for another
+-- attempt: some of the awaited jobs have settled.
+local function plan(jobs, settling, taking)
+  local answers, keys, uniques, stands, parents, news, ids = {}, {}, taking or {}, {}, {}, {}, {}
   for i, job in ipairs(jobs) do ids[i] = job[N_ID] end
   load(ids)
   for i, job in ipairs(jobs) do

@@ -252,12 +252,12 @@ function PLACED.index(id, old, new)
 end
 
 -- The wakes of a unit: it was assigned to a session, or its session is asked about it again; or it was cancelled while a
--- session had it.
+-- session had it, or is placed and was taken back.
 function PLACED.wake_unit(old, new)
   local status = new[STATUS]
   if status == PLACED.ASSIGNED then
     if new[SESSION] and not (old and old[VERSION] == new[VERSION]) then wake('session:' .. new[SESSION], 1) end
-  elseif status == PLACED.CANCELLED and old and old[SESSION] then
+  elseif old and old[SESSION] and (status == PLACED.CANCELLED or (new[QUEUE] == PLACED.QUEUE and PLACED.TAKEN_BACK[status])) then
     wake('session:' .. old[SESSION], 1)
   end
 end

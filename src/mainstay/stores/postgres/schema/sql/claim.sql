@@ -1,5 +1,5 @@
--- Take up to `most` ready rows of these queues for a session, lowest rank first. Returns the claimed rows with an empty
--- `state`; and instead of them, or after them, rows with the state
+-- Take up to `most` ready rows of these queues for a session, lowest rank first; none if it was asked to drain. Returns
+-- the claimed rows with an empty `state`; and instead of them, or after them, rows with the state
 --   lost     the session is dead or unknown; nothing was taken
 --   due      rows are due, or routed rows can be run by this session: the caller makes them ready, and calls again with
 --            `promoted`
@@ -36,6 +36,7 @@ DECLARE
     now_ms bigint := mainstay.clock(given_ms);
     my_shard smallint := pg_backend_pid() % 64;
     is_dead boolean;
+    asked_ms bigint;
     last_nonce text;
     last_ids uuid[];
     names text[];
@@ -65,7 +66,7 @@ BEGIN
     -- When a claim is sent again, its first call may still be running on a connection that was cut. Wait for its end
     -- here; a later statement sees the result.
     PERFORM pg_advisory_xact_lock(hashtextextended(who, 'mainstay.claims'::regclass::oid::bigint));
-    SELECT s.dead, c.nonce, c.ids INTO is_dead, last_nonce, last_ids
+    SELECT s.dead, s.draining_ms, c.nonce, c.ids INTO is_dead, asked_ms, last_nonce, last_ids
     FROM mainstay.sessions s LEFT JOIN mainstay.claims c ON c.session = s.id WHERE s.id = who;
     IF is_dead IS DISTINCT FROM false THEN
         state := 'lost';
@@ -81,6 +82,9 @@ BEGIN
             j.lane, j.rank, j.progress, j.progress_ms, j.checkpoint, j.payload, j.open, j.n, ''
         FROM mainstay.jobs j WHERE j.id = ANY (last_ids) AND j.session = who AND j.open;
         RETURN;
+    END IF;
+    IF asked_ms IS NOT NULL THEN
+        RETURN; -- it was asked to drain
     END IF;
     SELECT coalesce(array_agg(g.q), '{}'), coalesce(array_agg(mainstay.head_of(g.q)), '{}') INTO names, starts
     FROM (SELECT DISTINCT q FROM unnest(from_queues) q) g

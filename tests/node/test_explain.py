@@ -6,10 +6,12 @@ import pytest
 
 from mainstay.control import Control
 from mainstay.control.explain import Explanation, explained
+from mainstay.lifecycle import Move
 from mainstay.model import Offer, Session
 from mainstay.node import NodePolicy
+from mainstay.stores import Change
 from mainstay.testing import MemoryStore, VirtualClock
-from tests.node.fleet import FakeNode, pass_time, submit, units_of
+from tests.node.fleet import FakeNode, job_of, pass_time, submit, units_of
 from tests.node.phases import PhasedJob, phased_job
 
 
@@ -187,6 +189,25 @@ async def test_the_history_of_a_unit_names_the_node_that_confirmed_it(
     history = part(await explained(store, await job.unit_id(node)), "history")
     assert history[0].startswith("It was submitted by worker-succeeded at ")
     assert history[1].startswith(told.format(at="2023-11-14 22:13:20Z"))
+
+
+async def test_the_leader_phase_after_a_retry_is_named_as_one(store: MemoryStore) -> None:
+    node = await FakeNode(store, "a").open(standing=True)
+    job_id = await submit(store, NodePolicy(quorum="all"))
+    lead = await node.lead()
+    await node.duty().round(lead)
+    await node.work()
+    await node.duty().round(lead)
+    await node.fail(await node.confirmed())
+    await node.duty().round(lead)
+    job = await job_of(store, job_id)
+    again = Move(to="running", fields={"started_ms": store.clock.now_ms(), "session": None})
+    change = Change(before=job, moves=(Move(to="pending"), again), actor="ann", at_ms=store.clock.now_ms())
+    await store.apply([change])
+    await node.duty().round(lead)
+
+    unit = (await units_of(store, job_id))["leader/2"]
+    assert (await waits(store, unit.id))[0].startswith("Node a has not confirmed the leader phase for 0s.")
 
 
 async def test_the_history_of_a_job_names_the_leader_that_started_it(store: MemoryStore, job: PhasedJob) -> None:

@@ -87,6 +87,18 @@ async def test_a_failed_job_goes_on_with_the_retried_nodes_under_the_same_token(
     assert [unit.unit for unit in setting.nodes[0].done] == ["node/n1", "leader"]
 
 
+async def test_a_retry_that_could_not_reach_the_quorum_is_refused_and_opens_no_unit(
+    setting: Setting, store: JobStore
+) -> None:
+    await setting.begin(NodePolicy(quorum="all"))
+    await setting.nodes[1].fail(await setting.nodes[1].confirmed())
+    await setting.round()  # the quorum is impossible: the job fails, and the unit of the other node is cancelled
+    with pytest.raises(InvalidInput, match="at most 1 of 2 that the quorum needs") as refusal:
+        await setting.service.retry(setting.job_id, actor="me")
+    assert refusal.value.field == "nodes"
+    assert (await units_of(store, setting.job_id))["node/n2"].status == "failed"
+
+
 async def test_nodes_that_did_not_fail_or_do_not_exist_are_refused_by_field(setting: Setting) -> None:
     await setting.begin(NodePolicy())
     for nodes, rule in ((["n9"], "is not a node of job"), (["n1"], "only failed ones"), ([], "has no failed node")):

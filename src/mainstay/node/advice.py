@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..control.explain import Advice
 from ..lifecycle import table_of
 from ..model import Job
-from .spec import LEADER, node_of
+from .spec import is_leader_unit, node_of
 
 #: states from which the failed nodes of a job are run again
 RETRYABLE = ("failed", "timed_out")
@@ -40,7 +40,7 @@ def unit_advice_of(unit: Job) -> list[Advice]:
     if unit.status not in RETRYABLE or unit.parent is None:
         return []
     look = Advice(why="see the other nodes of its job", command=f"mainstay node show {unit.parent}")
-    if unit.unit == LEADER:
+    if is_leader_unit(unit.unit):
         return [look]
     node = node_of(unit.unit or "")
     again = Advice(why="the cause is fixed: run it again", command=f"mainstay node retry {unit.parent} {node}")

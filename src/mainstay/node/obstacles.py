@@ -12,7 +12,7 @@ from ..stores import JobStore
 from ..words import counted, moment, span
 from .decisions import is_settled, matching, quorum_limit_ms
 from .snapshot import NodeJobSnapshot, read_snapshot
-from .spec import LEADER, LOCAL, node_of, row_name
+from .spec import LEADER, LOCAL, is_leader_unit, node_of, row_name
 
 #: nodes that are named; the rest is counted
 _NAMED = 5
@@ -168,7 +168,7 @@ def unit_obstacles(snapshot: NodeJobSnapshot, unit: Job) -> list[Obstacle]:
         return []
     if is_settled(snapshot.job):
         return [Obstacle(text=f"Its job is {snapshot.job.status}: the placement leader cancels it.", stops=False)]
-    what = "The leader phase" if unit.unit == LEADER else f"Node {node_of(unit.unit or '')}"
+    what = "The leader phase" if is_leader_unit(unit.unit) else f"Node {node_of(unit.unit or '')}"
     if unit.session is not None:
         return _held(snapshot, unit, what)
     if unit.due_ms > snapshot.now_ms:
@@ -183,7 +183,7 @@ def _held(snapshot: NodeJobSnapshot, unit: Job, what: str) -> list[Obstacle]:
         return [Obstacle(text=text, advice=(_nodes("see which nodes are active"),))]
     if unit.status != "dispatched":
         return []
-    node, held = snapshot.present[unit.session].node, "the leader phase" if unit.unit == LEADER else "its unit"
+    node, held = snapshot.present[unit.session].node, "the leader phase" if is_leader_unit(unit.unit) else "its unit"
     waited = span(snapshot.now_ms - (unit.claimed_ms or unit.changed_ms))
     text = f"Node {node} has not confirmed {held} for {waited}."
     if unit.expires_ms is not None:
@@ -193,7 +193,7 @@ def _held(snapshot: NodeJobSnapshot, unit: Job, what: str) -> list[Obstacle]:
 
 def _no_session(snapshot: NodeJobSnapshot, unit: Job, what: str) -> list[Obstacle]:
     """Why a pending unit is not assigned."""
-    if unit.unit == LEADER:
+    if is_leader_unit(unit.unit):
         own = snapshot.cluster.own or next(iter(snapshot.cluster.nodes.values()), None)
         return [] if own is not None else [_no_node()] if not snapshot.present else [_all_drain(snapshot)]
     node = node_of(unit.unit or "")

@@ -127,6 +127,11 @@ class NodeJobService:
         ]
         if not again:
             raise InvalidInput("nodes", f"job {job.id} has no failed node; retry the job itself to run it on all nodes")
+        best = view.reached + sum(1 for node in _names(view, again) if node in view.members)
+        if is_settled(job) and best < view.needed:
+            # it would fail again at once, and cancel the units that were just opened
+            rule = f"with these nodes at most {best} of {view.needed} that the quorum needs could succeed"
+            raise InvalidInput("nodes", f"{rule}; retry the job itself to run it on all nodes")
         return again
 
     async def _view(self, job: Job, spec: NodeSpec) -> NodeJobView:

@@ -13,7 +13,7 @@ from ..model import Job, Session
 from ..stores import JobStore, Query, Stats, size_left_out
 from ..task import Sealer
 from .decisions import Cluster, NodeJobView
-from .spec import KIND, LEADER, NodePolicy, spec_of, unit_id
+from .spec import KIND, NodePolicy, is_leader_unit, spec_of, unit_id
 
 #: the name of the leadership over placed work
 PLACEMENT = "placement"
@@ -145,7 +145,7 @@ async def _units(store: JobStore, job: Job) -> list[Job]:
         if cursor is None:
             break
     current = [unit for unit in units if unit.id == unit_id(job.id, job.token, unit.unit or "")]
-    first = min(current, key=lambda unit: (unit.unit == LEADER, unit.unit or ""), default=None)
+    first = min(current, key=lambda unit: (is_leader_unit(unit.unit), unit.unit or ""), default=None)
     if first is None or size_left_out(first.payload) is None:
         return units
     [whole] = await store.get([first.id])

@@ -154,6 +154,15 @@ def node_of(unit: str) -> str:
     return unit.removeprefix(_NODE) if unit.startswith(_NODE) else ""
 
 
+def is_leader_unit(unit: str | None) -> bool:
+    """Whether a unit is a leader phase, by its name.
+
+    >>> is_leader_unit("leader"), is_leader_unit("leader/2"), is_leader_unit("node/leader")
+    (True, True, False)
+    """
+    return (unit or "").partition("/")[0] == LEADER
+
+
 def leader_unit(round_: int) -> str:
     """The name of the unit of a leader phase within its job; nodes that are retried are followed by another one.
 

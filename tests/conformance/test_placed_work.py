@@ -410,6 +410,14 @@ async def test_a_claim_sent_again_under_its_mark_gets_the_same_rows(world: World
     assert await world.store.claim(["default"], "s1", 1, mark="b") == second
 
 
+async def test_a_claim_of_no_rows_takes_none(world: World) -> None:
+    await world.open("s1")
+    job = await world.submit()
+    assert await world.claim("s1", 0) == []
+    assert await world.store.claim(["default"], "s1", 0, mark="a") == []
+    assert await world.row(job) == job
+
+
 async def test_a_claim_that_found_nothing_finds_nothing_again_under_its_mark(world: World) -> None:
     await world.open("s1")
     assert await world.store.claim(["default"], "s1", 2, mark="a") == []

@@ -54,7 +54,7 @@ def test_twenty_nodes_keep_the_promises_too() -> None:
 
 
 def test_a_store_without_the_check_of_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory.LeadershipTable, "fence", lambda self, lead: None)
+    monkeypatch.setattr(directory.LeadershipTable, "fence", lambda self, lead, lease_ms: None)
     assert "which is over" in first_failure().error
 
 

@@ -48,7 +48,7 @@ def claim_jobs(tx: SqliteTx, queues: Sequence[str], session: str, n: int, chain:
     found = first_row(tx.db, _LIVING, (session,))
     if found is None:
         raise SessionLost(session)
-    if found[0] is not None:
+    if n < 1 or found[0] is not None:
         return []
     paused = {row[0] for row in all_rows(tx.db, "SELECT name FROM queues WHERE paused")}
     open_queues = [name for name in dict.fromkeys(queues) if name not in paused]

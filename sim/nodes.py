@@ -68,7 +68,7 @@ class NodesWorld(FaultyWorld):
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         super().__init__(loop, seed)
         self.store.observer = self._check_writes
-        self.app = App("memory:", retries=3, crash_budget=3)
+        self.app = App("memory:", rng=self.rng("app"), retries=3, crash_budget=3)
         self.cancelled: set[str] = set()
         """jobs that a client wanted to cancel"""
         self.epochs: dict[int, str] = {}

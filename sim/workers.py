@@ -46,7 +46,7 @@ class WorkersWorld(FaultyWorld):
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         super().__init__(loop, seed)
-        self.app = App("memory:", retries=3, crash_budget=3)
+        self.app = App("memory:", rng=self.rng("app"), retries=3, crash_budget=3)
         self.submits: dict[str, list[Operation[str, str]]] = {}
         """by key: who asked for what, and which job was the answer"""
         self.cancelled: set[str] = set()

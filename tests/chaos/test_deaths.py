@@ -74,7 +74,7 @@ async def test_the_jobs_of_a_killed_worker_are_run_by_another_within_seconds_the
     assert all(gone(engine) for engine in engines), "engines die with their supervisor"
     assert second.pid in able
     assert job.status == "succeeded"
-    await asyncio.wait_for(_told(other, " leading session="), 60)
+    await asyncio.wait_for(_told(other, " leading lead=leader session="), 60)
 
 
 @on_every_store
@@ -88,7 +88,7 @@ async def test_a_machine_that_vanished_is_noticed_within_its_lease_and_a_sweep(f
     assert job.id == job_id
     await elsewhere.claims.start([job])
     began_ms = fleet.control.store.clock.now_ms()
-    await asyncio.wait_for(_told(fleet.worker(), " leading session="), 60)
+    await asyncio.wait_for(_told(fleet.worker(), " leading lead=leader session="), 60)
     up_ms = fleet.control.store.clock.now_ms()
 
     job = await fleet.settled(job_id)

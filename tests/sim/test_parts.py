@@ -44,9 +44,9 @@ def test_an_operation_without_an_answer_cannot_take_effect_before_it_was_called(
 
 
 def test_faults_are_over_before_the_end_and_the_same_for_a_seed() -> None:
-    drawn = draw_faults(random.Random(3), ["a", "b"], count=50, until_s=60)
+    drawn = draw_faults(random.Random(3), ["a", "b"], count=200, until_s=60)
 
-    assert drawn == draw_faults(random.Random(3), ["a", "b"], count=50, until_s=60)
+    assert drawn == draw_faults(random.Random(3), ["a", "b"], count=200, until_s=60)
     assert all(fault.at_s + fault.for_s <= 60.01 for fault in drawn)
     assert {fault.kind for fault in drawn} == set(get_args(FaultKind))
 

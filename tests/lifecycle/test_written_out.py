@@ -51,8 +51,7 @@ def test_a_success_is_the_move_to_succeeded(
         error=ErrorInfo(type="ValueError", message="the attempt before"),
         options=Options(keep_s=keep_s),
     )
-    # one field more than a completion has, with the value that it has already: this is not written out
-    fields = {"result": b"x", "starts": 2, "error": None, "extra_ms": job.extra_ms}
+    fields = {"result": b"x", "starts": 2, "error": None}
     details = None if started_ms is None else {"started_ms": started_ms}
 
     general = apply(job, Move(to="succeeded", details=details, fields=fields), now_ms=5_000, actor="s1", chain=Chain())

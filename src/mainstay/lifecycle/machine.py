@@ -27,9 +27,6 @@ _NOTHING: Mapping[str, Any] = {}
 #: the fields of a row without an owner
 _UNHELD: Mapping[str, Any] = {"session": None, "claimed_ms": None, "started_ms": None, "lane": Lane.NONE}
 
-#: the fields of `completion`
-_COMPLETED = {"result", "starts", "error"}
-
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A requested move. `fields` are row values that change with it (due time, result, counters ...)."""
@@ -41,6 +38,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     flag: Literal["", "note", "forced", "repair"] = ""
     unheld: bool = False
     """only for a row whose state needs a holder and that has none, because its units advance it"""
+
+
+class CompletionMove(Move, frozen=True, kw_only=True):
+    """The move of `completion`. It comes to the same as any move, but `apply` has its result written out."""
 
 
 #: The kind of a change, so that a store need not compare the row before and after:
@@ -63,8 +64,9 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
 def apply(job: Job, *moves: Move, now_ms: int, actor: str, chain: Chain) -> Moved:
     """Apply moves in order, all or none. Raises `InvalidTransition` with the job, both states and the allowed ones."""
     table = JOB if job.parent is None else UNIT
-    if len(moves) == 1 and moves[0].fields.keys() == _COMPLETED and _may_complete(table, job, moves[0]):
-        return _complete(job, moves[0], now_ms=now_ms, actor=actor, chain=chain)
+    is_completion = len(moves) == 1 and type(moves[0]) is CompletionMove
+    if is_completion and job.settled_ms is None and table.allows(job.status, "succeeded"):
+        return _complete(job, moves[0], now_ms, actor, chain)
     status, seq, head = job.status, job.version, job.head
     fields: dict[str, Any] = {}
     events: list[Event] = []
@@ -145,10 +147,10 @@ def claim(job: Job, *, session: str, now_ms: int, chain: Chain) -> Moved:
 def completion(result: bytes | None, *, starts: int, started_ms: int | None) -> Move:
     """The move of a job whose work is done."""
     details = None if started_ms is None else {"started_ms": started_ms}
-    return Move(to="succeeded", details=details, fields={"result": result, "starts": starts, "error": None})
+    return CompletionMove(to="succeeded", details=details, fields={"result": result, "starts": starts, "error": None})
 
 
-def _complete(job: Job, move: Move, *, now_ms: int, actor: str, chain: Chain) -> Moved:
+def _complete(job: Job, move: Move, now_ms: int, actor: str, chain: Chain) -> Moved:
     """The result of `apply` for a completion, written out, as in `claim`."""
     seq = job.version + 1
     result = move.fields["result"]
@@ -186,16 +188,6 @@ def tombstone(job: Job, *, now_ms: int, actor: str, reason: str, chain: Chain) -
     left = details_text({"name": job.name, "queue": job.queue, "created_ms": job.created_ms})
     body = (job.id, job.version + 1, now_ms, job.status, job.status, actor, reason, job.token, "tombstone", left)
     return Event(*body, chain.digest(job.head, body))
-
-
-def _may_complete(table: Table, job: Job, move: Move) -> bool:
-    return (
-        move.to == "succeeded"
-        and not move.flag
-        and move.fields["error"] is None
-        and job.settled_ms is None
-        and table.allows(job.status, "succeeded")
-    )
 
 
 def _sealed(state: State | None, job: Job, fields: Mapping[str, Any], move: Move) -> dict[str, Any] | None:

@@ -64,7 +64,15 @@ def seal(change: Change, chain: Chain) -> SealedChange | ChangeResult:
         return ChangeResult("invalid", before, error=broken)
     if not moved.events:
         return ChangeResult("already_applied", before)
-    return SealedChange.of(before, moved, holder=change.holder, spawn=change.spawn, on_last=change.on_last)
+    return SealedChange(
+        before=before,
+        after=moved.job,
+        events=moved.events,
+        kind=moved.kind,
+        holder=change.holder,
+        spawn=change.spawn,
+        on_last=change.on_last,
+    )
 
 
 def withheld(results: Sequence[ChangeResult]) -> list[ChangeResult]:

@@ -6,7 +6,7 @@ import json
 import random
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -146,7 +146,7 @@ def test_what_looks_like_evidence_is_to_be_kept_and_looked_at_before_it_is_mende
     [((), "nothing was changed"), (("--repair",), "completed repairs stay")],
 )
 def test_ctrl_c_says_how_far_it_came_and_what_was_changed(
-    path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+    path: Path, terminal: None, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
 ) -> None:
     asyncio.run(_submit_a_page_more(path))
     _press_ctrl_c_after_the_first_page(monkeypatch)
@@ -156,7 +156,7 @@ def test_ctrl_c_says_how_far_it_came_and_what_was_changed(
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", f"stopped after 200 of 240 rows; {said}\n")
 
 
-def test_ctrl_c_is_json_too_when_asked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_json_too_when_asked(path: Path, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(_submit_a_page_more(path))
     _press_ctrl_c_after_the_first_page(monkeypatch)
 
@@ -270,6 +270,14 @@ async def _submit_a_page_more(path: Path) -> None:
     store = await open_store(f"sqlite:///{path}")
     await Control(store, rng=random.Random(2)).jobs.submit_many([JobRequest("work.do")] * 200)
     await store.close()
+
+
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """Ctrl-C as a program at a terminal finds it, whatever an earlier test of this process has set."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _press_ctrl_c_after_the_first_page(monkeypatch: pytest.MonkeyPatch) -> None:

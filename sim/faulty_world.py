@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from mainstay.control import Control
 from mainstay.control.check import check
 from mainstay.errors import StoreUnavailable
 from mainstay.model import Job, Leadership
 from mainstay.stores import AnyChange, ChangeResult, Query, StoreProxy
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop
+from mainstay.worker.engine import Engine
 
 from .faults import Fault
 from .runs import FAULTS_UNTIL_S, Violation
@@ -237,6 +240,30 @@ class Gate(StoreProxy):
             await self._open.wait()
             self.waiting -= 1
         return await self._store.apply(changes, lead=lead, together=together)
+
+
+class EngineKeeper:
+    """Does for an engine what a supervisor would: heartbeats and sweeps."""
+
+    def __init__(self, control: Control, engine: Engine, rng: random.Random) -> None:
+        self._control = control
+        self._engine = engine
+        self._rng = rng
+
+    async def beat(self) -> None:
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                for pulse in await self._control.claims.beat([self._engine.session.id]):
+                    await self._engine.pulsed(
+                        pulse.session, known=pulse.known, cancelling=pulse.cancelling, assigned=pulse.assigned
+                    )
+            await asyncio.sleep(self._control.settings.heartbeat_s)
+
+    async def sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._control.settings.sweep_s * self._rng.uniform(0.75, 1.25))
+            with contextlib.suppress(StoreUnavailable):
+                await self._control.sweeper.sweep()
 
 
 async def insist(call: Callable[[], Awaitable[R]]) -> R:

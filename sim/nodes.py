@@ -29,7 +29,7 @@ import msgspec
 
 from mainstay import App
 from mainstay.control import Control, JobRequest
-from mainstay.errors import InvalidTransition, StoreUnavailable
+from mainstay.errors import InvalidTransition
 from mainstay.lifecycle import Event
 from mainstay.model import Job, Leadership, Session
 from mainstay.node import LeaderRun, Node, NodeJobResult, NodeResult
@@ -41,7 +41,7 @@ from mainstay.worker.leads import Leads
 from mainstay.worker.program import placed_offer_of
 
 from .faults import Fault
-from .faulty_world import FaultyWorld, insist
+from .faulty_world import EngineKeeper, FaultyWorld, insist
 from .runs import FAULTS_UNTIL_S, Violation
 
 #: by how much a host may be wrong about the time of the store
@@ -271,7 +271,8 @@ class _NodeHost:
         )
         self._engine.start()
         await self._leads.start(session)
-        await asyncio.gather(self._beat(), self._sweep(), self._watch_lead())
+        keeper = EngineKeeper(control, self._engine, self._rng)
+        await asyncio.gather(keeper.beat(), keeper.sweep(), self._watch_lead())
 
     async def _open_session(self) -> Session:
         return await insist(
@@ -288,21 +289,6 @@ class _NodeHost:
         session = await self._open_session()
         await self._leads.start(session)
         return session
-
-    async def _beat(self) -> None:
-        while True:
-            with contextlib.suppress(StoreUnavailable):
-                for pulse in await self._control.claims.beat([self._engine.session.id]):
-                    await self._engine.pulsed(
-                        pulse.session, known=pulse.known, cancelling=pulse.cancelling, assigned=pulse.assigned
-                    )
-            await asyncio.sleep(self._control.settings.heartbeat_s)
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self._control.settings.sweep_s * self._rng.uniform(0.75, 1.25))
-            with contextlib.suppress(StoreUnavailable):
-                await self._control.sweeper.sweep()
 
     async def _watch_lead(self) -> None:
         """Look who leads, as an operator would."""

@@ -28,7 +28,7 @@ from mainstay.worker import context
 from mainstay.worker.engine import Engine, EngineProcess
 from mainstay.worker.program import offer_of
 
-from .faulty_world import FaultyWorld, insist
+from .faulty_world import EngineKeeper, FaultyWorld, insist
 from .linearizability import Operation, is_linearizable
 from .runs import FAULTS_UNTIL_S, Violation
 
@@ -140,7 +140,8 @@ class _WorkerHost:
             rng=self._rng,
         )
         self._engine.start()
-        await asyncio.gather(self._beat(), self._sweep(), self._lead())
+        keeper = EngineKeeper(control, self._engine, self._rng)
+        await asyncio.gather(keeper.beat(), keeper.sweep(), self._lead())
 
     async def _open_session(self) -> Any:
         return await insist(
@@ -148,19 +149,6 @@ class _WorkerHost:
                 worker=self._name, host=self._name, offer=offer_of(self._world.app, ["default"])
             )
         )
-
-    async def _beat(self) -> None:
-        while True:
-            with contextlib.suppress(StoreUnavailable):
-                for pulse in await self._control.claims.beat([self._engine.session.id]):
-                    await self._engine.pulsed(pulse.session, known=pulse.known, cancelling=pulse.cancelling)
-            await asyncio.sleep(self._control.settings.heartbeat_s)
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self._control.settings.sweep_s * self._rng.uniform(0.75, 1.25))
-            with contextlib.suppress(StoreUnavailable):
-                await self._control.sweeper.sweep()
 
     async def _lead(self) -> None:
         """Compete for the lead, as the duties do."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import logging
 import os
 import random
 import subprocess
@@ -13,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -43,6 +42,8 @@ from tests.load.trials import GET, written
 
 T = TypeVar("T")
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 #: prints the digest of some runs of every world
 DIGESTS = """
 import logging
@@ -55,13 +56,6 @@ for name, world in sorted(WORLDS.items()):
         print(name, seed, result.digest, result.steps, result.error)
 """
 JOBS = 90
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def digests(hash_seed: str) -> list[str]:

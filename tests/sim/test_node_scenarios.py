@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,17 +19,11 @@ from mainstay.stores.memory import MemoryStore
 from mainstay.testing import StoreFaults, VirtualLoop, run_virtual
 from sim.nodes import NodesWorld
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 #: the longest takeover: a lease and two seconds, with the way of a call
 LEASE_S, LOOK_S = 10.0, 2.0
 MOST_COMMITS = 60
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Workers warn of every fault."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class RecordingStore(MemoryStore):

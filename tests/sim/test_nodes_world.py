@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,17 +13,11 @@ from mainstay.stores.memory import directory
 from sim.nodes import BigNodesWorld, NodesWorld
 from sim.runs import RunResult, simulate
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = 200
 #: how many seeds a planted bug may take to be found
 PATIENCE = 60
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Workers warn of every fault."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def first_failure() -> RunResult:

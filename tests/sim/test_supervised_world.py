@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,17 +11,11 @@ from mainstay.worker.heartbeat import SupervisorLoops
 from sim.runs import RunResult, simulate
 from sim.supervised import SupervisedWorld
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 SEEDS = 200
 #: how many seeds a planted bug may take to be found
 PATIENCE = 30
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Workers warn of every fault."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def first_failure() -> RunResult | None:

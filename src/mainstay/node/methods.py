@@ -142,7 +142,8 @@ def _stub_of(method: NodeMethod) -> Callable[..., dict[str, Any]]:
         return arguments
 
     stub.__annotations__ = dict(method.hints)
-    stub.__signature__ = inspect.Signature(method.parameters)  # type: ignore[attr-defined]  # read by inspect.signature
+    # `inspect.signature` reads this attribute; the type of a function does not declare it
+    stub.__signature__ = inspect.Signature(method.parameters)  # type: ignore[attr-defined]
     return stub
 
 

@@ -231,7 +231,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for task in asyncio.all_tasks(self):
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost
+                    # or asyncio reports each as destroyed while pending; it has no public way to say that this is meant
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - see above
                     _end(task.get_coro())
         finally:
             self._ending = False
@@ -357,7 +358,7 @@ def _end(coroutine: Any) -> None:
             coroutine.close()
         except RuntimeError:
             continue
-        except Exception:  # noqa: BLE001 - the run is over
+        except Exception:  # noqa: BLE001 - raised by a cleanup after the run, whose result is known already
             return
         return
 

@@ -33,7 +33,7 @@ async def list_nodes(store: JobStore) -> CommandOutput:
 
     A node is a worker that was started with --node NAME. Of several sessions of one name, the newest live one is shown.
 
-    Exit codes: 0 fine (also when there is no node), 2 error.
+    Exit codes: 0 success, even if there are no nodes; 2 error.
 
     [bold]Examples[/bold]
 

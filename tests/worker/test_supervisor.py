@@ -392,6 +392,7 @@ async def test_a_store_that_is_locked_for_much_longer_than_the_lease_costs_nothi
         await crew.until_started([ran])
         (session,) = await crew.control.store.sessions()
         browser = apsw.Connection(str(path))
+        browser.set_busy_timeout(10_000)  # the worker may be writing at this moment
         browser.execute("BEGIN IMMEDIATE")
 
         # the silence itself is what is tested: a lease to miss the beats, one to wait for others, and some more
@@ -419,6 +420,7 @@ async def test_the_dead_are_reaped_when_the_store_is_back(path: Path) -> None:
         await crew.until_started([ran])
         pid = await crew.engine()
         browser = apsw.Connection(str(path))
+        browser.set_busy_timeout(10_000)  # the worker may be writing at this moment
         browser.execute("BEGIN IMMEDIATE")
         kill(pid)
         while alive(pid):

@@ -8,15 +8,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 from .programs import ServerMissing
 from .server import OneProcess, Process, free_port
 
 
-class Nats(OneProcess):
-    """One server; databases are buckets of its key-value store. The port stays the same over `stop` and `start`."""
+class _NatsProcess(OneProcess):
+    """One server with this configuration, in which `{port}` stands for its port."""
 
-    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+    def __init__(self, folder: Path, config: str, *, port: int | None = None) -> None:
         beside = Path(sys.executable).with_name("nats-server")
         path = str(beside) if beside.exists() else shutil.which("nats-server")
         if path is None:
@@ -24,20 +25,41 @@ class Nats(OneProcess):
         told = subprocess.run([path, "--version"], check=True, capture_output=True, text=True)
         self.version = told.stdout.rpartition("v")[2].strip()
         self.port = port or free_port()
-        config = folder / "nats.conf"
-        config.write_text(
-            f"listen: 127.0.0.1:{self.port}\n"
+        file = folder / "nats.conf"
+        file.write_text(config.format(port=self.port))
+        self._process = Process([path, "-c", str(file)], folder / "nats.log", self.answers, ends_on=signal.SIGTERM)
+
+    def answers(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            return connection.recv(4).startswith(b"INFO")
+
+
+class NatsCore(_NatsProcess):
+    """One server without JetStream."""
+
+    def url(self, user: str, password: str = "") -> str:
+        return f"nats://{user}:{password or user}@127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+class Nats(_NatsProcess):
+    """One server; databases are buckets of its key-value store. The port stays the same over `stop` and `start`."""
+
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        config = (
+            "listen: 127.0.0.1:{port}\n"
             "max_payload: 8MB\n"
-            f'jetstream {{ store_dir: "{folder / "nats"}", sync_interval: always }}\n'
+            f'jetstream {{{{ store_dir: "{folder / "nats"}", sync_interval: always }}}}\n'
         )
-        self._process = Process([path, "-c", str(config)], folder / "nats.log", self.answers, ends_on=signal.SIGTERM)
+        super().__init__(folder, config, port=port)
 
     def database(self, name: str) -> str:
         return f"{self.url()}/{name}"
 
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
-
-    def answers(self) -> bool:
-        with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-            return connection.recv(4).startswith(b"INFO")

@@ -33,6 +33,12 @@
     │   ├── NoResponders        nothing is subscribed to the subject of a request
     │   ├── RequestTimeout      a request was not answered in time; it may have been processed
     │   └── BusClosed           used after close
+    ├── RoleRefused             the caller's role does not allow the request; names what would
+    ├── WrongCluster            the caller belongs to another cluster or environment
+    ├── VersionSkew             the caller's version is too far from this one
+    ├── Overloaded              a manager takes no more requests of this class; `retry_after_s` says when to try again
+    ├── BundleMissing           the code of a program, or a file of it, is not stored
+    ├── BundleCorrupt           a file of a bundle is not the one that its digest names, or unpacks to too much
     └── StoreError              the engine of the store refused or failed
         ├── StoreLocked         another process keeps the database locked
         ├── StoreFull           no space left; nothing was written
@@ -399,6 +405,79 @@ class BusClosed(BusError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"the bus client {name} was closed; connect a new one")
+
+
+class RoleRefused(MainstayError):
+    """The role of the caller does not allow what it asked for. Nothing was done."""
+
+    code = "role_refused"
+
+    def __init__(self, role: str, name: str, request: str, rule: str) -> None:
+        self.role = role
+        self.name = name
+        self.request = request
+        super().__init__(f"{role} {name} may not {request}: {rule}")
+
+
+class WrongCluster(MainstayError):
+    """The caller belongs to another cluster or environment. Nothing was done."""
+
+    code = "wrong_cluster"
+
+    def __init__(self, expected: str, given: str) -> None:
+        self.expected = expected
+        self.given = given
+        super().__init__(f"this is the cluster {expected}, not {given}; connect to the right bus, or correct the name")
+
+
+class VersionSkew(MainstayError):
+    """The versions of two programs of a cluster are too far apart. Nothing was done."""
+
+    code = "version_skew"
+
+    def __init__(self, ours: str, theirs: str) -> None:
+        self.ours = ours
+        self.theirs = theirs
+        super().__init__(
+            f"version {theirs} cannot work with version {ours}: the same major version and the same or a neighbouring "
+            "minor version are needed. Upgrade managers first, then nodes"
+        )
+
+
+class Overloaded(MainstayError):
+    """A manager takes no more requests of this class now. Nothing was done."""
+
+    code = "overloaded"
+
+    def __init__(self, what: str, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(f"too many {what} requests wait at the manager; try again in {retry_after_s:g} s")
+
+
+class BundleMissing(MainstayError, LookupError):
+    """No bundle or file with this digest is stored; it was not published, or was removed."""
+
+    code = "bundle_missing"
+
+    def __init__(self, digest: str, *, path: str = "") -> None:
+        self.digest = digest
+        self.path = path
+        what = f"file {path} of a bundle" if path else "bundle or file"
+        super().__init__(f"the {what} with the digest {digest} is not stored; publish the bundle again")
+
+
+class BundleCorrupt(MainstayError):
+    """The bytes of a file of a bundle do not belong to its digest, or unpack to more than is allowed. They were not
+    used."""
+
+    code = "bundle_corrupt"
+
+    def __init__(self, digest: str, why: str, *, path: str = "") -> None:
+        self.digest = digest
+        self.path = path
+        self.why = why
+        what = f"file {path} of a bundle" if path else "bundle or file"
+        super().__init__(f"the {what} with the digest {digest} was refused: {why}; publish the bundle again")
 
 
 class StoreError(MainstayError):

@@ -10,6 +10,7 @@ import msgspec
 from mainstay.clock import Clock
 from mainstay.stores import JobStore, open_store
 from tests import places
+from tests.stores.remote.managers import open_behind_managers
 from tests.stores.versioned.conformance.remote import REMOTE
 
 
@@ -26,6 +27,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
     persistent: bool
     modules: frozenset[str] | None = None
     """None: all of the suite; else what of it is not proven by another adapter of the same code"""
+    remote: bool = False
+    """through two managers over a bus, in front of a store in memory"""
     slow: int = 1
     """how many times as long a write takes as on a server: tests of many have so many times fewer"""
 
@@ -42,6 +45,8 @@ class Adapter(msgspec.Struct, frozen=True, kw_only=True):
         return self.at(folder)
 
     async def open(self, folder: Path, clock: Clock) -> JobStore:
+        if self.remote:
+            return await open_behind_managers(clock)
         return await open_store(await self.ready(folder), clock=clock)
 
     def clear(self, folder: Path) -> None:
@@ -65,9 +70,18 @@ _TOUCHY = frozenset(
         "concurrency",
     )
 )
+
+
+def _all_but(*names: str) -> frozenset[str]:
+    found = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
+    return frozenset(found - {f"test_{name}" for name in names})
+
+
 BUCKETS = {found.name: found for found in REMOTE}
 ADAPTERS = (
     Adapter(name="memory", url="memory:", persistent=False),
+    # all but the observer, which hears the commits of one process: here those of the managers
+    Adapter(name="remote", url="memory:", persistent=False, remote=True, modules=_all_but("observer")),
     Adapter(name="sqlite", url="sqlite:///{folder}/jobs.db", persistent=True),
     Adapter(name="postgres", server="postgresql", persistent=True),
     Adapter(name="redis", server="redis", persistent=True),

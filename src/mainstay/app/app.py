@@ -274,6 +274,11 @@ class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
             raise MainstayError("app.state exists only in a running worker, and in `async with app.lifespan():`")
         return self._state
 
+    def use_store(self, url: str) -> None:
+        """Use the store of this URL instead of its own. For nodes, which reach the store through a manager; only before
+        the store is opened."""
+        self.client.use_store(url)
+
     # open and close ---------------------------------------------------------------------------------
 
     async def open(self) -> Control:

@@ -32,6 +32,7 @@ from ..control.schedules import (
 from ..errors import InvalidInput, RowDamaged
 from ..kinds import DEFAULT as DEFAULT_KIND
 from ..model import Leadership, Schedule
+from ..stores import is_managed
 from ..task import AppClient, Draft, drafted
 from .kind_parts import KindParts
 
@@ -100,6 +101,11 @@ class Schedules:
     async def prepare(self, control: Control) -> None:
         """Store the declared schedules at the start of a worker. Damaged rows do not keep it from its jobs."""
         if self._stored_on is control:
+            return
+        if is_managed(control.store):
+            if self._specs:
+                log.info("a node stores no schedules n=%d; an operator does: app.sync_schedules()", len(self._specs))
+            self._stored_on = control
             return
         try:
             await self.store(control)

@@ -114,6 +114,11 @@ class Duties:
         """Whether this session leads, as far as it knows and by its own clock."""
         return self._lead is not None
 
+    @property
+    def lead(self) -> Leadership | None:
+        """The leadership that this session holds, as far as it knows; None: another session leads."""
+        return self._lead
+
     def start(self) -> None:
         """Begin to compete for leadership."""
         if self._keeper is None or self._keeper.done():

@@ -4,7 +4,7 @@ Layer: above model, below stores. Pure: no clock, no I/O. Start from `JOB`, `UNI
 """
 
 from .events import Chain, Event, details_text, story, time_text
-from .machine import ChangeKind, Move, Moved, apply, claim, completion, promote, submit, tombstone
+from .machine import ChangeKind, CompletionMove, Move, Moved, apply, claim, completion, promote, submit, tombstone
 from .seals import job_seal
 from .states import JOB, UNIT, State, Table, is_stopping, table_of
 
@@ -13,6 +13,7 @@ __all__ = [
     "UNIT",
     "Chain",
     "ChangeKind",
+    "CompletionMove",
     "Event",
     "Move",
     "Moved",

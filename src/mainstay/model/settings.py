@@ -18,6 +18,7 @@ from ..errors import InvalidInput, UnknownOption
 
 PREFIX = "MAINSTAY_"
 #: environment variables that share the prefix but are not settings
+CLUSTER_PREFIX = "MAINSTAY_CLUSTER"
 NOT_SETTINGS = frozenset(
     {
         "MAINSTAY_STORE",
@@ -28,10 +29,14 @@ NOT_SETTINGS = frozenset(
         "MAINSTAY_STATE",
         "MAINSTAY_URL",
         "MAINSTAY_TOKEN",
+        "MAINSTAY_NODE_STORE",
         "MAINSTAY_TOKENS",
         "MAINSTAY_SESSION_KEY",
     }
 )
+
+#: the variables of a cluster, which `mainstay.cluster` reads
+CLUSTER_PREFIX = "MAINSTAY_CLUSTER_"
 
 _Doc = msgspec.Meta
 
@@ -97,7 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         variables = {variable_of(field): public_name(field) for field in cls.__struct_fields__}
         found: dict[str, Any] = {}
         for variable, text in environ.items():
-            if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+            if not variable.startswith(PREFIX) or variable.startswith(CLUSTER_PREFIX) or variable in NOT_SETTINGS:
                 continue
             if variable not in variables:
                 raise UnknownOption(variable, variables)

@@ -6,9 +6,9 @@ Layer: beside the stores, below control. Start from `open_outputs`, `Unit` and `
 
 from .address import Unit
 from .audit import OutputAudit, audit
-from .blobs import OutputFile
+from .blobs import Blobs, OutputFile
 from .entry import ENTRY_PREFIX, SOURCE_DIGEST, Origin, UnitEntry
-from .factory import open_outputs
+from .factory import open_blobs, open_outputs
 from .layout import LAYOUT_VERSION, files_of, manifest_path, output_path, unit_folder
 from .lookup import OutputFinding, OutputState, UnitFindings, Verify
 from .manifest import Manifest, ManifestGroup, load_manifest, save_manifest
@@ -20,6 +20,7 @@ __all__ = [
     "ENTRY_PREFIX",
     "LAYOUT_VERSION",
     "SOURCE_DIGEST",
+    "Blobs",
     "Manifest",
     "ManifestGroup",
     "Origin",
@@ -40,6 +41,7 @@ __all__ = [
     "load_manifest",
     "manifest_path",
     "migrate",
+    "open_blobs",
     "open_outputs",
     "output_path",
     "save_manifest",

@@ -11,6 +11,7 @@ import random
 
 from ..clock import Clock, SystemClock
 from ..storage import Adapters
+from .blobs import Blobs
 from .store import OutputStore
 
 _ADAPTERS = Adapters(
@@ -43,5 +44,12 @@ async def open_outputs(url: str, *, clock: Clock | None = None, rng: random.Rand
     >>> asyncio.run(first())
     b'day,infected'
     """
-    blobs = await _ADAPTERS.open(url)
+    blobs = await open_blobs(url)
     return OutputStore(blobs, clock=clock or SystemClock(), rng=rng or random.Random())
+
+
+async def open_blobs(url: str) -> Blobs:
+    """Open the files themselves, without the layout of outputs: for other things that are stored by name, like the
+    bundles of a cluster. The URLs are those of `open_outputs`."""
+    blobs: Blobs = await _ADAPTERS.open(url)
+    return blobs

@@ -35,6 +35,7 @@ from .port import (
     Violation,
     Wake,
     Written,
+    is_managed,
 )
 from .proxy import StoreMethod, StoreProxy
 from .query_filter import query_matches
@@ -81,6 +82,7 @@ __all__ = [
     "chain_of",
     "check_adapter",
     "is_left_to_its_units",
+    "is_managed",
     "open_store",
     "query_matches",
     "serves_nodes",

@@ -34,6 +34,8 @@ _OURS = {
     "az": "mainstay.stores.registry:open_registry",
     "dynamodb": "mainstay.stores.registry:open_registry",
     "file": "mainstay.stores.registry:open_registry",
+    "remote+nats": "mainstay.stores.remote:open_remote",
+    "remote+tls": "mainstay.stores.remote:open_remote",
 }
 #: the extra that installs each driver
 _DRIVERS = {

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..control import Control, JobFactory, OptionReader
+from ..errors import MainstayError
 from ..model import Settings
 from ..stores import open_store
 from .codec import Codec, Sealer
@@ -48,13 +49,19 @@ class AppClient:
         """the tasks that were warned about waiting for other jobs"""
 
         async def connect() -> Control:
-            return self.control_of(await open_store(url, clock=clock, audit_key=audit_key))
+            return self.control_of(await open_store(self.url, clock=clock, audit_key=audit_key))
 
         self.connection = StoreConnection(connect)
         self._portal = Portal()
         self._factory: JobFactory | None = None
         self._at_exit = False
         _clients.add(self)
+
+    def use_store(self, url: str) -> None:
+        """Use the store of another URL from now on."""
+        if self.connection.control is not None:
+            raise MainstayError("the store is open already; choose another one before it is opened")
+        self.url = url
 
     def control_of(self, store: Any) -> Control:
         """The rules on a store, with these settings."""

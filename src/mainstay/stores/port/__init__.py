@@ -107,6 +107,11 @@ class JobStore(JobRepository, Directory, StoreChecks, Protocol):
         ...
 
 
+def is_managed(store: JobStore) -> bool:
+    """Whether the store is reached through a manager, as by a node: managers sweep, lead and store schedules."""
+    return bool(getattr(store, "managed", False))
+
+
 #: the names of all coroutine methods, for a wrapper that treats all calls alike
 CALLS = tuple(
     name
@@ -151,4 +156,5 @@ __all__ = [
     "Violation",
     "Wake",
     "Written",
+    "is_managed",
 ]

@@ -1,0 +1,26 @@
+"""The store through a manager: a node has no access to the database, and a manager answers its calls over the bus.
+
+`RemoteStore` is the caller's side, a `JobStore`; `StoreService` is the manager's. Roles: a *node* reaches its own
+sessions and rows only; an *operator* may make every call. `wire` is the form of both on the bus.
+"""
+
+from .node_role import NODE_CALLS
+from .service import StoreService
+from .store import RemoteStore
+from .url import open_remote
+from .versions import MAINSTAY_VERSION, check_versions, compatible
+from .wire import StoreAnswer, StoreRequest, error_of, fault_of
+
+__all__ = [
+    "MAINSTAY_VERSION",
+    "NODE_CALLS",
+    "RemoteStore",
+    "StoreAnswer",
+    "StoreRequest",
+    "StoreService",
+    "check_versions",
+    "compatible",
+    "error_of",
+    "fault_of",
+    "open_remote",
+]

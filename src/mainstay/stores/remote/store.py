@@ -1,0 +1,369 @@
+"""`RemoteStore`: the store port over the bus. Managers answer with the real store.
+
+A call whose answer was lost is sent again, with the same id, to whichever manager takes it: every call of the port can
+be repeated. After `answer_s` it raises `StoreUnavailable`, as any store does whose server is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Self, cast
+
+import msgspec
+
+from ...bus import Bus, MessageClass
+from ...clock import Clock
+from ...errors import BusError, InvalidInput, NoResponders, Overloaded, StoreClosed, StoreUnavailable
+from ...lifecycle import Chain
+from ...model import Job, Leadership
+from ..durability import LEVELS, Durability
+from ..pages import check_page
+from ..port import CALLS, AnyChange, ChangeResult, JobStore, Observer, Page, Query, Wake
+from ..proxy import StoreMethod, StoreProxy
+from ..server_clock import ServerClock, steady_ms
+from .wire import CONTROL, DISPATCH, StoreAnswer, StoreRequest, encode, error_of, wire_call, wire_change
+
+#: bytes in one message; a larger body goes in parts
+PART_BYTES = 256 * 1024
+#: bytes of one part, so that it fits into a message with its envelope
+PIECE_BYTES = PART_BYTES - 1024
+#: how long a call is repeated
+ANSWER_S = 5.0
+#: how long one try waits for its answer
+_TRY_S = 2.5
+_PAUSE_S = 0.05
+#: how long one request waits for a wake
+POLL_S = 10.0
+_decode_answer = msgspec.msgpack.Decoder(StoreAnswer).decode
+
+
+class RemoteHello(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manager says about its store."""
+
+    url: str
+    """without secrets"""
+    durability: str
+    levels: dict[str, str]
+    """by durability level: what an insert survives; a level that is missing cannot be had"""
+    refused: dict[str, str] = {}
+    """by level that cannot be had: why"""
+
+
+class ManagerClock:
+    """The time of the store, as the answers of managers tell it. It is a `Clock`."""
+
+    def __init__(self, steady: Callable[[], float] = steady_ms) -> None:
+        self.steady = steady
+        self._now, self._lease = ServerClock(steady), ServerClock(steady)
+
+    def heard(self, answer: StoreAnswer, *, sent: float, new_manager: bool) -> None:
+        """Take a reading. Another manager may be on another machine: its first answer counts."""
+        received = self.steady()
+        for clock, time_ms in ((self._now, answer.now), (self._lease, answer.lease)):
+            if new_manager:
+                clock.forget()
+            clock.heard(time_ms, sent=sent, received=received)
+
+    def now_ms(self) -> int:
+        return self._now.now_ms()
+
+    def lease_ms(self) -> int:
+        return self._lease.now_ms()
+
+
+class RemoteStore(StoreProxy):
+    """One client of a store behind managers. It is a `JobStore`; `open` makes it."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        *,
+        role: str,
+        name: str,
+        cluster: str,
+        environment: str = "default",
+        version: str,
+        rng: random.Random | None = None,
+        clock: Clock | None = None,
+        answer_s: float = ANSWER_S,
+        url: str = "",
+        owns_bus: bool = False,
+    ) -> None:
+        super().__init__(cast("JobStore", None))  # there is no store in this process: every call is replaced
+        self._bus = bus
+        self._role = role
+        self._name = name
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="")
+        self._rng = rng or random.Random()
+        self._answer_s = answer_s
+        self._owns_bus = owns_bus
+        self._hello: RemoteHello | None = None
+        self._manager = ""
+        self._closed = False
+        self._opening: dict[asyncio.Task[None], None] = {}
+        """wakes that are being registered"""
+        self._observed: Observer | None = None
+        self.url = url or f"remote+nats:///?cluster={cluster}&role={role}&name={name}"
+        self._times = ManagerClock()
+        self.clock = clock or self._times
+        self.chain = Chain(None)
+        self.durability = ""
+        self.managed = role == "node"
+        self._replace(self._method_of, [name for name in CALLS if name not in ("close", "apply", "claim", "find")])
+
+    async def open(self) -> RemoteStore:
+        """Ask a manager about its store: the first call."""
+        self._hello = msgspec.msgpack.decode(await self._call("hello", b"\x80"), type=RemoteHello)
+        self.durability = self._hello.durability
+        return self
+
+    @property
+    def observer(self) -> Observer | None:
+        """Not supported: the commits happen in a manager."""
+        return self._observed
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        self._observed = observer
+
+    def durability_of(self, level: Durability) -> str:
+        hello = self._hello
+        if hello is None or level not in LEVELS:
+            raise InvalidInput("durability", f"{level!r} is not one of {', '.join(LEVELS)}")
+        if level in hello.refused:
+            raise InvalidInput("durability", hello.refused[level])
+        return hello.levels[level]
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for task in list(self._opening):
+            task.cancel()
+        if self._owns_bus:
+            await self._bus.close()
+
+    async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
+        # without a mark of the caller, one of ours makes the call repeatable
+        own = mark or f"{self._rng.getrandbits(64):016x}"
+        wire = wire_call("claim")
+        found: list[Job] = wire.result.decode(
+            await self._call("claim", wire.encode((queues, session, n), {"mark": own}))
+        )
+        return found
+
+    async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
+        check_page(cursor, limit)  # before the wire refuses a wrong type in other words
+        wire = wire_call("find")
+        page: Page = wire.result.decode(
+            await self._call("find", wire.encode((query,), {"cursor": cursor, "limit": limit}))
+        )
+        return page
+
+    async def apply(
+        self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
+    ) -> list[ChangeResult]:
+        wire = wire_call("apply")
+        body = encode({"changes": [wire_change(change) for change in changes], "lead": lead, "together": together})
+        results: list[ChangeResult] = wire.result.decode(await self._call("apply", body))
+        return results
+
+    def wake(self, topics: Sequence[str]) -> Wake:
+        return RemoteWake(self, topics)
+
+    # the wire -----------------------------------------------------------------------------------
+
+    def _method_of(self, name: str) -> StoreMethod:
+        wire = wire_call(name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return wire.result.decode(await self._call(name, wire.encode(args, kwargs)))
+
+        return call
+
+    async def _call(self, method: str, body: bytes) -> bytes:
+        """The encoded result of a call, sent again until a manager answers."""
+        if self._closed:
+            raise StoreClosed("the store was closed; open it again")
+        if self._opening:
+            await asyncio.wait(list(self._opening))
+        call_id = f"{self._rng.getrandbits(96):024x}"
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._answer_s
+        while True:
+            left_s = ends_s - loop.time()
+            try:
+                return await self._try(method, call_id, body, min(_TRY_S, max(0.05, left_s)))
+            except (BusError, Overloaded) as error:
+                pause_s = error.retry_after_s if isinstance(error, Overloaded) else _PAUSE_S
+                pause_s *= self._rng.uniform(0.5, 1.5)
+                if loop.time() + pause_s >= ends_s or self._closed:
+                    if isinstance(error, Overloaded):
+                        raise
+                    what = "no manager is there" if isinstance(error, NoResponders) else str(error)
+                    raise StoreUnavailable(f"{method} got no answer within {self._answer_s:g} s: {what}") from None
+            await asyncio.sleep(pause_s)
+
+    async def _try(self, method: str, call_id: str, body: bytes, timeout_s: float) -> bytes:
+        if len(body) > PART_BYTES:
+            return await self._try_in_parts(method, call_id, body, timeout_s)
+        request = self._request(call_id, body)
+        answer = await self.ask(self.subject(method), request, timeout_s)
+        return await self._result(answer, call_id, timeout_s)
+
+    async def _try_in_parts(self, method: str, call_id: str, body: bytes, timeout_s: float) -> bytes:
+        """Send the parts to one manager, then the call."""
+        if not self._manager:
+            await self.open()
+        at = self._manager
+        pieces = [body[start : start + PIECE_BYTES] for start in range(0, len(body), PIECE_BYTES)]
+        for number, piece in enumerate(pieces):
+            part = encode({"call": call_id, "number": number, "of": len(pieces), "data": piece})
+            request = self._request(f"{call_id}.{number}", part)
+            try:
+                answer = await self.ask(self.subject("put_part", at=at), request, timeout_s)
+            except BusError:
+                self._manager = ""  # it may be gone: the next try asks which one is there
+                raise
+            if answer.error is not None:
+                raise error_of(answer.error)
+        request = msgspec.structs.replace(self._request(call_id), parts=len(pieces))
+        answer = await self.ask(self.subject(method, at=at), request, timeout_s)
+        return await self._result(answer, call_id, timeout_s)
+
+    async def _result(self, answer: StoreAnswer, call_id: str, timeout_s: float) -> bytes:
+        if answer.error is not None:
+            raise error_of(answer.error)
+        if not answer.parts:
+            return bytes(answer.ok)
+        pieces: list[bytes] = []
+        for number in range(answer.parts):
+            wanted = encode({"call": call_id, "number": number})
+            request = self._request(f"{call_id}.r{number}", wanted)
+            part = await self.ask(self.subject("get_part", at=answer.m), request, timeout_s)
+            if part.error is not None:
+                raise error_of(part.error)
+            pieces.append(msgspec.msgpack.decode(part.ok, type=bytes))
+        return b"".join(pieces)
+
+    async def ask(self, subject: str, request: StoreRequest, timeout_s: float) -> StoreAnswer:
+        """One request and its answer, whose time sets the clock."""
+        sent = self._times.steady()
+        answer = _decode_answer(await self._bus.request(subject, msgspec.msgpack.encode(request), timeout_s))
+        if answer.now:
+            self._times.heard(answer, sent=sent, new_manager=answer.m != self._manager)
+        self._manager = answer.m
+        return answer
+
+    def _request(self, call_id: str, body: bytes = b"\x80") -> StoreRequest:
+        return msgspec.structs.replace(self._envelope, id=call_id, a=msgspec.Raw(body))
+
+    def envelope(self, body: bytes) -> StoreRequest:
+        """A request outside of the port, for a wake."""
+        return self._request(f"{self._rng.getrandbits(96):024x}", body)
+
+    async def tell(self, subject: str, body: bytes) -> None:
+        """A message without an answer."""
+        await self._bus.publish(subject, msgspec.msgpack.encode(self.envelope(body)))
+
+    def opening(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have a wake registered before the next call of this store is sent."""
+        task = asyncio.create_task(work, name="mainstay remote wake")
+        self._opening[task] = None
+        task.add_done_callback(self._opened)
+        return task
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # the wait that follows raises it
+
+    def subject(self, method: str, *, at: str = "") -> str:
+        if at:
+            return f"control.at.{at}.store.{self._role}.{self._name}.{method}"
+        kind = MessageClass.CONTROL if method in CONTROL else MessageClass.DATA
+        if method in DISPATCH:
+            kind = MessageClass.DISPATCH
+        return f"{kind}.store.{self._role}.{self._name}.{method}"
+
+
+class RemoteWake:
+    """A wake that a manager holds. It is a `Wake`.
+
+    It registers when it is made; later calls of its store wait for that, so that a read comes after it. When its
+    manager is lost, it registers at another one and wakes: what happened in between is found by the read that follows.
+    """
+
+    def __init__(self, store: RemoteStore, topics: Sequence[str]) -> None:
+        self._store = store
+        self._topics = tuple(topics)
+        self._at = ""
+        self._number = ""
+        self._opening: asyncio.Task[None] | None = store.opening(self._open())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def wait(self, timeout_s: float) -> bool:
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + timeout_s
+        if not await self._is_open():
+            # no manager takes it: the caller reads without a wake
+            await asyncio.sleep(max(0.0, ends_s - loop.time()))
+            return False
+        while True:
+            wait_s = max(0.0, min(POLL_S, ends_s - loop.time()))
+            woken = await self._await_wake(wait_s)
+            if woken is None:
+                self._opening = self._store.opening(self._open())
+                return True
+            if woken or loop.time() >= ends_s:
+                return woken
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None and not opening.done():
+            opening.cancel()
+        number, self._number = self._number, ""
+        if number:
+            with contextlib.suppress(BusError):
+                await self._store.tell(self._store.subject("close_wake", at=self._at), encode({"number": number}))
+
+    async def _is_open(self) -> bool:
+        """Whether a manager holds it; tries again if the last try failed."""
+        if not self._number and (self._opening is None or self._opening.done()):
+            self._opening = self._store.opening(self._open())
+        if self._opening is not None and not self._opening.done():
+            await asyncio.wait([self._opening])
+        if self._opening is not None and not self._opening.cancelled():
+            self._opening.result()
+        return bool(self._number)
+
+    async def _open(self) -> None:
+        self._number = ""
+        request = self._store.envelope(encode({"topics": self._topics}))
+        try:
+            answer = await self._store.ask(self._store.subject("open_wake"), request, _TRY_S)
+        except BusError:
+            return
+        if answer.error is not None:
+            raise error_of(answer.error)
+        self._at, self._number = answer.m, msgspec.msgpack.decode(answer.ok, type=str)
+
+    async def _await_wake(self, wait_s: float) -> bool | None:
+        """None: the manager is gone, or has forgotten the wake."""
+        request = self._store.envelope(encode({"number": self._number, "wait_s": wait_s}))
+        try:
+            answer = await self._store.ask(self._store.subject("await_wake", at=self._at), request, wait_s + 1.0)
+        except BusError:
+            return None
+        return None if answer.error is not None else msgspec.msgpack.decode(answer.ok, type=bool)
+
+
+__all__ = ["ANSWER_S", "PART_BYTES", "RemoteHello", "RemoteStore", "RemoteWake"]

@@ -1,0 +1,56 @@
+"""A store in memory behind two managers, for the suite of all stores."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from mainstay.bus import MemoryBusNetwork
+from mainstay.clock import Clock
+from mainstay.stores import JobStore
+from mainstay.stores.remote import RemoteStore, StoreService
+from mainstay.testing import MemoryStore
+
+VERSION = "1.2.3"
+
+
+class StoreBehindManagers(RemoteStore):
+    """Closes its managers and their store with itself."""
+
+    def __init__(self, store: MemoryStore, services: list[StoreService], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.behind = store
+        self.services = services
+
+    async def close(self) -> None:
+        await super().close()
+        for service in self.services:
+            await service.stop()
+        await self.behind.close()
+
+
+async def open_behind_managers(clock: Clock, *, role: str = "operator", name: str = "ann") -> JobStore:
+    store = MemoryStore(clock=clock)
+    network = MemoryBusNetwork()
+    services = [service_of(store, network, f"m{number}") for number in (1, 2)]
+    for service in services:
+        await service.start()
+    made = StoreBehindManagers(
+        store,
+        services,
+        network.client(f"{role}.{name}"),
+        role=role,
+        name=name,
+        cluster="test",
+        version=VERSION,
+        rng=random.Random(1),
+        clock=clock,
+    )
+    await made.open()
+    return made
+
+
+def service_of(store: JobStore, network: MemoryBusNetwork, manager: str, **more: Any) -> StoreService:
+    return StoreService(
+        store, network.client(f"manager.{manager}"), manager=manager, cluster="test", version=VERSION, **more
+    )

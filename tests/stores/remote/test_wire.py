@@ -1,0 +1,244 @@
+"""Calls over a bus that loses messages, with managers that end, bodies in parts, and callers from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from mainstay.bus import MemoryBusNetwork, MessageClass
+from mainstay.errors import Overloaded, RoleRefused, StoreUnavailable, VersionSkew, WrongCluster
+from mainstay.model import Session
+from mainstay.stores import Change
+from mainstay.stores.remote import RemoteStore
+from mainstay.testing import MemoryStore, VirtualClock
+from tests.conformance.world import World
+from tests.stores.remote.managers import VERSION, service_of
+
+
+class LosingNetwork(MemoryBusNetwork):
+    """Loses the first answer to every request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+        self._seen: set[bytes] = set()
+
+    def send(self, sender, message) -> None:
+        if message.subject.startswith("_INBOX") and sender.name.startswith("manager."):
+            self.lost += 1
+            if self.lost % 2:
+                return
+        super().send(sender, message)
+
+
+def client(network: MemoryBusNetwork, clock: VirtualClock, **more) -> RemoteStore:
+    values = {"role": "operator", "name": "ann", "cluster": "test", "version": VERSION, "clock": clock, **more}
+    return RemoteStore(network.client("operator.ann"), rng=random.Random(3), **values)
+
+
+async def test_a_lost_answer_makes_nothing_happen_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstay.stores.remote.store._TRY_S", 0.05)
+    clock, network = VirtualClock(), LosingNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(remote, clock)
+
+    made = [await remote.insert([world.new()]) for _ in range(3)]
+    await remote.open_session(Session(id="s1"))
+    claimed = [row for _ in range(3) for row in await remote.claim(["default"], "s1", 1)]
+    results = [await remote.apply([world.completion(row)]) for row in claimed]
+
+    assert all(each[0].created for each in made)
+    assert len({row.id for row in claimed}) == 3
+    assert {result.outcome for [result] in results} <= {"applied", "already_applied"}
+    rows = [await world.row(each[0].id) for each in made]
+    assert [(row.status, row.token, row.version) for row in rows] == [("succeeded", 1, 3)] * 3
+    assert network.lost > 12
+    await service.stop()
+    await store.close()
+
+
+async def test_another_manager_answers_when_one_has_gone() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    first, second = service_of(store, network, "m1"), service_of(store, network, "m2")
+    await first.start()
+    await second.start()
+    remote = client(network, clock)
+    for _ in range(2):
+        await remote.open()
+
+    await first.stop()
+
+    for _ in range(4):
+        assert (await remote.stats()).sessions == 0
+    await second.stop()
+    await store.close()
+
+
+async def test_without_a_manager_the_store_is_unavailable() -> None:
+    remote = client(MemoryBusNetwork(), VirtualClock(), answer_s=0.2)
+    with pytest.raises(StoreUnavailable, match="no manager is there"):
+        await remote.stats()
+
+
+async def test_a_wake_outlives_its_manager() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    services = [service_of(store, network, f"m{number}") for number in (1, 2)]
+    for service in services:
+        await service.start()
+    remote = client(network, clock)
+    world = World(remote, clock)
+    async with remote.wake(["queue:default"]) as wake:
+        assert not await wake.wait(0.01)
+        holder = next(each for each in services if each._wakes)
+        network.disconnect(f"manager.{holder._manager}")
+
+        assert await wake.wait(5)  # lost with its manager: look, it may have been missed
+        assert not await wake.wait(0.01)
+        waiting = asyncio.create_task(wake.wait(5))
+        await asyncio.sleep(0)
+        await world.submit()
+        assert await waiting
+    for service in services:
+        await service.stop()
+    await store.close()
+
+
+async def test_large_bodies_go_in_parts_both_ways() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(remote, clock)
+    payload = random.Random(5).randbytes(2 * 1024 * 1024)
+
+    made = await remote.insert([world.new(payload=payload)])
+
+    assert (await world.row(made[0].id)).payload == payload
+    assert not service._incoming
+    await service.stop()
+    await store.close()
+
+
+async def test_a_missing_part_is_sent_again() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(remote, clock)
+    original, dropped = service._put_part, []
+
+    async def forgetful(name, values):
+        answer = await original(name, values)
+        if not dropped:
+            dropped.append(service._incoming.popitem())
+        return answer
+
+    from mainstay.stores.remote import service as module
+
+    module._OWN["put_part"] = lambda self, name, values: forgetful(name, values)
+    try:
+        with pytest.raises(StoreUnavailable, match="part 0 of"):
+            await remote.insert([world.new(payload=b"x" * 600_000)])
+        assert await remote.insert([world.new(payload=b"x" * 600_000)])
+    finally:
+        module._OWN["put_part"] = module.StoreService._put_part
+    await service.stop()
+    await store.close()
+
+
+async def test_strangers_are_refused_in_order_and_counted() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+
+    with pytest.raises(WrongCluster, match="this is the cluster test/default, not other/default"):
+        await client(network, clock, cluster="other", version="9.9").stats()
+    with pytest.raises(WrongCluster):
+        await client(network, clock, environment="staging").stats()
+    with pytest.raises(VersionSkew):
+        await client(network, clock, version="1.4.0", role="gate").stats()
+    with pytest.raises(RoleRefused, match="the roles are"):
+        await client(network, clock, role="gate").stats()
+
+    assert service.refused == {"cluster": 2, "version": 1, "role": 1}
+    await service.stop()
+    await store.close()
+
+
+async def test_a_flood_of_reads_is_refused_with_a_time_and_heartbeats_go_on() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+
+    class SlowStore(MemoryStore):
+        async def stats(self):
+            await asyncio.Event().wait()
+
+    store = SlowStore(clock)
+    limits = {MessageClass.CONTROL: 5, MessageClass.DISPATCH: 5, MessageClass.DATA: 5}
+    service = service_of(store, network, "m1", at_once=limits)
+    await service.start()
+    remote = client(network, clock, answer_s=0.3)
+    await remote.open_session(Session(id="s1"))
+    flood = [asyncio.create_task(remote.stats()) for _ in range(20)]
+    await asyncio.sleep(0.05)
+
+    with pytest.raises((Overloaded, StoreUnavailable)):
+        await remote.get(["018bcfe5-6800-7000-8000-000000000000"])
+    pulses = [await remote.beat(["s1"]) for _ in range(50)]
+
+    assert all(pulse.known for [pulse] in pulses)
+    assert service.refused["overload"] > 0
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    await service.stop()
+    await store.close()
+
+
+async def test_a_replayed_request_changes_nothing() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    spy = network.client("spy")
+    seen = await spy.subscribe("dispatch.store.>")
+    control = await spy.subscribe("control.store.>")
+    remote = client(network, clock)
+    world = World(remote, clock)
+    job = await world.submit()
+    await remote.open_session(Session(id="s1"))
+    [row] = await remote.claim(["default"], "s1", 1)
+    await remote.apply([world.completion(row)])
+    before = await World(store, clock).dump()
+
+    for recorded in (seen, control):
+        for _ in range(recorded.waiting):
+            message = await anext(recorded)
+            if not message.subject.endswith((".beat", ".open_wake")):
+                await spy.request(message.subject, message.body, 1)
+
+    after = await World(store, clock).dump()
+    assert after["rows"] == before["rows"]
+    assert after["events"] == before["events"]
+    assert (await world.row(job)).status == "succeeded"
+    await service.stop()
+    await store.close()
+
+
+def test_a_change_on_the_wire_has_no_payload() -> None:
+    from mainstay.stores.remote.wire import encode, wire_change
+
+    clock = VirtualClock()
+    world = World(MemoryStore(clock), clock)
+    new = world.new(payload=b"\xa6secret")
+    change = Change(before=new.job, moves=(), actor="s1", at_ms=0)
+    assert b"secret" not in encode(wire_change(change))

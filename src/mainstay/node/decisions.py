@@ -109,10 +109,17 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """the session of each node that can get work, by the name of the node"""
     own: Session | None = None
     """the leader's own session; None: it cannot get work"""
+    since_ms: int | None = None
+    """when the session of a leader began that is not a node; None: `own` leads, or no session does"""
 
     @property
     def own_node(self) -> str:
         return "" if self.own is None else self.own.node
+
+    @property
+    def led_since_ms(self) -> int | None:
+        """When the session of the leader began; None: no session leads."""
+        return self.since_ms if self.own is None else self.own.started_ms
 
 
 class NodeJobView:
@@ -337,10 +344,11 @@ def _may_end(unit: Job, cluster: Cluster) -> bool:
 def _given_up_ms(view: NodeJobView, cluster: Cluster) -> int | None:
     """When the members are given up, if all of them are away. Counted from the start of the leader's session at the
     earliest: after an outage of all nodes, the first one that is back waits for the others."""
-    if cluster.own is None or any(_may_end(unit, cluster) for unit in view.units.values()):
+    since_ms = cluster.led_since_ms
+    if since_ms is None or any(_may_end(unit, cluster) for unit in view.units.values()):
         return None
     away_ms = max((max(unit.changed_ms, unit.due_ms) for unit in view.units.values()), default=0)
-    return max(away_ms, view.began_ms, cluster.own.started_ms) + round(view.policy.stragglers_s * 1000)
+    return max(away_ms, view.began_ms, since_ms) + round(view.policy.stragglers_s * 1000)
 
 
 def _add_late(view: NodeJobView, cluster: Cluster) -> AddLate | None:

@@ -94,9 +94,12 @@ class PlacementDuty:
                 self._unsettled.add(job.id)  # the next round tries again
 
     async def _cluster(self) -> Cluster:
-        nodes = open_nodes(await self._store.sessions(), lease_ms=self._store.clock.lease_ms())
-        own = next((session for session in nodes.values() if session.id == self._session_id), None)
-        return Cluster(nodes=nodes, own=own)
+        sessions = await self._store.sessions()
+        nodes = open_nodes(sessions, lease_ms=self._store.clock.lease_ms())
+        # a manager leads without being a node: its session gets no work, but its start counts
+        leader = next((session for session in sessions if session.id == self._session_id), None)
+        own = None if leader is None or nodes.get(leader.node) is not leader else leader
+        return Cluster(nodes=nodes, own=own, since_ms=None if leader is None else leader.started_ms)
 
     async def _try_all(self, jobs: Sequence[Job], cluster: Cluster, lead: Leadership) -> set[str]:
         """Advance several jobs at a time: each mostly waits for answers of the store. Returns those of which a write

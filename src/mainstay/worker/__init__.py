@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
     from .ports import port_errors as port_errors, raise_open_files as raise_open_files
     from .processes import Processes as Processes, ProcessHandle as ProcessHandle
+    from .processors import available as available
     from .program import (
         Hook as Hook,
         Mode as Mode,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     )
     from .state_files import state_folder as state_folder
     from .supervisor import STOPPED as STOPPED, UNFIT as UNFIT, Supervisor as Supervisor
-    from .worker_options import WorkerOptions as WorkerOptions
+    from .worker_options import NODE_STORE as NODE_STORE, WorkerOptions as WorkerOptions
 
 
 __getattr__, __dir__ = lazy_exports(
@@ -53,9 +54,10 @@ __getattr__, __dir__ = lazy_exports(
         ".outbox": "OutboxResult kept_files write_kept",
         ".ports": "port_errors raise_open_files",
         ".processes": "ProcessHandle Processes",
+        ".processors": "available",
         ".program": "Hook Mode Placing Program Work load offer_of placed_offer_of",
         ".state_files": "state_folder",
         ".supervisor": "STOPPED Supervisor UNFIT",
-        ".worker_options": "WorkerOptions",
+        ".worker_options": "NODE_STORE WorkerOptions",
     },
 )

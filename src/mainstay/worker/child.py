@@ -45,7 +45,7 @@ from .pipe import (
     refused,
     to_wire,
 )
-from .program import Program, load
+from .program import Program, load_for
 from .spawn import leave_stopping_to_the_supervisor
 
 #: progress is passed on at once, but not more often than this
@@ -217,7 +217,7 @@ def main(argument: str) -> int:
     with asyncio.Runner() as runner:
         try:
             # before there is a loop: a module may run its own while it is imported
-            program = load(config.options.target)
+            program = load_for(config.options)
             runner.run(run(program))
         except BaseException as error:
             if started and isinstance(error, SystemExit | KeyboardInterrupt):

@@ -31,7 +31,7 @@ from .leads import Leads
 from .messages import Drain, EngineConfig, FromEngine, Hello, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
 from .outbox import keep
-from .program import Program, load, offer_of, placed_offer_of
+from .program import Program, load_for, offer_of, placed_offer_of
 from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
@@ -300,7 +300,7 @@ def main() -> int:
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
     sys.setswitchinterval(SWITCH_S)
     try:
-        program = load(config.options.target)
+        program = load_for(config.options)
     except Exception as error:
         # our errors say it all in a line, which the supervisor shows; an error with a cause needs its traceback
         if not isinstance(error, MainstayError) or error.__cause__ is not None:

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Collection
 
 from ..control import Control
+from ..stores import is_managed
 from .engine_record import EngineRecord
 from .messages import Pulsed
 from .outage import Outage
@@ -92,6 +93,9 @@ class SupervisorLoops:
         outage = Outage("sweep", self._rng)
         yielded = False
         await self._heartbeat_stored.wait()
+        if is_managed(self._control.store):
+            self.swept.set()
+            return  # managers sweep
         while True:
             # a reap knows more about its engine than a sweep does: it goes first, but the sweep waits for it only once
             yielded = not yielded and any(engine.dead or engine.killed for engine in self._engines())

@@ -7,6 +7,7 @@ import asyncio
 from ..control import Control, Duties
 from ..control.check import watching
 from ..model import Session
+from ..stores import is_managed
 from .program import Placing, Program
 
 
@@ -21,7 +22,8 @@ class Leads:
         self._placement: Duties | None = None
         self._changing = asyncio.Lock()
         self._places = True
-        self._stopped = False
+        # behind a manager, a node holds no leads: managers do
+        self._stopped = is_managed(control.store)
 
     async def start(self, session: Session) -> None:
         """Compete for this session. If another one was there before, it is lost, and so are its leads."""

@@ -6,6 +6,7 @@ bytes into arguments, arguments into a call, and its result into stored bytes. N
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Literal, Protocol, cast, runtime_checkable
@@ -13,9 +14,11 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 import msgspec
 
 from ..control import Control, Decide, Duty
+from ..errors import InvalidInput
 from ..model import Offer, Settings
 from .app_import import find_target
 from .job_context import Context
+from .worker_options import NODE_STORE, WorkerOptions
 
 #: where the call is made: on the engine's loop, in one of its threads, or in a child process
 Mode = Literal["loop", "thread", "process"]
@@ -126,6 +129,15 @@ class Placing(Protocol):
         ...
 
 
+@runtime_checkable
+class Movable(Protocol):
+    """A program that can use another store than the one it names. `App` is one."""
+
+    def use_store(self, url: str) -> None:
+        """Use the store of this URL. Called before the store is opened."""
+        ...
+
+
 def offer_of(program: Program, queues: Sequence[str]) -> Offer | None:
     """What a session for this program serves; None: the program does not say."""
     return Offer(queues=tuple(queues), tasks=program.offer()) if isinstance(program, Offering) else None
@@ -134,6 +146,16 @@ def offer_of(program: Program, queues: Sequence[str]) -> Offer | None:
 def placed_offer_of(program: Program) -> Offer | None:
     """What the session of a node engine serves: no queue, and the placed jobs of the program."""
     return Offer(tasks=program.placed_offer()) if isinstance(program, Placing) else None
+
+
+def load_for(options: WorkerOptions) -> Program:
+    """The program of a worker. That of a node which has joined a cluster reaches its store through a manager."""
+    program = load(options.target)
+    if options.joined:
+        if not isinstance(program, Movable):
+            raise InvalidInput("app", f"{options.target} cannot use another store; a node needs a mainstay.App")
+        program.use_store(os.environ[NODE_STORE])
+    return program
 
 
 def load(target: str) -> Program:

@@ -97,6 +97,21 @@ class Supervisor:
         """The processes of its engines."""
         return [engine.process.pid for engine in self._engines]
 
+    @property
+    def sessions(self) -> list[str]:
+        """The sessions of its live engines."""
+        return [engine.session for engine in self._engines if engine.session is not None and not engine.dead]
+
+    @property
+    def running(self) -> list[str]:
+        """The ids of the jobs that its engines run now."""
+        return [entry.job_id for engine in self._engines if not engine.dead for entry in engine.running()]
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopping.is_set()
+
     async def run(self) -> int:
         """Work until asked to stop; no engine is left when it returns."""
         try:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+#: the URL of the store for the engines of a node that has joined a cluster. In the environment, because it may contain
+#: a password, and other users of the machine can read command lines
+NODE_STORE = "MAINSTAY_NODE_STORE"
+
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker runs."""
@@ -20,6 +24,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """the name of the node that it is; empty: it is none, and runs no placed work"""
     labels: dict[str, str] = {}
     """the labels of the node"""
+    joined: bool = False
+    """it has joined a cluster: its store is the one in the environment variable `NODE_STORE`, whatever the app names"""
     grace_s: float = 30.0
     """how long jobs may go on after the first request to stop"""
     log_level: str = "info"

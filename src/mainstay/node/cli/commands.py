@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ...cli import CommandOutput, IdArgument, Where, aside, command, command_group, full_id, local_actor
 from ...control import Control, event_view
+from ...kinds import part
 from ...stores import JobStore
 from ...words import SessionNames, counted
 from ..advice import job_advice
@@ -25,6 +26,8 @@ def register(app: typer.Typer) -> None:
     command(group, "list")(list_nodes)
     command(group, "show")(show)
     command(group, "retry")(retry)
+    # by name: the cluster is a layer above
+    part("mainstay.cluster.cli.node_join:register")(group)
     app.add_typer(group, name="node")
 
 

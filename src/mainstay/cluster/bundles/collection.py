@@ -1,0 +1,142 @@
+"""From a program on this machine to a bundle."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from ...errors import InvalidInput
+from .imports import ImportGraph
+from .manifest import (
+    EXCLUDED,
+    BundleFile,
+    BundleLimits,
+    BundleManifest,
+    check_bundle_path,
+    check_bundle_size,
+    check_bundle_target,
+)
+from .packed import file_digest
+
+#: folders that hold installed packages
+_INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
+
+
+class Bundle(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that can be published: its manifest, and the folder its files are read from."""
+
+    manifest: BundleManifest
+    root: Path
+
+    @property
+    def digest(self) -> str:
+        return self.manifest.digest
+
+
+def collect_bundle(
+    target: str, root: str | Path, data: Sequence[str] = (), *, name: str = "", limits: BundleLimits | None = None
+) -> Bundle:
+    """Collect the code of a program: a module and everything it imports from below the root.
+
+    `target` is `module:app`, or a file below the root with or without `:app`. `data` are patterns of other files below
+    the root (`data/*.csv`, `**/*.json`); they may be large, and they are the way to add modules that are imported by a
+    computed name. The name of the bundle is that of the top-level package by default. Nothing is imported or run.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for name, text in {"shop.py": "import prices", "prices.py": "", "other.py": "", "rates.csv": "1"}.items():
+    ...         _ = Path(root, name).write_text(text)
+    ...     bundle = collect_bundle("shop:app", root, ["*.csv"])
+    >>> [file.path for file in bundle.manifest.files], bundle.digest[:16]
+    (['prices.py', 'rates.csv', 'shop.py'], 'ad595d4b04e45df2')
+    """
+    limits = limits or BundleLimits()
+    folder = Path(root).resolve()
+    if not folder.is_dir():
+        raise InvalidInput("root", f"{root} is not a folder; give the folder that the program is imported from")
+    target = _target_of(target, folder)
+    module = target.partition(":")[0]
+    graph = ImportGraph(folder)
+    if graph.find(module) is None:
+        raise InvalidInput(
+            "target", f"there is no module {module!r} below {folder}; give its root, or correct the name"
+        )
+    given = dict.fromkeys(path for pattern in data for path in _matching(folder, pattern))
+    modules = [module, *(_module_of(path) for path in given if path.endswith(".py"))]
+    code = {file.relative_to(folder).as_posix() for file in graph.reach(modules).values()}
+    files = [_file(folder, path, data=path not in code) for path in sorted(code | given.keys())]
+    manifest = BundleManifest(name=name or module.partition(".")[0], target=target, files=tuple(files))
+    check_bundle_size(manifest, limits)
+    return Bundle(manifest=manifest, root=folder)
+
+
+def _target_of(target: str, root: Path) -> str:
+    place, _, app = target.strip().partition(":")
+    if place.endswith(".py") or "/" in place:
+        inside = Path(os.path.normpath(root / place))
+        if not inside.is_relative_to(root):
+            raise InvalidInput("target", f"{place!r} is not below the root {root}; give a root that contains it")
+        place = _module_of(inside.relative_to(root).as_posix())
+    return check_bundle_target(f"{place}:{app or 'app'}")
+
+
+def _module_of(path: str) -> str:
+    parts = PurePosixPath(path.removesuffix(".py")).parts
+    return ".".join(parts[:-1] if parts[-1:] == ("__init__",) else parts)
+
+
+def _file(root: Path, path: str, *, data: bool) -> BundleFile:
+    check_bundle_path(path)
+    place = root / path
+    real = place.resolve()
+    if not real.is_relative_to(root):
+        raise InvalidInput("bundle", f"{path} is a link to {real}, outside of {root}; copy the file below the root")
+    size, digest = file_digest(real)
+    return BundleFile(path=path, size=size, sha256=digest, data=data)
+
+
+def _matching(root: Path, pattern: str) -> Iterator[str]:
+    """The files below the root that a pattern names, by path."""
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise InvalidInput("data", f"{pattern!r} leaves the root; give a pattern for files below {root}")
+    rule = _rule(pattern)
+    found = sorted(path for path in _files(root) if rule.fullmatch(path))
+    if not found:
+        raise InvalidInput("data", f"no file below {root} matches {pattern!r}; correct the pattern or leave it out")
+    return iter(found)
+
+
+def _files(root: Path) -> Iterator[str]:
+    """All files below the root without those that never belong to a bundle. Linked folders are not entered: their
+    files would be outside, or would come twice."""
+    for folder, below, names in os.walk(root):
+        below[:] = [
+            name
+            for name in below
+            if name not in EXCLUDED | _INSTALLED and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+        ]
+        begin = Path(folder).relative_to(root)
+        for name in names:
+            # a pipe or a device is not a file, and reading it may never end
+            if name not in EXCLUDED and os.path.isfile(os.path.join(folder, name)):
+                yield (begin / name).as_posix()
+
+
+def _rule(pattern: str) -> re.Pattern[str]:
+    """A pattern as a regular expression: `*` and `?` within a part, `**` for any number of parts."""
+    parts: list[str] = []
+    for part in pattern.removeprefix("./").split("/"):
+        if part == "**":
+            parts.append("(?:[^/]+/)*")
+        else:
+            text = re.escape(part).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+            parts.append(f"{text}/")
+    joined = "".join(parts)
+    return re.compile(joined.removesuffix("/") if not joined.endswith(")*") else f"{joined}[^/]+", re.DOTALL)
+
+
+__all__ = ["Bundle", "collect_bundle"]

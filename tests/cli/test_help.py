@@ -22,6 +22,11 @@ STORELESS = {
     ("worker",),
     ("batch", "run"),
     ("batch", "exec"),
+    # they work on a cluster, whose managers hold the store
+    *(("cluster", name) for name in ("up", "status", "nodes", "leaders", "drain", "check", "kill")),
+    *(("cluster", "certs", name) for name in ("init", "issue", "config")),
+    ("manager",),
+    ("node", "join"),
     *(("outputs", name) for name in ("list", "verify", "migrate")),
     *(("tokens", name) for name in ("add", "list", "revoke")),
     *(("load", name) for name in ("run", "new", "ping", "target", "report", "compare")),

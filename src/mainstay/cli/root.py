@@ -34,14 +34,28 @@ _OWN = {
     "tokens": "Manage tokens for the HTTP API and the dashboard.",
     "machine": "Print the lifecycle: every state, its flags, and the states it may change to.",
 }
-COMMANDS = tuple(Command(name=name, module=f"mainstay.cli.{name}", help=line) for name, line in _OWN.items())
+COMMANDS = (
+    *(Command(name=name, module=f"mainstay.cli.{name}", help=line) for name, line in _OWN.items()),
+    # by name: the cluster is a layer above
+    Command(
+        name="cluster",
+        module="mainstay.cluster.cli.commands",
+        help="Start, see and operate a cluster of managers and nodes.",
+    ),
+    Command(
+        name="manager",
+        module="mainstay.cluster.cli.manager",
+        help="Run a manager of a cluster until Ctrl-C or SIGTERM.",
+    ),
+)
+_NAMES = frozenset(command.name for command in COMMANDS)
 #: the help lists the commands of kinds after these
 _FIRST = 2
 
 
 def commands() -> dict[str, Command]:
     """Every command by name: ours, and those of the installed kinds, which cannot replace ours."""
-    added = [command for kind in kinds() for command in kind.commands if command.name not in _OWN]
+    added = [command for kind in kinds() for command in kind.commands if command.name not in _NAMES]
     return {command.name: command for command in (*COMMANDS[:_FIRST], *added, *COMMANDS[_FIRST:])}
 
 

@@ -1,0 +1,1 @@
+"""The commands of a cluster: `mainstay cluster`, `mainstay manager`, `mainstay node join`."""

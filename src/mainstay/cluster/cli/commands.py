@@ -1,0 +1,272 @@
+"""`mainstay cluster`: start a small cluster on this machine, see and check a cluster, drain a node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...cli import CommandOutput, OptionGroup, command, command_group, exits, local_actor, panel, stderr_console
+from ...clock import seconds
+from ...control.check import check
+from ...errors import InvalidInput, NoResponders
+from ...stores import open_store
+from ...worker import logs
+from ..address import ClusterAddress, parse_address
+from ..cluster_service import ClusterClient
+from ..local_cluster import LocalCluster, LocalClusterFile, LocalClusterOptions, kill_process, read_cluster_file
+from . import certs, view
+
+group = command_group("Start, see and operate a cluster of managers and nodes.")
+
+FOLDER = Path(".mainstay/cluster")
+#: the app of a cluster that is started without one
+HELLO = "mainstay.cluster.hello:app"
+_OPERATOR = "local"
+_CONNECT_S = 5.0
+_panel = panel("Cluster")
+
+
+class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
+    """Which cluster a command works on."""
+
+    url: Annotated[
+        str,
+        _panel(
+            "--url",
+            envvar="MAINSTAY_CLUSTER_URL",
+            metavar="URL",
+            help="URL of the cluster for an operator, such as tls://bus:4222/shop?ca=...&cert=...&key=...",
+            show_default="the cluster that `mainstay cluster up` started in --folder",
+        ),
+    ] = ""
+    folder: Annotated[
+        Path, _panel("--folder", metavar="DIR", help="Folder of a cluster that `mainstay cluster up` started.")
+    ] = FOLDER
+
+    def address(self) -> ClusterAddress:
+        """The address of the cluster; raises `InvalidInput` if there is none."""
+        return parse_address(self.url) if self.url else parse_address(self.local().url)
+
+    def local(self) -> LocalClusterFile:
+        """The local cluster of the folder."""
+        try:
+            return read_cluster_file(self.folder)
+        except FileNotFoundError:
+            rule = f"no cluster runs in {self.folder}; start one (mainstay cluster up), or pass --url"
+            raise InvalidInput("folder", rule) from None
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[ClusterClient]:
+        """Ask the managers of the cluster."""
+        address = self.address()
+        bus = await address.connect("operator", _OPERATOR, timeout_s=_CONNECT_S)
+        try:
+            yield ClusterClient(bus, name=_OPERATOR, cluster=address.cluster, environment=address.environment)
+        except NoResponders:
+            raise InvalidInput("url", f"no manager answers on {address.shown}; start one: mainstay manager") from None
+        finally:
+            await bus.close()
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(group, "up")(up)
+    command(group, "status")(status)
+    command(group, "nodes")(nodes)
+    command(group, "leaders")(leaders)
+    command(group, "drain")(drain)
+    command(group, "check")(check_cluster)
+    command(group, "kill")(kill)
+    certs.register(group)
+    app.add_typer(group, name="cluster")
+
+
+def up(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODULE:APP]", envvar="MAINSTAY_APP", help="The app of its nodes. Default: a small one to try."
+        ),
+    ] = HELLO,
+    managers: Annotated[int, typer.Option("--managers", min=1, max=9, help="Number of managers.")] = 3,
+    nodes: Annotated[int, typer.Option("--nodes", min=0, max=100, help="Number of nodes.")] = 1,
+    store: Annotated[
+        str, typer.Option("--store", "-s", metavar="URL", help="URL of its store.", show_default="SQLite in the folder")
+    ] = "",
+    folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Folder of its files.")] = FOLDER,
+    name: Annotated[str, typer.Option("--name", help="Name of the cluster.")] = "local",
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Engine processes of each node.")] = 1,
+    grace: Annotated[str, typer.Option("--grace", help="Time that running jobs have to finish at the end.")] = "10s",
+    log_level: Annotated[str, typer.Option("--log-level", help="Level of the log.")] = "warning",
+) -> int:
+    """Start a small real cluster on this machine, until Ctrl-C: a bus, a store, managers and nodes as processes.
+
+    The bus listens on loopback with random passwords. Other commands find the cluster through a file in its folder that
+    only you can read. Ctrl-C drains the nodes and ends all processes.
+
+    Exit codes: 0 stopped cleanly, 2 could not start.
+
+    [bold]Examples[/bold]
+
+      mainstay cluster up
+      mainstay cluster up shop:app --managers 3 --nodes 2
+      mainstay cluster up shop:app --store postgresql://localhost/shop
+    """
+    logs.configure(log_level, as_json=False)
+    options = LocalClusterOptions(
+        folder=folder.absolute(),
+        target=target,
+        managers=managers,
+        nodes=nodes,
+        store=store,
+        cluster=name,
+        processes=processes,
+        grace_s=seconds(grace, field="grace"),
+        log_level=log_level,
+    )
+    return asyncio.run(_run_up(options, folder))
+
+
+async def _run_up(options: LocalClusterOptions, folder: Path) -> int:
+    console = stderr_console()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    cluster = LocalCluster(options)
+    try:
+        started = await cluster.start(lambda text: console.print(f"  started  {text}", markup=False))
+        for line in _banner(options, started, folder):
+            console.print(line, markup=False)
+        ended = asyncio.create_task(cluster.wait())
+        asked = asyncio.create_task(stopping.wait())
+        await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
+        for task in (ended, asked):
+            task.cancel()
+        return exits.DONE if stopping.is_set() else exits.FAILED
+    finally:
+        console.print("  stopping", markup=False)
+        await cluster.stop()
+
+
+def _banner(options: LocalClusterOptions, started: LocalClusterFile, folder: Path) -> list[str]:
+    where = "" if folder == FOLDER else f" --folder {folder}"
+    return [
+        f"cluster {started.cluster} is up and runs {options.target}",
+        f"  store      {started.store}",
+        f"  dashboard  mainstay serve --store {started.store}",
+        f"  see it     mainstay cluster status{where}",
+        *([f"  submit     mainstay submit hello name=you --store {started.store}"] if options.target == HELLO else []),
+        f"  try        mainstay cluster kill n1{where}",
+        "  Ctrl-C     drains the nodes and stops",
+    ]
+
+
+async def status(cluster: ClusterOptions) -> CommandOutput:
+    """Show a cluster: its managers, nodes, leaders, alarms and what happened lately.
+
+    Exit codes: 0 fine, 2 error (no manager answers).
+
+    [bold]Examples[/bold]
+
+      mainstay cluster status
+      mainstay cluster status --json | jq '.nodes[].name'
+    """
+    async with cluster.client() as client:
+        found = await client.status()
+    return CommandOutput(found, lambda console: view.show_status(found, console))
+
+
+async def nodes(cluster: ClusterOptions) -> CommandOutput:
+    """List the nodes of a cluster with their state, load, cores and work.
+
+    States: active; away (silent for 10 s: it gets no new work); draining; closed (its work was taken back).
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay cluster nodes
+    """
+    async with cluster.client() as client:
+        found = await client.status()
+    return CommandOutput({"nodes": found.nodes}, lambda console: view.show_nodes(found, console))
+
+
+async def leaders(cluster: ClusterOptions) -> CommandOutput:
+    """Show which manager holds each lead, and in which epoch.
+
+    Exit codes: 0 fine, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay cluster leaders
+    """
+    async with cluster.client() as client:
+        found = await client.status()
+    return CommandOutput({"leads": found.leads}, lambda console: view.show_leaders(found, console))
+
+
+async def drain(
+    cluster: ClusterOptions, node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
+) -> CommandOutput:
+    """Ask a node to finish what it runs, take no more work, and end.
+
+    Exit codes: 0 asked, 2 error (no such node).
+
+    [bold]Examples[/bold]
+
+      mainstay cluster drain n1
+    """
+    async with cluster.client() as client:
+        if not await client.drain(node, by=local_actor()):
+            known = ", ".join(each.name for each in (await client.status()).nodes) or "none"
+            raise InvalidInput("node", f"{node!r} is not a node of this cluster (its nodes: {known})")
+    return CommandOutput({"node": node, "draining": True}, f"node {node} drains")
+
+
+async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
+    """Check a cluster: its managers, leads and nodes, and every row of its store.
+
+    Exit codes: 0 clean, 1 something was found, 2 error.
+
+    [bold]Examples[/bold]
+
+      mainstay cluster check
+    """
+    address = cluster.address()
+    async with cluster.client() as client:
+        found = await client.status()
+    problems = view.problems_of(found)
+    store = await open_store(address.store_url("operator", _OPERATOR))
+    try:
+        report = await check(store)
+    finally:
+        await store.close()
+    problems += [each.message for each in report.remaining]
+    data = {"clean": not problems, "problems": problems, "rows": report.checked}
+    text = "\n".join(problems) if problems else f"clean; {report.checked} rows checked"
+    return CommandOutput(data, text, exit_code=exits.FAILED if problems else exits.DONE)
+
+
+def kill(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A process of the cluster: n1, m1 or nats.")],
+    folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Folder of the cluster.")] = FOLDER,
+) -> CommandOutput:
+    """Kill a process of a cluster that `mainstay cluster up` started, without warning, to see what happens.
+
+    Exit codes: 0 killed, 2 error (no such process).
+
+    [bold]Examples[/bold]
+
+      mainstay cluster kill n1
+      mainstay cluster kill m1
+    """
+    killed = kill_process(folder, name)
+    return CommandOutput(killed, f"killed {killed.role} {killed.name} (pid {killed.pid})")

@@ -1,0 +1,148 @@
+"""The journal of a cluster: what happened to nodes, managers and leads, as lines of JSON in a folder.
+
+Files are named for the moment of their first entry, so that old ones can be dropped as a whole. An entry is appended
+and flushed at once. A line that a crash has torn is skipped by readers, and the next entry begins on a new line.
+
+>>> import tempfile
+>>> from mainstay.clock import SystemClock
+>>> folder = tempfile.TemporaryDirectory()
+>>> journal = ClusterJournal(Path(folder.name), clock=SystemClock())
+>>> journal.append("node_joined", "n1", "n1 joined with 4 cores", manager="m1").about
+'n1'
+>>> [entry.text for entry in journal.entries()]
+['n1 joined with 4 cores']
+>>> journal.close(); folder.cleanup()
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ..clock import Clock
+from .status import JournalEntry
+
+_PREFIX, _SUFFIX = "journal-", ".jsonl"
+_DAY_MS = 86_400_000
+#: characters of one text; a longer one is cut
+_LONGEST_TEXT = 2000
+
+
+class ClusterJournal:
+    """The journal of one manager. It is written by one process.
+
+    `kept_days`: older files are dropped. `file_bytes`: a file that has reached this size is followed by a new one, as
+    is one that is a day old. `most_bytes`: if all files are larger than this, the oldest is dropped first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Clock,
+        kept_days: float = 30.0,
+        file_bytes: int = 4 * 1024 * 1024,
+        most_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
+        self.folder = folder
+        self._clock = clock
+        self._kept_ms = round(kept_days * _DAY_MS)
+        self._file_bytes = file_bytes
+        self._most_bytes = most_bytes
+        self._file: BinaryIO | None = None
+        self._began_ms = 0
+        self._size = 0
+
+    def append(self, event: str, about: str, text: str, *, manager: str = "") -> JournalEntry:
+        """Write an entry with the time of now, and return it."""
+        now_ms = self._clock.now_ms()
+        entry = JournalEntry(at_ms=now_ms, event=event, about=about, text=text[:_LONGEST_TEXT], manager=manager)
+        line = msgspec.json.encode(entry) + b"\n"
+        file = self._writable(now_ms)
+        file.write(line)
+        file.flush()
+        self._size += len(line)
+        return entry
+
+    def entries(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, limit: int | None = None
+    ) -> list[JournalEntry]:
+        """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`."""
+        found = (
+            entry
+            for entry in self._read(from_ms)
+            if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
+        )
+        return list(deque(found, maxlen=limit))
+
+    def close(self) -> None:
+        """Close the file. The next entry opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _read(self, from_ms: int | None) -> Iterator[JournalEntry]:
+        files = self._files()
+        # a file ends where the next begins; the clock may have been set back between them, by less than a day
+        ends = [_began_ms(path) + _DAY_MS for path in files[1:]]
+        for path, end_ms in zip_longest(files, ends):
+            if from_ms is not None and end_ms is not None and end_ms < from_ms:
+                continue
+            for line in path.read_bytes().splitlines():
+                try:
+                    yield msgspec.json.decode(line, type=JournalEntry)
+                except msgspec.MsgspecError:
+                    continue  # torn by a crash, or damaged: the rest is fine
+
+    def _files(self) -> list[Path]:
+        found = [path for path in self.folder.glob(f"{_PREFIX}*{_SUFFIX}") if _began_ms(path) >= 0]
+        return sorted(found, key=_began_ms)
+
+    def _writable(self, now_ms: int) -> BinaryIO:
+        if self._file is not None and not self._is_over(now_ms):
+            return self._file
+        self.close()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files = self._files()
+        if files:
+            self._began_ms, self._size = _began_ms(files[-1]), files[-1].stat().st_size
+        if not files or self._is_over(now_ms):
+            began_ms = now_ms if not files else max(now_ms, self._began_ms + 1)
+            files.append(self.folder / f"{_PREFIX}{began_ms:015d}{_SUFFIX}")
+            self._began_ms, self._size = began_ms, 0
+        self._file = file = files[-1].open("ab")
+        if self._size and not _ends_whole(files[-1]):
+            file.write(b"\n")
+            self._size += 1
+        self._drop(files, now_ms)
+        return file
+
+    def _is_over(self, now_ms: int) -> bool:
+        return self._size >= self._file_bytes or abs(now_ms - self._began_ms) >= _DAY_MS
+
+    def _drop(self, files: list[Path], now_ms: int) -> None:
+        """Drop the oldest files; the newest stays."""
+        sizes = [path.stat().st_size for path in files]
+        for number, path in enumerate(files[:-1]):
+            is_old = _began_ms(files[number + 1]) < now_ms - self._kept_ms
+            if is_old or sum(sizes[number:]) > self._most_bytes:
+                path.unlink(missing_ok=True)
+
+
+def _began_ms(path: Path) -> int:
+    digits = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    return int(digits) if digits.isdigit() else -1
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+__all__ = ["ClusterJournal"]

@@ -1,0 +1,294 @@
+"""A manager: holds the store of a datacenter, answers nodes and operators over the bus, and competes for the leads.
+
+A manager remembers nothing that matters. Its nodes speak to subjects, not to one manager, so any other manager answers
+when this one dies. What it decides is fenced by the epoch of the lead `placement`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import socket
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..app import App
+from ..bus import Bus
+from ..control import Control, Duties
+from ..control.check import watching
+from ..errors import StoreError
+from ..model import Session, Settings
+from ..stores import JobStore
+from ..stores.remote import MAINSTAY_VERSION, StoreService
+from ..worker import Outage
+from .cluster_service import ClusterService
+from .journal import ClusterJournal
+from .liveness_settings import LivenessSettings
+from .managers import ManagerDirectory
+from .member_sessions import MemberSessions
+from .members_service import MembersService
+from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo
+
+log = logging.getLogger("mainstay.cluster")
+
+_LOOK_S = 0.5
+
+
+class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a manager runs."""
+
+    name: str
+    cluster: str = "local"
+    environment: str = "default"
+    state: str = ""
+    """the folder of its journal"""
+
+
+class Manager:
+    """A service: `start`, then `stop`. The store and the bus belong to the caller."""
+
+    def __init__(
+        self,
+        store: JobStore,
+        bus: Bus,
+        options: ManagerOptions,
+        *,
+        settings: Settings | None = None,
+        liveness: LivenessSettings | None = None,
+        allowed_queues: Callable[[str], Sequence[str] | None] = lambda _: None,
+        rng: random.Random | None = None,
+        host: str | None = None,
+        pid: int | None = None,
+    ) -> None:
+        self._store = store
+        self._bus = bus
+        self._options = options
+        self._rng = rng = rng or random.Random()
+        self._host = socket.gethostname() if host is None else host
+        self._pid = os.getpid() if pid is None else pid
+        self._liveness = liveness or LivenessSettings()
+        self._control = Control(store, settings=settings, rng=rng, actor=f"manager:{options.name}")
+        self._session: Session | None = None
+        self._leader: Duties | None = None
+        self._placement: Duties | None = None
+        self._changing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._started_ms = store.clock.now_ms()
+        self.journal = None if not options.state else ClusterJournal(Path(options.state), clock=store.clock)
+        self.members = MembersService(
+            bus,
+            store,
+            manager=options.name,
+            leading=lambda: None if self._placement is None else self._placement.lead,
+            clock=store.clock,
+            rng=rng,
+            settings=self._liveness,
+            journal=self.journal,
+            version=MAINSTAY_VERSION,
+            cluster=options.cluster,
+            environment=options.environment,
+        )
+        self.calls = StoreService(
+            store,
+            bus,
+            manager=options.name,
+            cluster=options.cluster,
+            environment=options.environment,
+            version=MAINSTAY_VERSION,
+            allowed_queues=allowed_queues,
+        )
+        self.managers = ManagerDirectory(bus, self.info)
+        self.requests = ClusterService(
+            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
+        )
+        placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
+        self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
+        # without tasks: it brings the duties of every installed kind
+        self._app = App(store.url, rng=rng)
+
+    @property
+    def leading(self) -> bool:
+        """Whether it holds the lead `placement`, as far as it knows."""
+        return self._placement is not None and self._placement.leading
+
+    async def start(self) -> None:
+        """Open its session, and begin to answer and to compete for the leads."""
+        await self._open_session()
+        await self.members.start()
+        await self.managers.start()
+        await self.calls.start()
+        await self.requests.start()
+        loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leader())
+        self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
+
+    async def stop(self) -> None:
+        """Give up the leads first, so that another manager leads at once; then stop answering. Safe to call twice."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._stop_leads()
+        await self.requests.stop()
+        await self.calls.stop()
+        await self.managers.stop()
+        await self.members.stop()
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(StoreError):  # its lock is free, or its lease ends
+                await self._control.claims.close_session(session.id)
+        if self.journal is not None:
+            self.journal.close()
+
+    # its session and its leads -------------------------------------------------------------------
+
+    async def _open_session(self) -> None:
+        self._session = await self._control.claims.open_session(
+            worker=self._options.name, host=self._host, pid=self._pid
+        )
+        await self._start_leads(self._session)
+
+    async def _start_leads(self, session: Session) -> None:
+        async with self._changing:
+            await self._stop_duties()
+            control = self._control
+            self._leader = control.duties(
+                session.id, check=watching(control.store), extra=list(self._app.duties(control))
+            )
+            duties = self._app.placement_duties(self._placing, session.id)
+            self._placement = self._placing.placement_duties(session.id, duties)
+            self._leader.start()
+            self._placement.start()
+
+    async def _stop_leads(self) -> None:
+        async with self._changing:
+            await self._stop_duties()
+
+    async def _stop_duties(self) -> None:
+        services = [each for each in (self._placement, self._leader) if each is not None]
+        self._placement = self._leader = None
+        for service in services:
+            await service.stop()
+
+    async def _beat(self) -> None:
+        every_s = self._control.settings.heartbeat_s
+        outage = Outage("heartbeat", self._rng, longest_s=every_s)
+        while True:
+            wait_s = every_s
+            try:
+                assert self._session is not None
+                (pulse,) = await self._control.claims.beat([self._session.id])
+                if not pulse.known:
+                    log.warning("session lost session=%s; another one is opened", self._session.id)
+                    await self._open_session()
+                outage.over()
+            except Exception as error:  # noqa: BLE001 - a manager without heartbeats leads nothing, whatever failed
+                wait_s = outage.failed(error)
+            await asyncio.sleep(wait_s)
+
+    async def _sweep(self) -> None:
+        every_s = self._control.settings.sweep_s
+        outage = Outage("sweep", self._rng)
+        while True:
+            wait_s = every_s * self._rng.uniform(0.75, 1.25)
+            try:
+                swept = await self._control.sweeper.sweep()
+                if not swept.waiting:
+                    outage.over()
+            except Exception as error:  # noqa: BLE001 - recovery must not stop, whatever failed
+                wait_s = outage.failed(error)
+            await asyncio.sleep(wait_s)
+
+    async def _watch_leader(self) -> None:
+        """Write into the journal when it takes or loses the lead `leader`; that of `placement` is the members'."""
+        held: int | None = None
+        while True:
+            lead = None if self._leader is None else self._leader.lead
+            epoch = None if lead is None else lead.epoch
+            if epoch is not None and epoch != held:
+                self._note("lead_taken", "leader", f"{self._options.name} leads leader in epoch {epoch}")
+            elif epoch is None and held is not None:
+                self._note("lead_lost", "leader", f"{self._options.name} no longer leads leader")
+            held = epoch
+            await asyncio.sleep(_LOOK_S)
+
+    def _note(self, event: str, about: str, text: str) -> None:
+        log.info("%s: event=%s about=%s", text, event, about)
+        if self.journal is not None:
+            self.journal.append(event, about, text, manager=self._options.name)
+
+    # what others see ------------------------------------------------------------------------------
+
+    def info(self) -> ManagerInfo:
+        """This manager."""
+        return ManagerInfo(
+            name=self._options.name,
+            host=self._host,
+            pid=self._pid,
+            version=MAINSTAY_VERSION,
+            started_ms=self._started_ms,
+            session="" if self._session is None else self._session.id,
+        )
+
+    async def status(self) -> ClusterStatus:
+        """The cluster as this manager sees it."""
+        managers = self.managers.known()
+        by_session = {each.session: each.name for each in managers}
+        leads = (await self._store.stats()).leads
+        return ClusterStatus(
+            cluster=self._options.cluster,
+            environment=self._options.environment,
+            at_ms=self._store.clock.now_ms(),
+            manager=self._options.name,
+            managers=managers,
+            nodes=self.members.nodes(),
+            leads=[
+                LeadInfo(name=name, manager=by_session.get(lead.holder, ""), session=lead.holder, epoch=lead.epoch)
+                for name, lead in sorted(leads.items())
+            ],
+            journal=self.journal_entries(),
+            alarms=self.members.alarms(),
+            refused=self.refused(),
+        )
+
+    def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]:
+        """The newest entries of its journal, the newest last."""
+        if self.journal is None:
+            return []
+        return [entry for entry in self.journal.entries() if entry.at_ms > after_ms][-most:]
+
+    def _heard(self) -> dict[str, float]:
+        """By session: how many seconds ago a manager heard its node."""
+        now_ms = self._store.clock.now_ms()
+        return {
+            session: (now_ms - info.heard_ms) / 1000
+            for info in self.members.nodes()
+            if info.state in ("active", "draining")
+            for session in info.beat.sessions
+        }
+
+    def refused(self) -> Mapping[str, int]:
+        """Refused requests, by reason."""
+        counts: dict[str, int] = {}
+        for source in (self.calls.refused, self.requests.refused):
+            for reason, n in source.items():
+                counts[reason] = counts.get(reason, 0) + n
+        return counts
+
+    async def drain(self, node: str, by: str) -> bool:
+        """Ask the sessions of a node to drain. False: no such node is open."""
+        sessions = [each.id for each in await self._store.sessions() if each.worker == node and not each.dead]
+        if not any(info.name == node for info in self.members.nodes()) or not sessions:
+            return False
+        asked = await self._store.drain(sessions, by=by)
+        self._note("node_draining", node, f"{by} asked node {node} to drain")
+        return any(asked)
+
+
+__all__ = ["Manager", "ManagerOptions"]

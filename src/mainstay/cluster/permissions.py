@@ -1,0 +1,70 @@
+"""What each role may publish and subscribe to on the bus. The server enforces it, so that a subject proves its sender.
+
+A node reaches its own subjects only: it cannot speak as another node, and reads no answers but its own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InvalidInput
+
+ROLES = ("manager", "node", "operator")
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who connects, as its certificate says. The name `*` stands for all names."""
+
+    role: str
+    name: str
+    cluster: str = "local"
+    environment: str = "default"
+    datacenter: str = "default"
+    queues: tuple[str, ...] = ()
+    """the queues that a node may claim from; empty: all"""
+
+
+class BusPermissions(msgspec.Struct, frozen=True, kw_only=True):
+    """Subjects and patterns."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def permissions_of(identity: Identity) -> BusPermissions:
+    """The permissions of one identity.
+
+    >>> permissions_of(Identity(role="node", name="n1")).subscribe
+    ('control.node.n1.>', '_INBOX.node.n1.>')
+    """
+    role, name = identity.role, identity.name
+    inbox = f"_INBOX.{role}.{name}.>"
+    calls = (f"*.store.{role}.{name}.>", f"control.at.*.store.{role}.{name}.>", f"data.bundle.{role}.{name}.>")
+    if role == "node":
+        return BusPermissions(
+            publish=(*calls, f"control.beat.{name}", f"control.ended.{name}", f"telemetry.output.{name}"),
+            subscribe=(f"control.node.{name}.>", inbox),
+        )
+    if role == "operator":
+        return BusPermissions(
+            publish=(*calls, f"data.cluster.operator.{name}.>"), subscribe=("telemetry.output.*", inbox)
+        )
+    if role == "manager":
+        return BusPermissions(
+            publish=(*calls, f"data.cluster.manager.{name}.>", "control.node.>", "control.manager.>"),
+            subscribe=(
+                *(f"{kind}.store.>" for kind in ("control", "dispatch", "data")),
+                f"control.at.{name}.>",
+                "control.beat.*",
+                "control.ended.*",
+                "control.manager.>",
+                "data.cluster.>",
+                "data.bundle.>",
+                "telemetry.output.*",
+                inbox,
+            ),
+        )
+    raise InvalidInput("role", f"{role!r} is not one of {', '.join(ROLES)}")
+
+
+__all__ = ["ROLES", "BusPermissions", "Identity", "permissions_of"]

@@ -1,0 +1,193 @@
+"""Certificates, and what a real nats-server lets each of them do."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from mainstay.bus import Bus
+from mainstay.cluster.address import parse_address
+from mainstay.cluster.certs import CertificateFiles, identity_of, issue, make_authority, write_server_config
+from mainstay.cluster.permissions import Identity, permissions_of
+from mainstay.errors import BusError, InvalidInput, NoResponders, RequestTimeout
+from servers.nats import NatsCore
+from servers.server import free_port
+
+
+class SecureBus:
+    """An authority, a server with TLS, and certificates for two nodes, a manager and an operator."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "certs"
+        make_authority(self.folder, cluster="shop")
+        self.port = free_port()
+        issue(self.folder, "server", "bus", hosts=["127.0.0.1"])
+        self.files = {
+            name: issue(self.folder, role, name)
+            for role, name in (("node", "n1"), ("node", "n2"), ("manager", "m1"), ("operator", "ann"))
+        }
+        config = write_server_config(self.folder, listen=f"127.0.0.1:{self.port}", server="bus").read_text()
+        place = folder / "server"
+        place.mkdir()
+        self.server = NatsCore(place, config.replace("{", "{{").replace("}", "}}"), port=self.port)
+
+    async def connect(self, files: CertificateFiles, *, timeout_s: float = 5.0) -> Bus:
+        address = parse_address(files.url(f"127.0.0.1:{self.port}"))
+        identity = files.identity
+        return await address.connect(identity.role, identity.name, timeout_s=timeout_s)
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[SecureBus]:
+    made = SecureBus(tmp_path)
+    yield made
+    made.server.stop()
+
+
+@pytest.fixture
+async def clients(bus: SecureBus) -> AsyncIterator[dict[str, Bus]]:
+    made = {name: await bus.connect(files) for name, files in bus.files.items()}
+    yield made
+    for client in made.values():
+        await client.close()
+
+
+def test_a_certificate_names_its_holder_and_its_key_is_private(tmp_path: Path) -> None:
+    make_authority(tmp_path, cluster="shop", environment="staging")
+    files = issue(tmp_path, "node", "n1", queues=["mail", "a b"])
+
+    expected = Identity(role="node", name="n1", cluster="shop", environment="staging", queues=("mail", "a b"))
+    assert identity_of(files.cert.read_bytes()) == files.identity == expected
+    assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "ca.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "field"),
+    [("boss", "x", "role"), ("node", "a.b", "name"), ("node", "", "name"), ("server", "s", "hosts")],
+)
+def test_bad_names_are_refused_by_field(tmp_path: Path, role: str, name: str, field: str) -> None:
+    make_authority(tmp_path, cluster="shop")
+    with pytest.raises(InvalidInput, match=f"^{field}:"):
+        issue(tmp_path, role, name)
+
+
+def test_a_folder_without_an_authority_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="certs init"):
+        issue(tmp_path, "node", "n1")
+
+
+#: who speaks as whom -> whether a manager hears it
+SPEAKERS = {
+    ("n1", "control.beat.n1"): True,
+    ("n1", "control.beat.n2"): False,
+    ("n1", "control.store.node.n1.beat"): True,
+    ("n1", "control.store.node.n2.beat"): False,
+    ("n1", "control.store.operator.ann.apply"): False,
+    ("n1", "control.store.manager.m1.apply"): False,
+    ("n1", "control.manager.heard"): False,
+    ("n1", "data.cluster.operator.ann.status"): False,
+    ("n1", "control.ended.n2"): False,
+    ("ann", "data.cluster.operator.ann.status"): True,
+    ("ann", "control.store.operator.ann.apply"): True,
+    ("ann", "control.store.node.n1.apply"): False,
+    ("ann", "control.beat.n1"): False,
+    ("ann", "control.manager.heard"): False,
+}
+
+
+async def test_the_server_lets_each_role_speak_as_itself_only(clients: dict[str, Bus]) -> None:
+    manager = clients["m1"]
+    patterns = ("control.store.>", "control.beat.*", "control.ended.*", "control.manager.>", "data.cluster.>")
+    heard = [await manager.subscribe(pattern) for pattern in patterns]
+
+    for speaker, subject in SPEAKERS:
+        await clients[speaker].publish(subject, speaker.encode())
+    # in order after the others: when they are heard, so is everything before them
+    for speaker in ("n1", "ann"):
+        await clients[speaker].publish(f"control.store.{'node' if speaker == 'n1' else 'operator'}.{speaker}.last", b"")
+
+    got: set[tuple[str, str]] = set()
+    last = 0
+    async with asyncio.timeout(10):
+        while last < 2:
+            for subscription in heard:
+                while subscription.waiting:
+                    message = await anext(subscription)
+                    last += message.subject.endswith(".last")
+                    got.add((message.body.decode(), message.subject))
+            await asyncio.sleep(0)
+    assert {pair for pair in got if pair[0]} == {pair for pair, allowed in SPEAKERS.items() if allowed}
+
+
+async def test_a_node_does_not_hear_what_is_for_another(clients: dict[str, Bus]) -> None:
+    spy = clients["n1"]
+    overheard = [await spy.subscribe(pattern) for pattern in ("control.node.n2.>", "control.store.>", "control.beat.*")]
+    asked = await clients["n2"].subscribe("control.node.n2.>")
+    await clients["n2"].publish("control.beat.n2", b"alive")
+    await clients["m1"].publish("control.node.n2.drain", b"")
+    async with asyncio.timeout(10):
+        await anext(asked)
+
+    assert [subscription.waiting for subscription in overheard] == [0, 0, 0]
+
+
+async def test_a_node_answers_a_manager_and_gets_its_own_answers(clients: dict[str, Bus]) -> None:
+    asked = await clients["n1"].subscribe("control.node.n1.>")
+    calls = await clients["m1"].subscribe("control.store.>", group="managers")
+
+    async def answer(bus: Bus, subscription) -> None:
+        async with asyncio.timeout(10):
+            message = await anext(subscription)
+        await bus.publish(message.reply, b"yes")
+
+    for asking, answering, subscription, subject in (
+        ("m1", "n1", asked, "control.node.n1.ping"),
+        ("n1", "m1", calls, "control.store.node.n1.hello"),
+    ):
+        task = asyncio.create_task(answer(clients[answering], subscription))
+        assert await clients[asking].request(subject, b"", 5) == b"yes"
+        await task
+
+
+async def test_a_certificate_of_another_authority_is_refused(bus: SecureBus, tmp_path: Path) -> None:
+    make_authority(tmp_path / "other", cluster="shop")
+    foreign = issue(tmp_path / "other", "manager", "m1")
+    mixed = CertificateFiles(ca=bus.files["m1"].ca, cert=foreign.cert, key=foreign.key, identity=foreign.identity)
+    with pytest.raises(BusError):
+        await bus.connect(mixed, timeout_s=1)
+
+
+async def test_a_certificate_that_the_server_does_not_know_is_refused(bus: SecureBus) -> None:
+    late = issue(bus.folder, "node", "n3")
+    with pytest.raises(BusError):
+        await bus.connect(late, timeout_s=1)
+
+
+async def test_a_new_authority_and_the_old_one_are_valid_at_once(bus: SecureBus) -> None:
+    make_authority(bus.folder, cluster="shop")
+    issue(bus.folder, "node", "n3")
+    write_server_config(bus.folder, listen=f"127.0.0.1:{bus.port}", server="bus")
+    text = (bus.folder / "nats.conf").read_text()
+    assert text.count("CN=node:") == 3
+    assert (bus.folder / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
+
+
+async def test_asking_without_an_answer_is_told_apart(clients: dict[str, Bus]) -> None:
+    with pytest.raises((NoResponders, RequestTimeout)):
+        await clients["n1"].request("control.store.node.n1.hello", b"", 1)
+
+
+def test_another_machine_needs_tls() -> None:
+    with pytest.raises(InvalidInput, match="TLS is required"):
+        parse_address("nats://node:secret@10.0.0.1:4222/shop")
+
+
+def test_a_node_has_no_subject_of_a_manager() -> None:
+    node, manager = (permissions_of(Identity(role=role, name="x")) for role in ("node", "manager"))
+    assert not set(node.subscribe) & set(manager.subscribe)
+    assert not set(node.publish) & set(manager.publish)

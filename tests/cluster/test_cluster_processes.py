@@ -1,0 +1,130 @@
+"""Managers, nodes and a bus as real processes: work runs on nodes, and survives the death of each of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.local_clusters import running_cluster, until
+
+pytestmark = pytest.mark.slow
+
+
+async def test_tasks_of_all_kinds_run_on_a_node_without_the_database(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c") as cluster:
+        await cluster.ready()
+        ids = [await cluster.submit("add", a=n, b=1) for n in range(50)]
+        ids += [await cluster.submit("where"), await cluster.submit("chain")]
+
+        rows = await cluster.settled(ids)
+
+        assert {row.status for row in rows} == {"succeeded"}
+        assert [row.result for row in rows[:3]] == [b"\x01", b"\x02", b"\x03"]
+        sessions = {session.id: session for session in await cluster.store.sessions()}
+        events = await cluster.store.events(ids[0])
+        assert sessions[events[-1].actor].standing
+        assert await cluster.store.check() == []
+
+
+async def test_a_node_job_runs_on_every_node_and_its_leader_phase_on_one(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", nodes=2) as cluster:
+        await cluster.ready(2)
+        from tests.cluster.cluster_program import names
+
+        request = names.job().request()
+        made = await cluster.control.jobs.submit_request(request)
+        [row] = await cluster.settled([made.id])
+
+        assert row.status == "succeeded"
+        assert row.result is not None
+        assert names.returns.unpack(row.result, job_id=row.id).value == ["n1", "n2"]
+
+
+async def test_a_killed_manager_restarts_nothing(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", managers=2, nodes=2, concurrency=50) as cluster:
+        before = await cluster.ready(2)
+        file = tmp_path / "go"
+        ids = [await cluster.submit("hold", file=str(file)) for _ in range(60)]
+        await cluster.running(ids)
+        leader = next(lead.manager for lead in before.leads if lead.name == "placement")
+
+        cluster.kill(leader)
+        after = await cluster.status(
+            lambda found: any(lead.name == "placement" and lead.manager not in ("", leader) for lead in found.leads)
+        )
+        file.touch()
+        rows = await cluster.settled(ids)
+
+        assert [(row.status, row.token, row.starts) for row in rows] == [("succeeded", 1, 1)] * 60
+        assert {node.state for node in after.nodes} == {"active"}
+
+
+async def test_a_killed_worker_of_a_node_is_proven_dead_and_its_job_runs_again(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", nodes=2) as cluster:
+        status = await cluster.ready(2)
+        file = tmp_path / "go"
+        [job] = [await cluster.submit("hold", file=str(file))]
+        [row] = await cluster.running([job])
+        victim = next(node for node in status.nodes if row.session in node.beat.sessions)
+
+        os.kill(victim.beat.pid, signal.SIGKILL)
+
+        async def taken() -> bool | None:
+            [now] = await cluster.rows([job])
+            return now.token > row.token or None
+
+        await until(taken)
+        file.touch()
+        [done] = await cluster.settled([job])
+        events = [event.to for event in await cluster.store.events(job)]
+
+        assert (done.status, done.losses, done.crashes) == ("succeeded", 1, 0)
+        assert events == ["pending", "running", "timed_out", "pending", "running", "succeeded"]
+        entries = await cluster.client.journal(most=100)
+        assert any(entry.event == "node_closed" and "parent" in entry.text for entry in entries)
+
+
+async def test_a_bus_that_is_killed_and_back_loses_no_work(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c") as cluster:
+        await cluster.ready()
+        file = tmp_path / "go"
+        ids = [await cluster.submit("hold", file=str(file)) for _ in range(5)]
+        await cluster.running(ids)
+        bus = cluster.cluster.bus
+
+        await bus.kill()
+        file.touch()
+        await bus.begin()
+        rows = await cluster.settled(ids)
+
+        assert [(row.status, row.token) for row in rows] == [("succeeded", 1)] * 5
+
+
+async def test_a_drained_node_finishes_its_job_and_ends(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", nodes=2, grace_s=30.0) as cluster:
+        status = await cluster.ready(2)
+        file = tmp_path / "go"
+        job = await cluster.submit("hold", file=str(file))
+        [row] = await cluster.running([job])
+        node = next(node.name for node in status.nodes if row.session in node.beat.sessions)
+
+        assert await cluster.client.drain(node, by="ann")
+        await cluster.status(lambda found: any(each.name == node and each.state == "draining" for each in found.nodes))
+        file.touch()
+        [done] = await cluster.settled([job])
+
+        assert (done.status, done.token) == ("succeeded", 1)
+        await cluster.status(lambda found: all(each.state != "draining" for each in found.nodes))
+        assert not await cluster.client.drain("n9", by="ann")
+
+
+async def test_nothing_is_left_after_many_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    for _ in range(5):
+        async with running_cluster(folder, managers=1) as cluster:
+            pids = [process.pid for process in cluster.file.processes]
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        assert not (folder / "cluster.json").exists()

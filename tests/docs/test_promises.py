@@ -14,6 +14,7 @@ from mainstay.app import App
 from mainstay.batch import BatchOptions
 from mainstay.cli.options import ProcessOptions, declared
 from mainstay.cli.worker import run_worker
+from mainstay.cluster.liveness_settings import PREFIX, LivenessSettings, option_of
 from mainstay.load.plan import LoadOptions
 from mainstay.model import Settings
 from mainstay.model.settings import describe, public_name
@@ -113,6 +114,7 @@ def test_every_knob_is_weighed() -> None:
 def test_what_weakens_a_promise_is_a_knob_that_there_is() -> None:
     more = {"chunk", "submit_many", "when", "failed", *LoadOptions.__struct_fields__}
     more |= {"--strict", "--tokens", "--mask", "--no-payloads"}
+    more |= {f"{PREFIX}{option_of(field).upper()}" for field in LivenessSettings.__struct_fields__}
     for row in PROMISES:
         assert set(_NAMED.findall(row[2])) <= every_knob() | _BESIDES | more, row[2]
 

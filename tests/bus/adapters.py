@@ -38,7 +38,7 @@ async def _on(network: MemoryBusNetwork) -> AsyncIterator[Connect]:
 
 
 #: clients of the suite connect as this user, which may do everything
-_ANY = """
+ANY_USER = """
 listen: "127.0.0.1:{port}"
 max_payload: 1100000
 ping_interval: "2s"
@@ -52,7 +52,7 @@ system_account: SYS
 
 @asynccontextmanager
 async def _on_nats() -> AsyncIterator[Connect]:
-    with folder("bus-") as place, NatsCore(place, _ANY) as server:
+    with folder("bus-") as place, NatsCore(place, ANY_USER) as server:
         clients: list[Bus] = []
 
         async def connect(name: str) -> Bus:

@@ -248,10 +248,7 @@ class NatsBus:
             subscription.end()
         for client in (self._watcher, self._client):
             if client is not None:
-                with contextlib.suppress(Exception):  # what is not sent by now is lost, as it may be at any time
-                    async with asyncio.timeout(1):
-                        await client.flush(1)
-                await client.close()
+                await _close(client)
 
     # within -------------------------------------------------------------------------------------
 
@@ -316,6 +313,20 @@ class NatsBus:
 
 class _Unheard(Exception):
     """The server answered that nothing is subscribed."""
+
+
+async def _close(client: Client) -> None:
+    """Close a connection, whatever its state."""
+    if client.is_connected:
+        with contextlib.suppress(Exception):  # what is not sent by now is lost, as it may be at any time
+            async with asyncio.timeout(1):
+                await client.flush(1)
+    # nats-py would write the rest to a connection that may be gone, fail, and leave its tasks behind
+    client._pending, client._pending_data_size = [], 0  # noqa: SLF001
+    try:
+        await client.close()
+    except (OSError, RuntimeError) as error:  # the connection ended at the same moment
+        log.debug("bus not closed cleanly: %s", _shown(error))
 
 
 async def _known(client: Client) -> None:

@@ -197,6 +197,8 @@ class BundleCache:
         path = self._files / file.sha256
         if await asyncio.to_thread(_has_digest, path, file.sha256):
             return
+        if path.exists():
+            log.warning("file %s is damaged in the cache and is fetched again digest=%s", file.path, file.sha256)
         draft = self._drafts / file.sha256
         have = await asyncio.to_thread(_intact_parts, draft, file)
         with draft.open("r+b" if have else "wb") as target:

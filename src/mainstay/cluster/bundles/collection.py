@@ -129,6 +129,8 @@ def _digests(file: Path) -> tuple[int, str, tuple[str, ...]]:
 def _data_files(root: Path, place: str) -> Iterator[str]:
     """The files of a data file or folder, by its path in the root or on this machine."""
     path = Path(os.path.normpath(root / place))
+    if not path.is_relative_to(root):  # perhaps it leads through a link to a folder below the root
+        path = Path(os.path.realpath(path.parent), path.name)
     if not path.is_relative_to(root):
         raise InvalidInput("data", f"{place} is not below the root {root}; copy it there, or give another root")
     if path.is_file():

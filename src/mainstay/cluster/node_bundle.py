@@ -82,8 +82,9 @@ class NodeBundle:
             self._found = await client.find(self._options.reference)
             log.info("bundle found reference=%s digest=%s", self._options.reference, self._found.digest)
         cache = BundleCache(Path(self._options.cache), client.fetch, limits=self._limits, clock=self._clock)
+        used = await cache.use(self._found.digest)
         self.release()
-        used = self._used = await cache.use(self._found.digest)
+        self._used = used
         pruned = await cache.prune(most_bytes=self._options.cache_bytes, oldest_s=self._options.cache_age_s)
         for digest in pruned.removed:
             log.info("bundle removed from the cache digest=%s", digest)

@@ -118,7 +118,7 @@ async def run_node(config: NodeConfig) -> int:
     name = config.options.node
     os.environ[NODE_STORE] = address.store_url("node", name)
     if config.code:
-        os.environ.update(_code_environment(config.code))
+        os.environ.update(code_environment(config.code))
     bus = await address.connect("node", name)
     try:
         supervisor = Supervisor(config.options)
@@ -136,7 +136,7 @@ async def run_node(config: NodeConfig) -> int:
         await bus.close()
 
 
-def _code_environment(folder: str) -> dict[str, str]:
+def code_environment(folder: str) -> dict[str, str]:
     """What lets processes that are started from now on import from a folder first, and not from the current one. This
     process runs no code of the program."""
     path = os.environ.get("PYTHONPATH")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from mainstay.cli import app
 from tests.cluster.bundles.program import write_program
-from tests.cluster.local_clusters import RunningCluster, running_cluster, until
+from tests.cluster.local_clusters import RunningCluster, running_cluster
 
 pytestmark = pytest.mark.slow
 

@@ -190,3 +190,19 @@ def test_the_digest_of_an_installed_program_changes_with_its_files_only(
     for target in ("nowhere_at_all:app", "sys:app", ""):
         with pytest.raises(InvalidInput):
             installed_digest(target)
+
+
+def test_the_digest_of_an_app_in_the_current_folder_is_that_of_what_an_engine_would_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = shop(tmp_path / "here"), shop(tmp_path / "there", rate="2")
+    (here / "json").mkdir()
+    monkeypatch.syspath_prepend(there)
+    before, plain = installed_digest("shop.tasks:app"), installed_digest("json")
+
+    monkeypatch.chdir(here)
+
+    assert installed_digest("shop.tasks:app") != before
+    assert installed_digest("json") == plain  # a folder without `__init__.py` comes after a package
+    with pytest.raises(InvalidInput, match="run this from its folder"):
+        installed_digest("nowhere_at_all:app")

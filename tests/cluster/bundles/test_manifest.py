@@ -86,7 +86,7 @@ def test_a_path_that_could_do_harm_is_refused_by_name(path: str) -> None:
             read_manifest(hashlib.sha256(body).hexdigest(), body)
 
 
-@pytest.mark.parametrize("pair", [("a.py", "A.py"), ("a", "a/b"), ("a.py", "a.py")])
+@pytest.mark.parametrize("pair", [("a.py", "A.py"), ("a", "a/b"), ("a.py", "a.py"), ("é", "e\u0301"), ("A", "a/b")])
 def test_two_files_in_one_place_are_refused(pair: tuple[str, str]) -> None:
     files = tuple(BundleFile(path=path, size=0, sha256=EMPTY) for path in sorted(pair))
 

@@ -322,6 +322,10 @@ class Interrupted(BundleStorage):
         for action in self.before.pop(name, []):
             await action()
 
+    async def begin(self, digest, **options):
+        await self._turn("begin")
+        await super().begin(digest, **options)
+
     async def missing(self, digests):
         await self._turn("missing")
         return await super().missing(digests)
@@ -335,7 +339,7 @@ class Interrupted(BundleStorage):
         await super().put(digest, packed)
 
 
-@pytest.mark.parametrize("moment", ["missing", "put", "commit"])
+@pytest.mark.parametrize("moment", ["put", "begin", "missing", "commit"])
 async def test_a_prune_at_any_moment_of_a_publication_breaks_no_bundle(tmp_path: Path, moment: str) -> None:
     blobs = await open_blobs("memory:")
     bundle = version(tmp_path, "1")

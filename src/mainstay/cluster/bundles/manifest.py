@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from functools import cached_property
 
 import msgspec
@@ -227,15 +228,20 @@ def _check_distinct(paths: list[str]) -> None:
     """Refuse two files in one place, also on disks that ignore case, and a file in place of a folder."""
     files: dict[str, str] = {}
     for path in paths:
-        key = path.casefold()
+        key = _on_disk(path)
         if key in files:
             raise InvalidInput("files", f"{files[key]!r} and {path!r} would be the same file on some disks; rename one")
         files[key] = path
     for path in paths:
-        folder = path.casefold()
+        folder = _on_disk(path)
         while folder := folder.rpartition("/")[0]:
             if folder in files:
                 raise InvalidInput("files", f"{files[folder]!r} is a file and the folder of {path!r}")
+
+
+def _on_disk(path: str) -> str:
+    """A path as the disks see it that know neither case nor two ways to write an accent."""
+    return unicodedata.normalize("NFC", path.casefold())
 
 
 __all__ = [

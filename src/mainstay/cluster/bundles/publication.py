@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...errors import BusError, InvalidInput, Overloaded, PayloadTooLarge
+from ...errors import BundleMissing, BusError, InvalidInput, Overloaded, PayloadTooLarge
 from .bounded import for_each
 from .collection import Bundle
 from .manifest import BundleLimits, BundlePart
@@ -97,8 +97,7 @@ async def publish_bundle(
             f"the list of the {len(places)} parts has {len(manifest)} bytes; at most {PACKED_BYTES} fit into a message"
         )
         raise PayloadTooLarge("bundle", f"{rule}. Leave files out, or read them from a shared storage")
-    await target.put(bundle.digest, manifest)
-    await _begin(target, bundle.digest, by, sleep)
+    await _begin(target, bundle.digest, manifest, by, sleep)
     wanted = list(places)
     for begin in range(0, len(wanted), _ASKED):
         asked = wanted[begin : begin + _ASKED]
@@ -126,15 +125,19 @@ async def publish_bundle(
     )
 
 
-async def _begin(target: BundleTarget, digest: str, by: str, sleep: Callable[[float], Awaitable[None]]) -> None:
-    """Begin, as soon as no prune is under way."""
+async def _begin(
+    target: BundleTarget, digest: str, manifest: bytes, by: str, sleep: Callable[[float], Awaitable[None]]
+) -> None:
+    """Store the manifest, and begin as soon as no prune is under way."""
     for left in reversed(range(_TRIES)):
+        await target.put(digest, manifest)
         try:
             return await target.begin(digest, by=by)
-        except Overloaded as error:
+        except (BundleMissing, Overloaded) as error:
             if not left:
                 raise
-            await sleep(error.retry_after_s)
+            # missing: a prune has removed the manifest since
+            await sleep(getattr(error, "retry_after_s", 0.0))
     return None
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -106,7 +107,7 @@ def join(
     if reference != target:
         bundle = NodeBundleOptions(
             reference=reference if is_digest_start(reference) else check_bundle_name(reference),
-            cache=cache or str(state_folder("bundles")),
+            cache=str(Path(cache).absolute() if cache else state_folder("bundles")),
             cache_bytes=cache_mb * MB,
             cache_age_s=seconds(cache_age, field="cache-age"),
         )

@@ -121,9 +121,16 @@ async def test_what_was_added_to_a_bundle_on_the_disk_is_removed(tmp_path: Path)
         folder.chmod(0o700)
         (folder / "json.py").write_text("raise SystemExit")
         (folder / "planted").symlink_to("/etc")
+        outside = tmp_path / "outside"
+        (outside / "sub").mkdir(parents=True)
+        (outside / "sub").chmod(0o500)
+        (folder / "shop").chmod(0o700)
+        (folder / "shop/prices.py").unlink()
+        (folder / "shop/prices.py").symlink_to(outside)
         with await cache.use(bundle.digest) as used:
             assert sorted(path.name for path in used.folder.iterdir()) == [".mainstay-bundle", "shop"]
             assert {path.stat().st_mode & 0o222 for path in [folder, *folder.rglob("*")]} == {0}
+        assert (outside / "sub").stat().st_mode & 0o777 == 0o500
 
 
 async def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -168,11 +168,21 @@ def test_too_much_code_is_refused_by_name(tmp_path: Path) -> None:
 
     with pytest.raises(PayloadTooLarge, match=r"big\.py with 2000 bytes"):
         collect_bundle("main:app", tmp_path, limits=limits)
-    with pytest.raises(PayloadTooLarge, match="it has 3 files; at most 2"):
+    with pytest.raises(PayloadTooLarge, match="main has 3 files; at most 2"):
         collect_bundle("main:app", tmp_path, ["big.csv"], limits=BundleLimits(files=2))
     with pytest.raises(PayloadTooLarge, match=r"at most 4000 .* big\.csv with 5000 bytes"):
         collect_bundle("main:app", tmp_path, ["big.csv"], limits=BundleLimits(data_bytes=4000))
     assert collect_bundle("main:app", tmp_path, ["big.csv"], limits=BundleLimits(code_bytes=3000)).manifest.data_bytes
+
+
+def test_too_much_data_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path, {"main.py": ""})
+    with (tmp_path / "big.bin").open("wb") as big:
+        big.truncate(5 * 2**30)
+    monkeypatch.setattr("mainstay.cluster.bundles.collection._digests", lambda file: pytest.fail(f"{file} was read"))
+
+    with pytest.raises(PayloadTooLarge, match=r"big\.bin with 5368709120 bytes"):
+        collect_bundle("main:app", tmp_path, data=["big.bin"])
 
 
 def test_the_digest_of_an_installed_program_changes_with_its_files_only(

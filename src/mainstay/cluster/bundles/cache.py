@@ -26,7 +26,7 @@ import msgspec
 
 from ...clock import Clock, SystemClock
 from ...errors import BundleCorrupt, BundleMissing, InvalidInput
-from ...storage import force_names
+from ...storage import force_names, report_exposed
 from .bounded import for_each
 from .locks import FileLock, try_lock, wait_for_lock
 from .manifest import (
@@ -136,6 +136,7 @@ class BundleCache:
     def _prepare(self) -> None:
         for folder in (self._folder, self._files, self._drafts, self._bundles):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        report_exposed(f"the bundles in {self._folder}", [self._folder])
 
     def _lock_of(self, digest: str) -> Path:
         return self._bundles / f"{digest}.lock"
@@ -320,9 +321,12 @@ def _remove_others(folder: Path, expected: set[str]) -> None:
     for path in list(_files_in(folder)):
         if path not in expected:
             (folder / path).unlink()
-    for path in expected:
-        if (folder / path).is_dir():  # in place of a file
-            _remove_tree(folder / path)
+    for path in expected:  # a folder or a link in place of a file
+        place = folder / path
+        if place.is_symlink():
+            place.unlink()
+        elif place.is_dir():
+            _remove_tree(place)
 
 
 def _folders(folder: Path) -> list[Path]:

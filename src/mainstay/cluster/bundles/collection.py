@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from ...errors import InvalidInput, PayloadTooLarge
+from ...errors import InvalidInput
 from .imports import ImportGraph
 from .manifest import (
     EXCLUDED,
@@ -80,12 +80,12 @@ def collect_bundle(
     modules = [module, *(_module_of(path) for path in given if path.endswith(".py"))]
     code = {file.relative_to(folder).as_posix() for file in graph.reach(modules).values()}
     given |= dict.fromkeys(path for place in data for path in _data_files(folder, place))
-    if len(code | given.keys()) > limits.files:
-        rule = f"it has {len(code | given.keys())} files; at most {limits.files} are allowed. Give fewer, or an archive"
-        raise PayloadTooLarge("bundle", rule)
-    files = [_file(folder, path, data=path not in code) for path in sorted(code | given.keys())]
-    manifest = BundleManifest(name=module.partition(".")[0], target=target, files=tuple(files))
-    check_bundle_size(manifest, limits)
+    places = {path: _place(folder, path) for path in sorted(code | given.keys())}
+    name = module.partition(".")[0]
+    # before they are read: there may be very much of them
+    check_bundle_size(name, [(path, file.stat().st_size, path not in code) for path, file in places.items()], limits)
+    files = [_file(path, file, data=path not in code) for path, file in places.items()]
+    manifest = BundleManifest(name=name, target=target, files=tuple(files))
     return Bundle(manifest=manifest, root=folder)
 
 
@@ -104,13 +104,17 @@ def _module_of(path: str) -> str:
     return ".".join(parts[:-1] if parts[-1:] == ("__init__",) else parts)
 
 
-def _file(root: Path, path: str, *, data: bool) -> BundleFile:
+def _place(root: Path, path: str) -> Path:
+    """The file of a path, which may be a link within the root."""
     check_bundle_path(path)
-    place = root / path
-    real = place.resolve()
+    real = (root / path).resolve()
     if not real.is_relative_to(root):
         raise InvalidInput("bundle", f"{path} is a link to {real}, outside of {root}; copy the file below the root")
-    size, digest, parts = _digests(real)
+    return real
+
+
+def _file(path: str, file: Path, *, data: bool) -> BundleFile:
+    size, digest, parts = _digests(file)
     return BundleFile(path=path, size=size, sha256=digest, data=data, split=parts)
 
 

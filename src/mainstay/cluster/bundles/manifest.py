@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
@@ -154,26 +155,25 @@ def read_manifest(digest: str, body: bytes, limits: BundleLimits | None = None) 
         raise BundleCorrupt(digest, f"its manifest cannot be read ({error})") from None
     if manifest.canonical != body:  # one bundle has one digest
         raise BundleCorrupt(digest, "its manifest is not in the canonical form")
-    check_bundle_size(manifest, limits)
+    check_bundle_size(manifest.name, [(file.path, file.size, file.data) for file in manifest.files], limits)
     return manifest
 
 
-def check_bundle_size(manifest: BundleManifest, limits: BundleLimits) -> None:
-    """Refuse a bundle above a limit, with the largest file by name."""
-    if len(manifest.files) > limits.files:
-        rule = f"{manifest.name} has {len(manifest.files)} files; at most {limits.files} are allowed. Pack small files"
-        raise PayloadTooLarge("bundle", f"{rule} into archives, or read them from a shared storage")
-    for what, data, total, most in (
-        ("code", False, manifest.code_bytes, limits.code_bytes),
-        ("data", True, manifest.data_bytes, limits.data_bytes),
-    ):
+def check_bundle_size(name: str, files: Sequence[tuple[str, int, bool]], limits: BundleLimits) -> None:
+    """Refuse files above a limit, with the largest by name. Each is a path, a size, and whether it is data."""
+    if len(files) > limits.files:
+        rule = f"{name} has {len(files)} files; at most {limits.files} are allowed. Pack small files into archives"
+        raise PayloadTooLarge("bundle", f"{rule}, or read them from a shared storage")
+    for what, data, most in (("code", False, limits.code_bytes), ("data", True, limits.data_bytes)):
+        sizes = {path: size for path, size, is_data in files if is_data == data}
+        total = sum(sizes.values())
         if total > most:
-            largest = max((file for file in manifest.files if file.data == data), key=lambda file: file.size)
+            largest = max(sizes, key=lambda path: sizes[path])
             advice = "read it from a shared storage" if data else "give large files as data"
             raise PayloadTooLarge(
                 "bundle",
-                f"the {what} of {manifest.name} has {total} bytes; at most {most} are allowed. "
-                f"The largest file is {largest.path} with {largest.size} bytes: leave it out, or {advice}",
+                f"the {what} of {name} has {total} bytes; at most {most} are allowed. "
+                f"The largest file is {largest} with {sizes[largest]} bytes: leave it out, or {advice}",
             )
 
 

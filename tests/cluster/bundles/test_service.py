@@ -38,6 +38,7 @@ from mainstay.errors import (
 )
 from mainstay.outputs import open_blobs
 from tests.cluster.bundles.program import OURS, managed, shop, stored, write_program
+from tests.outputs.adapters import ADAPTERS, Adapter
 
 
 class SetClock:
@@ -391,3 +392,26 @@ async def test_a_publication_that_was_given_up_leaves_nothing_after_a_day(tmp_pa
     assert await blobs.tops() == []
     with pytest.raises(InvalidInput, match="no bundle has the name 'shop'"):
         await remove_bundle(storage, "shop", in_use={})
+
+
+@pytest.mark.parametrize(
+    "adapter", [each for each in ADAPTERS if each.name in ("folder", "s3")], ids=lambda each: each.name
+)
+async def test_bundles_live_in_a_folder_and_in_a_bucket(tmp_path: Path, adapter: Adapter) -> None:
+    url = adapter.at(tmp_path)
+    if adapter.prepare is not None:
+        await adapter.prepare(url)
+    one, two = version(tmp_path, "1"), version(tmp_path, "2")
+    async with managed(url) as side:
+        operator = side.client("operator", "ann")
+        await publish_bundle(operator, one, name="shop")
+        await publish_bundle(operator, two, name="shop")
+
+        assert (await operator.listing()).names == {"shop": two.digest}
+        assert [move.digest for move in await operator.history("shop")] == [two.digest, one.digest]
+        assert [bundle.digest for bundle in (await operator.prune(keep=0)).removed] == [one.digest]
+        with await BundleCache(tmp_path / "cache", side.client().fetch).use(two.digest) as used:
+            assert (used.folder / "shop/prices.py").read_text() == "RATE = 2\n"
+        await operator.remove("shop")
+        await operator.remove(two.digest)
+        assert await side.blobs.tops() == []

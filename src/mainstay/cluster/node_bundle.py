@@ -86,7 +86,7 @@ class NodeBundle:
         self.release()
         self._used = used
         pruned = await cache.prune(most_bytes=self._options.cache_bytes, oldest_s=self._options.cache_age_s)
-        for digest in pruned.removed:
+        for digest in () if pruned is None else pruned.removed:
             log.info("bundle removed from the cache digest=%s", digest)
         return used
 

@@ -199,6 +199,26 @@ async def test_prune_removes_old_and_large_but_never_a_bundle_in_use(tmp_path: P
         (await cache.use(bundles[1].digest)).release()
 
 
+async def test_a_prune_does_not_wait_for_another_process_that_fetches(tmp_path: Path) -> None:
+    async with managed() as side:
+        bundle = collect_bundle("shop.tasks:app", shop(tmp_path / "p"))
+        await stored(side.blobs, bundle)
+        begun, go = asyncio.Event(), asyncio.Event()
+        client = side.client()
+
+        async def fetch(digest: str) -> bytes:
+            begun.set()
+            await go.wait()
+            return await client.fetch(digest)
+
+        fetching = asyncio.create_task(BundleCache(tmp_path / "cache", fetch).use(bundle.digest))
+        await begun.wait()
+
+        assert await BundleCache(tmp_path / "cache", client.fetch).prune(most_bytes=0) is None
+        go.set()
+        (await fetching).release()
+
+
 HALF = """
 import asyncio, sys
 from pathlib import Path

@@ -359,6 +359,23 @@ async def test_a_prune_at_any_moment_of_a_publication_breaks_no_bundle(tmp_path:
     assert [part for part in bundle.manifest.parts if part not in await others.listed("bundles/sha256")] == []
 
 
+@pytest.mark.parametrize("moment", ["missing", "commit"])
+async def test_a_bundle_that_is_published_again_is_not_removed_meanwhile(tmp_path: Path, moment: str) -> None:
+    blobs, bundle = await open_blobs("memory:"), version(tmp_path, "1")
+    ours, others = Interrupted(blobs), BundleStorage(blobs)
+    await publish_bundle(others, bundle)
+
+    async def remove() -> None:
+        with pytest.raises(InvalidInput, match="it is being published"):
+            await remove_bundle(others, bundle.digest, in_use={})
+
+    ours.before = {moment: [remove]}
+    await publish_bundle(ours, bundle, name="shop")
+
+    assert (await others.find("shop")).digest == bundle.digest
+    assert ours.before == {}
+
+
 async def test_no_bundle_is_begun_while_parts_are_removed(tmp_path: Path) -> None:
     clock, blobs = SetClock(), await open_blobs("memory:")
     bundle, storage = version(tmp_path, "1"), BundleStorage(blobs, clock=clock)

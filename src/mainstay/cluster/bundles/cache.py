@@ -122,13 +122,17 @@ class BundleCache:
             self._touch(digest)
             return BundleInUse(self._bundles / digest, manifest, lock)
 
-    async def prune(self, *, most_bytes: int = 2048 * MB, oldest_s: float = 30 * 86_400.0) -> PruneResult:
+    async def prune(self, *, most_bytes: int = 2048 * MB, oldest_s: float = 30 * 86_400.0) -> PruneResult | None:
         """Remove bundles that have not been used for `oldest_s`, then the least recently used ones until the files have
-        at most `most_bytes`. A bundle in use stays, and so do its files."""
+        at most `most_bytes`. A bundle in use stays, and so do its files. None: another process fetches or prunes now,
+        which can take long; nothing was done."""
         if most_bytes < 0 or oldest_s < 0:
             raise InvalidInput("most_bytes" if most_bytes < 0 else "oldest_s", "it is below 0")
         await asyncio.to_thread(self._prepare)
-        with await wait_for_lock(self._folder / "lock"):
+        lock = try_lock(self._folder / "lock")
+        if lock is None:
+            return None
+        with lock:
             return await asyncio.to_thread(self._prune, most_bytes, oldest_s)
 
     # -- reading ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple
 
 from ...errors import BundleCorrupt, BundleMissing, InvalidInput, StoreUnavailable
 from .records import BundleRemoval, PublishedBundle, check_bundle_name, is_digest_start
@@ -29,11 +30,12 @@ async def remove_bundle(storage: BundleStorage, reference: str, *, in_use: Mappi
             raise InvalidInput("bundle", f"no bundle has the name {reference!r}")
         await storage.blobs.delete([f"{NAMES}/{reference}/{key}" for key in sorted(moves)])
         return BundleRemoval(name=reference)
-    found = await storage.find(reference)
-    reason = _reason_to_keep(found.digest, await storage.names(), in_use)
-    if reason:
-        raise InvalidInput("bundle", f"{found.digest} was not removed: {reason}")
-    return await _remove(storage, [found], {})
+    async with _pruning(storage) as until_ms:
+        found = await storage.find(reference)
+        reason = (await _Needs.read(storage, in_use)).reason(found.digest)
+        if reason:
+            raise InvalidInput("bundle", f"{found.digest} was not removed: {reason}")
+        return await _remove(storage, [found], {}, until_ms)
 
 
 async def prune_bundles(
@@ -43,49 +45,70 @@ async def prune_bundles(
     only what both name. Bundles with a name and bundles that a node runs stay."""
     if keep is None and older_than_s is None:
         raise InvalidInput("keep", "say what to remove: --keep N, --older-than AGE, or both")
-    listing = await storage.listing()
-    now_ms = storage.clock.now_ms()
-    seen: dict[str, int] = {}
-    leaving: list[PublishedBundle] = []
-    kept: dict[str, str] = {}
-    for bundle in listing.bundles:  # the newest first
-        seen[bundle.name] = seen.get(bundle.name, 0) + 1
-        if keep is not None and seen[bundle.name] <= keep:
-            continue
-        if older_than_s is not None and now_ms - bundle.at_ms <= older_than_s * 1000:
-            continue
-        if reason := _reason_to_keep(bundle.digest, listing.names, in_use):
-            kept[bundle.digest] = reason
-        else:
-            leaving.append(bundle)
-    return await _remove(storage, leaving, kept)
-
-
-def _reason_to_keep(digest: str, names: Mapping[str, str], in_use: Mapping[str, str]) -> str:
-    named = sorted(name for name, pointed in names.items() if pointed == digest)
-    if named:
-        return f"the name {named[0]} points to it; push another bundle with this name, or remove the name first"
-    return f"node {in_use[digest]} runs it" if digest in in_use else ""
-
-
-async def _remove(storage: BundleStorage, leaving: list[PublishedBundle], kept: dict[str, str]) -> BundleRemoval:
     async with _pruning(storage) as until_ms:
-        await storage.blobs.delete([f"{PUBLISHED}/{bundle.digest}" for bundle in leaving])
-        needed = await _needed(storage)
-        unneeded = sorted(await storage.listed(PARTS) - needed)
-        for begin in range(0, len(unneeded), _AT_ONCE):
-            if storage.clock.now_ms() > until_ms:
-                raise StoreUnavailable("removing the parts takes too long; run mainstay cluster bundle prune again")
-            some = unneeded[begin : begin + _AT_ONCE]
-            await storage.blobs.delete([bundle_address(digest) for digest in some])
-            storage.forget(some)
+        needs = await _Needs.read(storage, in_use)
+        now_ms = storage.clock.now_ms()
+        seen: dict[str, int] = {}
+        leaving: list[PublishedBundle] = []
+        kept: dict[str, str] = {}
+        for bundle in (await storage.listing()).bundles:  # the newest first
+            seen[bundle.name] = seen.get(bundle.name, 0) + 1
+            if keep is not None and seen[bundle.name] <= keep:
+                continue
+            if older_than_s is not None and now_ms - bundle.at_ms <= older_than_s * 1000:
+                continue
+            if reason := needs.reason(bundle.digest):
+                kept[bundle.digest] = reason
+            else:
+                leaving.append(bundle)
+        return await _remove(storage, leaving, kept, until_ms)
+
+
+class _Needs(NamedTuple):
+    """What bundles are needed for. Read while parts are being removed: then no publication begins, and one that has
+    begun is seen here until its name is."""
+
+    begun: set[str]
+    names: dict[str, str]
+    in_use: Mapping[str, str]
+
+    @classmethod
+    async def read(cls, storage: BundleStorage, in_use: Mapping[str, str]) -> _Needs:
+        begun = await storage.begun(since_ms=_begun_since(storage))
+        return cls(set(begun), await storage.names(), in_use)
+
+    def reason(self, digest: str) -> str:
+        """Why a bundle stays; empty: nothing needs it."""
+        named = sorted(name for name, pointed in self.names.items() if pointed == digest)
+        if named:
+            return f"the name {named[0]} points to it; push another bundle with this name, or remove the name first"
+        if digest in self.in_use:
+            return f"node {self.in_use[digest]} runs it"
+        return "it is being published" if digest in self.begun else ""
+
+
+async def _remove(
+    storage: BundleStorage, leaving: list[PublishedBundle], kept: dict[str, str], until_ms: int
+) -> BundleRemoval:
+    await storage.blobs.delete([f"{PUBLISHED}/{bundle.digest}" for bundle in leaving])
+    needed = await _needed(storage)
+    unneeded = sorted(await storage.listed(PARTS) - needed)
+    for begin in range(0, len(unneeded), _AT_ONCE):
+        if storage.clock.now_ms() > until_ms:
+            raise StoreUnavailable("removing the parts takes too long; run mainstay cluster bundle prune again")
+        some = unneeded[begin : begin + _AT_ONCE]
+        await storage.blobs.delete([bundle_address(digest) for digest in some])
+        storage.forget(some)
     return BundleRemoval(removed=leaving, kept=kept, parts=len(unneeded))
+
+
+def _begun_since(storage: BundleStorage) -> int:
+    return storage.clock.now_ms() - round(_BEGUN_S * 1000)
 
 
 async def _needed(storage: BundleStorage) -> set[str]:
     """The digests of all parts and manifests that bundles need."""
-    since_ms = storage.clock.now_ms() - round(_BEGUN_S * 1000)
-    begun = await storage.begun(since_ms=since_ms)
+    begun = await storage.begun(since_ms=_begun_since(storage))
     needed: set[str] = set()
     for digest in sorted({*begun, *await storage.listed(PUBLISHED)}):
         needed.add(digest)

@@ -24,6 +24,7 @@ STORELESS = {
     ("batch", "exec"),
     # they work on a cluster, whose managers hold the store
     *(("cluster", name) for name in ("up", "status", "nodes", "leaders", "drain", "check", "kill")),
+    *(("cluster", "bundle", name) for name in ("push", "list", "show", "remove", "prune")),
     *(("cluster", "certs", name) for name in ("init", "issue", "config")),
     ("manager",),
     ("node", "join"),

@@ -16,12 +16,14 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from ..errors import InvalidInput, MainstayError
 from ..worker import WorkerOptions, describe_exit
 from .address import ClusterAddress
+from .bundles import installed_digest
 from .manager_program import ManagerConfig
 from .nats_server import LocalNats
 from .node_worker import NodeConfig
@@ -148,6 +150,7 @@ class LocalCluster:
             store=self.store,
             name=name,
             state=str(self._options.folder / "managers" / name),
+            blobs=f"file://{quote(str((self._options.folder / 'blobs').resolve()))}",
             parent=os.getpid(),
             presence=self._bus.system_url,
             log_level=self._options.log_level,
@@ -180,6 +183,7 @@ class LocalCluster:
             incarnation="",
             parent=os.getpid(),
             cores=options.cores,
+            digest=await asyncio.to_thread(_digest_of, options.target),
         )
         await self._spawn("node", name, _NODE, msgspec.json.encode(config))
 
@@ -265,6 +269,13 @@ def kill_process(folder: Path, name: str) -> RunningProcess:
             return process
     known = ", ".join(process.name for process in found.processes)
     raise InvalidInput("name", f"{name!r} is not a process of this cluster (its processes: {known})")
+
+
+def _digest_of(target: str) -> str:
+    """The digest of the app; empty if it is not found: the node says why."""
+    with contextlib.suppress(InvalidInput):
+        return installed_digest(target)
+    return ""
 
 
 def _is_alive(pid: int) -> bool:

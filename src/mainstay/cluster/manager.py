@@ -24,9 +24,11 @@ from ..control import Control, Duties
 from ..control.check import watching
 from ..errors import StoreError
 from ..model import Session, Settings
+from ..outputs import Blobs
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import Outage
+from .bundles import BundleLimits, BundleService
 from .cluster_service import ClusterService
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
@@ -51,7 +53,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """A service: `start`, then `stop`. The store and the bus belong to the caller."""
+    """A service: `start`, then `stop`. The store, the bus and the blobs belong to the caller. Without blobs it refuses
+    every request for a bundle."""
 
     def __init__(
         self,
@@ -62,6 +65,8 @@ class Manager:
         settings: Settings | None = None,
         liveness: LivenessSettings | None = None,
         allowed_queues: Callable[[str], Sequence[str] | None] = lambda _: None,
+        blobs: Blobs | None = None,
+        bundle_limits: BundleLimits | None = None,
         rng: random.Random | None = None,
         host: str | None = None,
         pid: int | None = None,
@@ -107,6 +112,16 @@ class Manager:
         self.requests = ClusterService(
             bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
         )
+        self.bundles = BundleService(
+            blobs,
+            bus,
+            name=options.name,
+            cluster=options.cluster,
+            environment=options.environment,
+            clock=store.clock,
+            limits=bundle_limits,
+            in_use=self._digests_in_use,
+        )
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
         # without tasks: it brings the duties of every installed kind
@@ -124,6 +139,7 @@ class Manager:
         await self.managers.start()
         await self.calls.start()
         await self.requests.start()
+        await self.bundles.start()
         loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leader())
         self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
 
@@ -135,6 +151,7 @@ class Manager:
         if tasks:
             await asyncio.wait(tasks)
         await self._stop_leads()
+        await self.bundles.stop()
         await self.requests.stop()
         await self.calls.stop()
         await self.managers.stop()
@@ -273,10 +290,14 @@ class Manager:
             for session in info.beat.sessions
         }
 
+    def _digests_in_use(self) -> dict[str, str]:
+        """The code that nodes run: digest -> one of these nodes."""
+        return {info.beat.digest: info.name for info in self.members.nodes() if info.state != "closed"}
+
     def refused(self) -> Mapping[str, int]:
         """Refused requests, by reason."""
         counts: dict[str, int] = {}
-        for source in (self.calls.refused, self.requests.refused):
+        for source in (self.calls.refused, self.requests.refused, self.bundles.refused):
             for reason, n in source.items():
                 counts[reason] = counts.get(reason, 0) + n
         return counts

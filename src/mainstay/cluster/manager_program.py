@@ -17,11 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import MainstayError
+from ..errors import InvalidInput, MainstayError
+from ..outputs import Blobs, open_blobs
 from ..parent import die_with_parent
 from ..stores import open_store, shown_url
 from ..worker import logs
 from .address import parse_address
+from .bundles import BundleLimits
 from .certs import identities
 from .liveness_settings import LivenessSettings
 from .manager import Manager, ManagerOptions
@@ -37,6 +39,9 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     """URL of the store"""
     name: str
+    blobs: str = ""
+    """URL of the storage of bundles, the same for all managers; empty: the cluster keeps none"""
+    bundle_limits: BundleLimits = BundleLimits()
     presence: str = ""
     """URL of the bus with the credentials of its system account, which reports connections; empty: silence only"""
     certs: str = ""
@@ -57,6 +62,7 @@ async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lamb
         async with contextlib.AsyncExitStack() as stack:
             store = await open_store(config.store)
             stack.push_async_callback(store.close)
+            blobs = await _open_blobs(config.blobs, stack)
             bus = await address.connect("manager", config.name, watch=config.presence or None)
             stack.push_async_callback(bus.close)
             options = ManagerOptions(
@@ -67,6 +73,8 @@ async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lamb
                 bus,
                 options,
                 allowed_queues=_queues_of(config.certs),
+                blobs=blobs,
+                bundle_limits=config.bundle_limits,
                 liveness=LivenessSettings.from_env(os.environ),
             )
             stack.push_async_callback(manager.stop)
@@ -76,6 +84,16 @@ async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lamb
             await stopping.wait()
             log.info("manager %s stops", config.name)
     return 0
+
+
+async def _open_blobs(url: str, stack: contextlib.AsyncExitStack) -> Blobs | None:
+    if not url:
+        return None
+    if url.startswith("memory:"):
+        raise InvalidInput("blobs", "memory is not shared by managers; use file:///srv/blobs or s3://bucket/prefix")
+    blobs = await open_blobs(url)
+    stack.push_async_callback(blobs.close)
+    return blobs
 
 
 def _queues_of(folder: str) -> Callable[[str], Sequence[str] | None]:

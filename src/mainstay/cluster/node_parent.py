@@ -19,11 +19,13 @@ from collections.abc import Iterator
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
+from ..errors import BusError, MainstayError
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import STOPPED, UNFIT, describe_exit
 from .address import parse_address
+from .bundles import BundleInUse
 from .member_messages import MemberEnvelope, NodeEnd, pack
+from .node_bundle import NodeBundle
 from .node_worker import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
@@ -43,6 +45,8 @@ class NodeParent:
         self._address = parse_address(config.url)
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
+        bundle = config.bundle
+        self._bundle = None if bundle is None else NodeBundle(bundle, self._address, config.options.node)
 
     async def run(self) -> int:
         connecting = asyncio.create_task(self._address.connect("node", f"{self._config.options.node}"))
@@ -50,6 +54,10 @@ class NodeParent:
         try:
             with self._signals():
                 while True:
+                    if self._bundle is not None:
+                        unready = await self._prepare(self._bundle, connecting)
+                        if unready is not None:
+                            return unready
                     begun_s = asyncio.get_running_loop().time()
                     code, incarnation = await self._run_worker()
                     await self._report(connecting, incarnation, code)
@@ -68,6 +76,33 @@ class NodeParent:
             connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError, BusError, OSError):
                 await (await connecting).close()
+
+    async def _prepare(self, bundle: NodeBundle, connecting: asyncio.Task[Bus]) -> int | None:
+        """Have the bundle that the worker runs. Returns an exit code if it cannot be had, or is not needed any more."""
+
+        async def get() -> BundleInUse:
+            return await bundle.ready(await asyncio.shield(connecting))
+
+        getting, stopping = asyncio.create_task(get()), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({getting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not getting.done():
+            getting.cancel()
+            await asyncio.wait({getting})
+            return STOPPED
+        try:
+            used = getting.result()
+        except (MainstayError, OSError) as error:
+            log.error("node %s cannot start with bundle %s: %s", self._config.options.node, bundle.reference, error)
+            return UNFIT
+        digest = used.manifest.digest
+        self._config = msgspec.structs.replace(
+            self._config,
+            options=msgspec.structs.replace(self._config.options, target=used.manifest.target, bundle=digest),
+            digest=digest,
+            code=str(used.folder),
+        )
+        return None
 
     async def _run_worker(self) -> tuple[int, str]:
         incarnation = secrets.token_hex(8)

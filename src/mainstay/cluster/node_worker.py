@@ -31,6 +31,19 @@ BEAT_S = 2.0
 _RUNNING_SHOWN = 100
 
 
+class NodeBundleOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The bundle that a node runs, and where it keeps bundles."""
+
+    reference: str
+    """a name, a digest or the beginning of one"""
+    cache: str
+    """the folder; the nodes of a machine may share one"""
+    cache_bytes: int
+    """above this the bundles that were not used for the longest time are removed"""
+    cache_age_s: float
+    """bundles that were not used for this time are removed"""
+
+
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How the worker of a node runs."""
 
@@ -45,6 +58,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """0: all processors of the machine"""
     digest: str = ""
     """of the app"""
+    bundle: NodeBundleOptions | None = None
+    """None: the app is installed"""
+    code: str = ""
+    """the folder of the bundle, once it is there: its engines import from it before anything else"""
 
 
 class NodeHeart:
@@ -100,6 +117,8 @@ async def run_node(config: NodeConfig) -> int:
     address = parse_address(config.url)
     name = config.options.node
     os.environ[NODE_STORE] = address.store_url("node", name)
+    if config.code:
+        os.environ.update(code_environment(config.code))
     bus = await address.connect("node", name)
     try:
         supervisor = Supervisor(config.options)
@@ -115,6 +134,18 @@ async def run_node(config: NodeConfig) -> int:
             await asyncio.wait(tasks)
     finally:
         await bus.close()
+
+
+def code_environment(folder: str) -> dict[str, str]:
+    """What lets processes that are started from now on import from a folder first, and not from the current one. This
+    process runs no code of the program."""
+    path = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": folder if not path else f"{folder}{os.pathsep}{path}",
+        "PYTHONSAFEPATH": "1",
+        # root may write into the folder although it is read-only
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
 
 
 async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:

@@ -76,6 +76,8 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from . import bundle  # noqa: PLC0415 - its commands have the options of this module
+
     command(group, "up")(up)
     command(group, "status")(status)
     command(group, "nodes")(nodes)
@@ -84,6 +86,7 @@ def register(app: typer.Typer) -> None:
     command(group, "check")(check_cluster)
     command(group, "kill")(kill)
     certs.register(group)
+    bundle.register(group)
     app.add_typer(group, name="cluster")
 
 

@@ -15,6 +15,7 @@ from ...control import check_short_name
 from ...stores import shown_url
 from ...worker import logs
 from ..address import parse_address
+from ..bundles import MB, BundleLimits
 from ..manager_program import ManagerConfig, run_manager
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
@@ -45,6 +46,22 @@ def manager(
     state: Annotated[
         str, typer.Option("--state", metavar="DIR", help="Folder of its journal.", show_default="no journal")
     ] = "",
+    blobs: Annotated[
+        str,
+        typer.Option(
+            "--blobs",
+            envvar="MAINSTAY_CLUSTER_BLOBS",
+            metavar="URL",
+            help="Storage of bundles, the same for all managers: file:///srv/blobs, s3://bucket/prefix.",
+            show_default="no bundles",
+        ),
+    ] = "",
+    bundle_code_mb: Annotated[
+        int, typer.Option("--bundle-code-mb", min=1, help="Largest code of one bundle, in MB.")
+    ] = 50,
+    bundle_data_mb: Annotated[
+        int, typer.Option("--bundle-data-mb", min=0, help="Largest data of one bundle, in MB.")
+    ] = 4096,
     presence: Annotated[
         str,
         typer.Option(
@@ -68,6 +85,7 @@ def manager(
     [bold]Examples[/bold]
 
       mainstay manager nats://manager:SECRET@127.0.0.1:4222/shop --store postgresql://db/shop
+      mainstay manager URL --store postgresql://db/shop --blobs s3://shop-bundles
     """
     address = parse_address(url)
     host = _NOT_IN_A_NAME.sub("-", socket.gethostname())[:40] or "manager"
@@ -77,6 +95,8 @@ def manager(
         name=check_short_name(name or f"{host}-{os.getpid()}", field="name"),
         certs=certs,
         state=state,
+        blobs=blobs,
+        bundle_limits=BundleLimits(code_bytes=bundle_code_mb * MB, data_bytes=bundle_data_mb * MB),
         presence=presence,
         log_level=log_level,
         json_logs=json_logs,

@@ -6,18 +6,22 @@ import asyncio
 import os
 import re
 import socket
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
 from ...cli import ProcessOptions, command, key_value, stderr_console
+from ...clock import seconds
 from ...control import check_labels, check_short_name
 from ...errors import InvalidInput
+from ...worker import state_folder
 from ..address import parse_address
-from ..bundles import installed_digest
+from ..bundles import MB, check_bundle_name, installed_digest, is_digest_start
+from ..node_bundle import BUNDLE_PREFIX
 from ..node_parent import NodeParent
-from ..node_worker import NodeConfig
+from ..node_worker import NodeBundleOptions, NodeConfig
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -30,7 +34,13 @@ def register(group: typer.Typer) -> None:
 def join(
     process: ProcessOptions,
     url: Annotated[str, typer.Argument(metavar="URL", help="URL of the cluster for a node.")],
-    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, as module:variable.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:APP|bundle:NAME",
+            help="An installed app, or a bundle by its name or digest (bundle:4f1c09ae).",
+        ),
+    ],
     name: Annotated[str, typer.Option("--name", help="Name of the node.", show_default="the name of the host")] = "",
     labels: Annotated[
         list[str] | None,
@@ -43,11 +53,32 @@ def join(
         str,
         typer.Option("--queues", "-q", metavar="A,B", help="Queues to take jobs from.", show_default="all of the app"),
     ] = "",
+    cache: Annotated[
+        str,
+        typer.Option(
+            "--cache",
+            metavar="DIR",
+            help="Folder of fetched bundles. The nodes of a machine may share it.",
+            show_default="in MAINSTAY_STATE",
+        ),
+    ] = "",
+    cache_mb: Annotated[
+        int,
+        typer.Option(
+            "--cache-mb", min=0, help="Size of the cache in MB; above it, bundles not used lately are removed."
+        ),
+    ] = 2048,
+    cache_age: Annotated[
+        str, typer.Option("--cache-age", help="Remove bundles from the cache that were not used for this time.")
+    ] = "30d",
 ) -> int:
     """Join a cluster as a node: run the jobs of an app without access to the database, until Ctrl-C or SIGTERM.
 
     The first signal drains: running jobs have the grace period to finish. If its worker is killed, the node reports it
     to the managers at once, and starts another.
+
+    With bundle:NAME the node fetches the code that `mainstay cluster bundle push` published, checks every digest and
+    runs it from its cache. When the name moves, a restart of the node takes the new bundle.
 
     Exit codes: 0 stopped cleanly, 1 an engine had to be killed, 2 could not start.
 
@@ -55,6 +86,7 @@ def join(
 
       mainstay node join nats://node:SECRET@127.0.0.1:4222/shop shop:app
       mainstay node join 'tls://bus:4222/shop?ca=ca.pem&cert=n7.pem&key=n7.key' shop:app --name n7 --label zone=a
+      mainstay node join URL bundle:shop
     """
     parse_address(url)
     host = _NOT_IN_A_NAME.sub("-", socket.gethostname())[:60] or "node"
@@ -70,8 +102,23 @@ def join(
         joined=True,
     )
     process.configure()
+    reference = target.removeprefix(BUNDLE_PREFIX)
+    bundle = None
+    if reference != target:
+        bundle = NodeBundleOptions(
+            reference=reference if is_digest_start(reference) else check_bundle_name(reference),
+            cache=str(Path(cache).absolute() if cache else state_folder("bundles")),
+            cache_bytes=cache_mb * MB,
+            cache_age_s=seconds(cache_age, field="cache-age"),
+        )
     config = NodeConfig(
-        url=url, options=options, incarnation="", parent=os.getpid(), cores=cores, digest=installed_digest(target)
+        url=url,
+        options=options,
+        incarnation="",
+        parent=os.getpid(),
+        cores=cores,
+        digest="" if bundle else installed_digest(target),
+        bundle=bundle,
     )
     stderr_console().print(f"node {node} joins {parse_address(url).shown} with {target}", markup=False)
     return asyncio.run(NodeParent(config).run())

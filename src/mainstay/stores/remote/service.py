@@ -63,6 +63,10 @@ _PLACE = ("status", "version", "head", "token", "session", "settled_ms", "starts
 _decode_request = msgspec.msgpack.Decoder(StoreRequest).decode
 
 
+class _NothingDone(StoreUnavailable):
+    """The caller sends the same call again at once."""
+
+
 class StoreService:
     """A service: `start`, then `stop`. The store and the bus belong to the caller."""
 
@@ -99,7 +103,7 @@ class StoreService:
         self._subscriptions: list[Subscription[BusMessage]] = []
         self._readers: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        #: refused requests, by reason: cluster, version, role, input, size, overload
+        #: refused requests, by reason: cluster, version, role, input, size, overload, late
         self.refused: Counter[str] = Counter()
         #: answered requests, by method
         self.answered: Counter[str] = Counter()
@@ -155,21 +159,27 @@ class StoreService:
         words = message.subject.split(".store.", 1)[1].split(".")
         role, name, method = words[0], ".".join(words[1:-1]), words[-1]
         clock = self._store.clock
+        loop = asyncio.get_running_loop()
+        began_s, again = loop.time(), False
         try:
             request = _decode_request(message.body)
             body = await self._checked(request, role, name, method, kind)
             self.answered[method] += 1
-            return self._fitted(name, request.id, body)
+            answer = self._fitted(name, request.id, body)
+            return msgspec.structs.replace(answer, took=round((loop.time() - began_s) * 1000))
         except MainstayError as error:
             self._count(error)
-            fault = fault_of(error)
+            fault, again = fault_of(error), isinstance(error, _NothingDone)
         except msgspec.MsgspecError as error:
             self.refused["input"] += 1
             fault = fault_of(InvalidInput("request", f"{method} cannot be read: {error}"))
         except Exception as error:
             log.exception("a call failed method=%s caller=%s:%s", method, role, name)
             fault = fault_of(StoreUnavailable(f"manager {self._manager} failed: {type(error).__name__}: {error}"))
-        return StoreAnswer(m=self._manager, now=clock.now_ms(), lease=clock.lease_ms(), error=fault)
+        took = round((loop.time() - began_s) * 1000)
+        return StoreAnswer(
+            m=self._manager, now=clock.now_ms(), lease=clock.lease_ms(), error=fault, again=again, took=took
+        )
 
     async def _checked(self, request: StoreRequest, role: str, name: str, method: str, kind: MessageClass) -> bytes:
         if (request.c, request.e) != (self._cluster, self._environment):
@@ -179,6 +189,9 @@ class StoreService:
             raise RoleRefused(role[:40], name[:80], method[:40], f"the roles are {', '.join(ROLES)}")
         if kind is not MessageClass.CONTROL and self._busy[kind] > self._at_once[kind]:
             raise Overloaded(kind.value, _RETRY_AFTER_S)
+        if request.until and self._store.clock.now_ms() > request.until:
+            self.refused["late"] += 1
+            raise _NothingDone(f"{method} arrived after its caller had stopped waiting")
         arguments = self._joined(request, name) if request.parts else bytes(request.a)
         return await self._call(role, name, method, arguments)
 
@@ -342,7 +355,7 @@ class StoreService:
         parts = self._incoming.pop((name, request.id), {})
         missing = [number for number in range(request.parts) if number not in parts]
         if missing:
-            raise StoreUnavailable(f"part {missing[0]} of {request.parts} is missing; it is sent again")
+            raise _NothingDone(f"part {missing[0]} of {request.parts} is missing; it is sent again")
         return b"".join(parts[number] for number in range(request.parts))
 
     def _fitted(self, name: str, call_id: str, body: bytes) -> StoreAnswer:
@@ -360,7 +373,7 @@ class StoreService:
     async def _get_part(self, name: str, values: Mapping[str, Any]) -> bytes:
         pieces = self._outgoing.get((name, values["call"]))
         if pieces is None or not 0 <= values["number"] < len(pieces):
-            raise StoreUnavailable("the parts of this answer are no longer kept; the call is sent again")
+            raise _NothingDone("the parts of this answer are no longer kept; the call is sent again")
         piece: bytes = pieces[values["number"]]
         return piece
 

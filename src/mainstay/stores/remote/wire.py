@@ -42,6 +42,8 @@ class StoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """the arguments"""
     parts: int = 0
     """how many parts of the arguments were sent before; 0: they are in `a`"""
+    until: int = 0
+    """the time of the store after which the caller waits no longer for this try; 0: the caller does not know"""
 
 
 class StoreFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,10 @@ class StoreAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     lease: int = 0
     ok: msgspec.Raw = msgspec.Raw(b"\xc0")
     error: StoreFault | None = None
+    again: bool = False
+    """with an error: nothing was done, and the same call may be sent again at once"""
+    took: int = 0
+    """for how many milliseconds the manager had the request before it took the time for `now`"""
     parts: int = 0
     """how many parts of the result wait at this manager; 0: it is in `ok`"""
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from mainstay.bus.nats import NatsBus, connect_nats
+from mainstay.errors import NoResponders
 from servers.nats import NatsCore
 from servers.server import folder
 from tests.bus.adapters import ANY_USER
@@ -43,4 +46,21 @@ async def test_a_subscription_outlives_its_server() -> None:
             while not subscription.waiting:
                 await bus.publish("data.x", b"again")
                 await asyncio.sleep(0.01)
+        await bus.close()
+
+
+async def test_a_client_that_its_server_has_thrown_out_is_back_with_its_subscriptions() -> None:
+    with folder("bus-") as place, NatsCore(place, f"max_control_line: 512\n{ANY_USER}") as server:
+        bus = await connect_nats(server.url("all"), name="node.n1", timeout_s=20)
+        subscription = await bus.subscribe("data.x")
+        await bus.publish("data." + 250 * "x", b"", reply="data." + 250 * "y")
+        await away(bus)
+        await bus.publish("data.x", b"lost, without an error")
+
+        async with asyncio.timeout(20):
+            while not subscription.waiting:
+                await bus.publish("data.x", b"again")
+                await asyncio.sleep(0.01)
+        with pytest.raises(NoResponders):
+            await bus.request("data.y", b"", 5)
         await bus.close()

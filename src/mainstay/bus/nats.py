@@ -72,8 +72,9 @@ async def connect_nats(
     """
     check_name(name, field="name")
     try:
-        from nats.aio.client import Client  # noqa: PLC0415 - an extra
         from nats.errors import Error, NoServersError  # noqa: PLC0415 - an extra
+
+        from .nats_client import PersistentClient  # noqa: PLC0415 - as above
     except ImportError:
         raise MissingExtra("bus", "nats-py is not installed; run: pip install 'mainstay[cluster]'") from None
     urls = [servers] if isinstance(servers, str) else list(servers)
@@ -82,7 +83,7 @@ async def connect_nats(
     wait_s = _FIRST_WAIT_S
     bus = NatsBus(name, inbox)
     while True:
-        client = Client()
+        client = PersistentClient()
         try:
             # nats-py would try forever by itself, and never say why
             async with asyncio.timeout(_TRY_S if timeout_s is None else min(_TRY_S, timeout_s)):
@@ -101,7 +102,7 @@ async def connect_nats(
             break
     bus.attach(client)
     if watch is not None:
-        watcher = Client()
+        watcher = PersistentClient()
         await watcher.connect(servers=[watch], **bus.options(f"{name}.presence", INBOX, tls))
         await bus.attach_watcher(watcher)
     return bus

@@ -107,6 +107,7 @@ class Manager:
             environment=options.environment,
             version=MAINSTAY_VERSION,
             allowed_queues=allowed_queues,
+            may_claim=self.members.may_claim,
         )
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(

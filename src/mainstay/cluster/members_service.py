@@ -61,7 +61,7 @@ from .membership_events import (
     StoredSessions,
     Tick,
 )
-from .node_record import active_sessions, heard_list, node_infos
+from .node_record import active_sessions, heard_list, may_claim, node_infos
 from .status import NodeBeat, NodeInfo
 
 log = logging.getLogger(__name__)
@@ -132,6 +132,10 @@ class MembersService:
     def active_sessions(self) -> set[str]:
         """The sessions that may get new work."""
         return active_sessions(self.state)
+
+    def may_claim(self, node: str) -> bool:
+        """Whether a node may get new work: it is heard, or joins."""
+        return may_claim(self.state, node)
 
     def managers(self) -> list[str]:
         """The managers that were heard within the last seconds, and this one."""

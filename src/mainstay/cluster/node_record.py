@@ -170,6 +170,12 @@ def active_sessions(state: Membership) -> set[str]:
     }
 
 
+def may_claim(state: Membership, node: str) -> bool:
+    """Whether a node gets new work. One that joins has not been heard yet; draining is up to the store."""
+    record = state.nodes.get(node)
+    return record is None or record.state in ("active", "draining")
+
+
 def node_infos(state: Membership, *, now_s: float, now_ms: int) -> list[NodeInfo]:
     """The nodes for people, by name."""
 
@@ -198,5 +204,6 @@ __all__ = [
     "RetiredIncarnation",
     "active_sessions",
     "heard_list",
+    "may_claim",
     "node_infos",
 ]

@@ -277,3 +277,18 @@ async def test_what_a_node_says_about_a_row_does_not_change_it(world: NodeWorld)
     row = await world.direct.row(job)
     assert result.outcome == "applied"
     assert (row.queue, row.priority, row.failures) == ("own", 0, 1)
+
+
+async def test_a_node_that_is_not_heard_gets_no_jobs() -> None:
+    world = NodeWorld()
+    silent = {"n1"}
+    world.service = service_of(world.store, world.network, "m1", may_claim=lambda node: node not in silent)
+    await world.service.start()
+    store, session = await opened(world, "n1")
+    job = await world.direct.submit()
+
+    assert await store.claim(["default"], session, 1) == []
+    silent.clear()
+    assert [row.id for row in await store.claim(["default"], session, 1)] == [job.id]
+    await world.service.stop()
+    await world.store.close()

@@ -80,6 +80,7 @@ class StoreService:
         environment: str = "default",
         version: str,
         allowed_queues: Callable[[str], Sequence[str] | None] = lambda _: None,
+        may_claim: Callable[[str], bool] = lambda _: True,
         on_beat: Callable[[str, Sequence[str]], None] = lambda _name, _sessions: None,
         at_once: Mapping[MessageClass, int] = AT_ONCE,
     ) -> None:
@@ -90,6 +91,7 @@ class StoreService:
         self._environment = environment
         self._version = version
         self._allowed_queues = allowed_queues
+        self._may_claim = may_claim
         self._on_beat = on_beat
         self._at_once = at_once
         self._nodes: dict[str, NodeRole] = {}
@@ -239,7 +241,8 @@ class StoreService:
         if method == "apply":
             return await self._apply(ApplyArguments(**values))
         if method == "claim":
-            return await self._claim(values)
+            # an engine can be heard although its node is not: what it gets would be taken back again and again
+            return await self._claim(values) if node is None or self._may_claim(name) else []
         if method in ("insert", "tick"):
             actor = None if node is None else actor_of(name)
             values["jobs"] = [resealed(new, self._store.chain, actor=actor) for new in values["jobs"]]

@@ -23,6 +23,7 @@ from ..errors import BusError
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import STOPPED, UNFIT, describe_exit
 from .address import parse_address
+from .cluster_settings import ClusterSettings
 from .member_messages import MemberEnvelope, NodeEnd, pack
 from .node_worker import NodeConfig
 
@@ -41,11 +42,14 @@ class NodeParent:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._address = parse_address(config.url)
+        self._join = ClusterSettings.from_env(os.environ).join
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
     async def run(self) -> int:
-        connecting = asyncio.create_task(self._address.connect("node", f"{self._config.options.node}"))
+        connecting = asyncio.create_task(
+            self._address.connect("node", self._config.options.node, beside="parent", join=self._join)
+        )
         wait_s = _FIRST_WAIT_S
         try:
             with self._signals():

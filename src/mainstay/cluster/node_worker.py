@@ -21,6 +21,7 @@ from ..parent import die_with_parent
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
 from .address import parse_address
+from .cluster_settings import ClusterSettings
 from .machine_load import MachineLoad
 from .status import NodeBeat
 
@@ -100,7 +101,7 @@ async def run_node(config: NodeConfig) -> int:
     address = parse_address(config.url)
     name = config.options.node
     os.environ[NODE_STORE] = address.store_url("node", name)
-    bus = await address.connect("node", name)
+    bus = await address.connect("node", name, join=ClusterSettings.from_env(os.environ).join)
     try:
         supervisor = Supervisor(config.options)
         tasks = [

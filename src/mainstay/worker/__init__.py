@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .app_import import find_target as find_target, target_of as target_of
+    from .app_import import (
+        find_modules_here as find_modules_here,
+        find_target as find_target,
+        target_of as target_of,
+    )
     from .children import Children as Children
     from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host
     from .engine import Engine as Engine, EngineProcess as EngineProcess
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".app_import": "find_target target_of",
+        ".app_import": "find_modules_here find_target target_of",
         ".children": "Children",
         ".declarations": "AppBase Declarations Host",
         ".engine": "Engine EngineProcess",

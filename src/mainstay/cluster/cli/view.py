@@ -13,6 +13,7 @@ from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInf
 _STYLES = {"active": "green", "away": "yellow", "draining": "cyan", "closed": "red"}
 _WIDE = 100
 _EVENTS = 8
+_DIGEST_SHOWN = 12
 
 
 def show_status(status: ClusterStatus, console: Console) -> None:
@@ -53,6 +54,7 @@ def show_nodes(status: ClusterStatus, console: Console) -> None:
         Column("heard", lambda node: f"{max(0, status.at_ms - node.heard_ms) / 1000:.0f} s ago", right=True),
         Column("labels", lambda node: ", ".join(f"{key}={value}" for key, value in node.beat.labels.items())),
         Column("app", lambda node: node.beat.target, min_screen=_WIDE),
+        Column("digest", lambda node: node.beat.digest[:_DIGEST_SHOWN], min_screen=_WIDE),
         Column("version", lambda node: node.beat.version, min_screen=_WIDE),
         Column("why", lambda node: node.reason, min_screen=_WIDE),
     ]

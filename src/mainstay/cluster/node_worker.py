@@ -58,6 +58,7 @@ class NodeHeart:
         self._every_s = every_s
         self._number = 0
         self._load = MachineLoad()
+        self._address = parse_address(config.url)
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -93,6 +94,8 @@ class NodeHeart:
             cpu=cpu,
             memory=memory,
             draining=self._supervisor.is_stopping,
+            cluster=self._address.cluster,
+            environment=self._address.environment,
         )
 
 

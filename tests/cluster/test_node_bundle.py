@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.bus import Bus
+from mainstay.bus.nats import parse_servers
 from mainstay.cluster.address import ClusterAddress
 from mainstay.cluster.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, publish_bundle
 from mainstay.cluster.node_bundle import NodeBundle
@@ -20,7 +21,7 @@ from mainstay.errors import BundleCorrupt, InvalidInput
 from mainstay.worker import STOPPED, UNFIT, WorkerOptions
 from tests.cluster.bundles.program import OURS, Side, managed, shop
 
-ADDRESS = ClusterAddress(server="nats://127.0.0.1:4222", **OURS)
+ADDRESS = ClusterAddress(servers=parse_servers("nats://127.0.0.1:4222"), **OURS)
 
 
 def node_bundle(folder: Path, reference: str = "shop", *, cache_bytes: int = 2**30, **options) -> NodeBundle:

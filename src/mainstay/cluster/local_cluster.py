@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..bus.nats import parse_servers
 from ..errors import InvalidInput, MainstayError
 from ..worker import WorkerOptions, describe_exit
 from .address import ClusterAddress
@@ -30,6 +31,8 @@ from .node_worker import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 
+#: where `cluster up` keeps its files, below the current folder
+FOLDER = Path(".mainstay/cluster")
 FILE = "cluster.json"
 _START_S = 30.0
 _STOP_S = 45.0
@@ -152,7 +155,6 @@ class LocalCluster:
             state=str(self._options.folder / "managers" / name),
             blobs=f"file://{quote(str((self._options.folder / 'blobs').resolve()))}",
             parent=os.getpid(),
-            presence=self._bus.system_url,
             log_level=self._options.log_level,
         )
         process = await self._spawn("manager", name, _MANAGER, msgspec.json.encode(config), stdout=subprocess.PIPE)
@@ -228,7 +230,7 @@ class LocalCluster:
 
     def _address(self, role: str) -> ClusterAddress:
         assert self._bus is not None
-        return ClusterAddress(server=self._bus.url(role), cluster=self._options.cluster)
+        return ClusterAddress(servers=parse_servers(self._bus.url(role)), cluster=self._options.cluster)
 
     def _write_file(self) -> LocalClusterFile:
         assert self._bus is not None
@@ -289,6 +291,7 @@ def _is_alive(pid: int) -> bool:
 
 
 __all__ = [
+    "FOLDER",
     "LocalCluster",
     "LocalClusterFile",
     "LocalClusterOptions",

@@ -125,6 +125,8 @@ class Manager:
         )
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
+        #: what an operator should change about the bus and the certificates, beside the alarms about nodes
+        self.findings: list[str] = []
         # without tasks: it brings the duties of every installed kind
         self._app = App(store.url, rng=rng)
 
@@ -271,7 +273,7 @@ class Manager:
                 for name, lead in sorted(leads.items())
             ],
             journal=self.journal_entries(),
-            alarms=self.members.alarms(),
+            alarms=[*self.members.alarms(), *self.managers.alarms(), *self.findings],
             refused=self.refused(),
         )
 
@@ -298,7 +300,8 @@ class Manager:
     def refused(self) -> Mapping[str, int]:
         """Refused requests, by reason."""
         counts: dict[str, int] = {}
-        for source in (self.calls.refused, self.requests.refused, self.bundles.refused):
+        sources = (self.calls.refused, self.requests.refused, self.members.ignored, self.bundles.refused)
+        for source in sources:
             for reason, n in source.items():
                 counts[reason] = counts.get(reason, 0) + n
         return counts

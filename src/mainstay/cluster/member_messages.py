@@ -61,9 +61,9 @@ class AskAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class MemberEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     """A request: version, cluster, environment, message id, arguments."""
 
-    v: str = ""
-    c: str = ""
-    e: str = ""
+    v: str
+    c: str
+    e: str
     id: str = ""
     a: msgspec.Raw = msgspec.Raw(b"\x80")
 

@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..errors import BusClosed, MainstayError, NotLeader
 from ..model import Leadership, Session
 from ..stores import JobStore
+from ..stores.remote import compatible
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
 from .member_messages import (
@@ -70,6 +71,8 @@ log = logging.getLogger(__name__)
 STORE_TIMEOUT_S = 5.0
 #: how often the sessions in the store are read
 STORE_EVERY_S = 2.0
+#: nodes of other clusters that are remembered, so that each is named once
+_FOREIGN_KEPT = 1000
 TICK_S = 1.0
 
 
@@ -120,6 +123,8 @@ class MembersService:
         self._echo_s = 0.0
         self._alarms: dict[str, str] = {}
         self._closing: set[str] = set()
+        self._foreign: dict[str, None] = {}
+        """nodes of another cluster that were named in the log"""
         self._subscriptions: list[Subscription[Any]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -208,7 +213,21 @@ class MembersService:
         if beat.node != _last_token(message.subject):  # the server checks the subject only
             self.ignored["name"] += 1
             return
+        if beat.cluster and not self._is_of_this_cluster("beat", beat.node, beat.cluster, beat.environment):
+            return
         self._feed(BeatHeard(beat=beat))
+
+    def _is_of_this_cluster(self, what: str, node: str, cluster: str, environment: str) -> bool:
+        if (cluster, environment) == (self._envelope.c, self._envelope.e):
+            return True
+        self.ignored["cluster"] += 1
+        if node not in self._foreign:
+            ours, theirs = f"{self._envelope.c}/{self._envelope.e}", f"{cluster[:80]}/{environment[:80]}"
+            log.warning("refused reason=cluster: %s of node %s, which is of %s and not of %s", what, node, theirs, ours)
+            self._foreign[node] = None
+            while len(self._foreign) > _FOREIGN_KEPT:
+                self._foreign.pop(next(iter(self._foreign)))
+        return False
 
     async def _take_heard(self, message: BusMessage) -> None:
         told = unpack(message.body, type=HeardMessage)
@@ -231,10 +250,14 @@ class MembersService:
     async def _take_end_report(self, message: BusMessage) -> None:
         """A node's parent reports its end to one manager, which passes it on: the leader may be another."""
         request = unpack(message.body, type=MemberEnvelope)
-        if (request.c, request.e) != (self._envelope.c, self._envelope.e):
-            self.ignored["cluster"] += 1
+        node = _last_token(message.subject)
+        if not self._is_of_this_cluster("report", node, request.c, request.e):
             return
-        node, end = _last_token(message.subject), unpack(request.a, type=NodeEnd)
+        if self._envelope.v and not compatible(self._envelope.v, request.v):
+            self.ignored["version"] += 1
+            log.warning("refused reason=version: the end of node %s is reported by version %s", node, request.v[:40])
+            return
+        end = unpack(request.a, type=NodeEnd)
         self._end(node, end)
         await self._bus.publish(ENDED, pack(EndedMessage(manager=self._manager, node=node, end=end)))
         await self._answer(message, True)

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..bus.nats import ACCOUNT, PING_VARZ, PRESENCE_SUBJECTS
 from ..errors import MainstayError, MissingExtra
 from .permissions import Identity, permissions_of
 
@@ -62,13 +63,16 @@ def server_config(
     host: str,
     port: int,
     users: list[NatsUser],
-    system: tuple[str, str] | None,
     tls: dict[str, str] | None = None,
     routes: list[str] | None = None,
+    routes_listen: str = "",
+    http: str = "",
 ) -> str:
     """The text of the configuration of a server: core NATS, quick to notice a frozen client, and permissions by role.
 
-    `system` are user and password of the system account, which reports connections; `tls` has ca, cert and key.
+    `tls` has ca, cert and key. `routes` are the servers of one bus, HOST:PORT of each; `http` is where it can be
+    monitored. The system account has no user: what managers need of it (connections that open and close, the
+    configuration of the servers) is imported into the account of the clients.
     """
     lines = [
         f"listen: {_text(f'{host}:{port}')}",
@@ -85,9 +89,11 @@ def server_config(
             f"  cert_file: {_text(tls['cert'])}",
             f"  key_file: {_text(tls['key'])}",
             "  verify_and_map: true",
+            # clients begin with TLS, so that no server can talk them out of it; a probe of Kubernetes may still look
+            '  handshake_first: "auto"',
             "}",
         ]
-    lines += ["accounts {", "  CLUSTER {", "    users: ["]
+    lines += ["accounts {", f"  {ACCOUNT} {{", "    users: ["]
     for user in users:
         allowed = permissions_of(user.identity)
         password = f", password: {_text(user.password)}" if user.password else ""
@@ -98,14 +104,27 @@ def server_config(
             '        allow_responses: { max: 10000, expires: "5m" }',
             "      } }",
         ]
-    lines += ["    ]", "  }"]
-    if system is not None:
-        lines += [f"  SYS {{ users: [ {{ user: {_text(system[0])}, password: {_text(system[1])} }} ] }}"]
-    lines += ["}"]
-    if system is not None:
-        lines += ["system_account: SYS"]
+    lines += ["    ]", "    imports: ["]
+    lines += [f"      {{ stream: {{ account: SYS, subject: {_text(subject)} }} }}" for subject in PRESENCE_SUBJECTS]
+    lines += [f"      {{ service: {{ account: SYS, subject: {_text(PING_VARZ)} }} }}", "    ]", "  }", "  SYS {"]
+    lines += ["    exports: ["]
+    lines += [f"      {{ stream: {_text(subject)} }}" for subject in PRESENCE_SUBJECTS]
+    lines += [f'      {{ service: {_text(PING_VARZ)}, response_type: "stream" }}', "    ]", "  }", "}"]
+    lines += ["system_account: SYS"]
+    if http:
+        lines += [f"http: {_text(http)}"]
     if routes:
-        lines += ["cluster {", "  name: mainstay", f"  routes: [{', '.join(map(_text, routes))}]", "}"]
+        lines += ["cluster {", "  name: mainstay", f"  listen: {_text(routes_listen)}", "  no_advertise: true"]
+        if tls is not None:
+            lines += [
+                "  tls {",
+                f"    ca_file: {_text(tls['ca'])}",
+                f"    cert_file: {_text(tls['cert'])}",
+                f"    key_file: {_text(tls['key'])}",
+                "    verify: true",
+                "  }",
+            ]
+        lines += ["  routes: [", *(f"    {_text(f'nats://{route}')}" for route in routes), "  ]", "}"]
     return "\n".join(line for line in lines if line) + "\n"
 
 
@@ -129,7 +148,7 @@ class LocalNats:
     async def start(cls, folder: Path, *, port: int | None = None) -> LocalNats:
         """Start a server with its configuration in this folder; returns when it accepts connections."""
         program = find_nats_server()
-        passwords = {role: secrets.token_urlsafe(24) for role in ("manager", "node", "operator", "system")}
+        passwords = {role: secrets.token_urlsafe(24) for role in ("manager", "node", "operator")}
         made = cls(folder, program, port or _free_port(), passwords)
         made._write_config()
         await made.begin()
@@ -140,16 +159,8 @@ class LocalNats:
         assert self._process is not None
         return self._process.pid
 
-    @property
-    def system_url(self) -> str:
-        """For the events of connections."""
-        return self._url("system")
-
     def url(self, role: str) -> str:
         """The URL of the bus for a role."""
-        return self._url(role)
-
-    def _url(self, role: str) -> str:
         return f"nats://{role}:{quote(self._passwords[role])}@127.0.0.1:{self.port}"
 
     def _write_config(self) -> None:
@@ -158,9 +169,7 @@ class LocalNats:
             NatsUser(name=role, identity=Identity(role=role, name="*"), password=self._passwords[role])
             for role in ("manager", "node", "operator")
         ]
-        text = server_config(
-            host="127.0.0.1", port=self.port, users=users, system=("system", self._passwords["system"])
-        )
+        text = server_config(host="127.0.0.1", port=self.port, users=users)
         path = self.folder / "nats.conf"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:

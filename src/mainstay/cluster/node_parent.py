@@ -24,6 +24,7 @@ from ..stores.remote import MAINSTAY_VERSION
 from ..worker import STOPPED, UNFIT, describe_exit
 from .address import parse_address
 from .bundles import BundleInUse
+from .cluster_settings import ClusterSettings
 from .member_messages import MemberEnvelope, NodeEnd, pack
 from .node_bundle import NodeBundle
 from .node_worker import NodeConfig
@@ -43,13 +44,16 @@ class NodeParent:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._address = parse_address(config.url)
+        self._join = ClusterSettings.from_env(os.environ).join
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         bundle = config.bundle
         self._bundle = None if bundle is None else NodeBundle(bundle, self._address, config.options.node)
 
     async def run(self) -> int:
-        connecting = asyncio.create_task(self._address.connect("node", f"{self._config.options.node}"))
+        connecting = asyncio.create_task(
+            self._address.connect("node", self._config.options.node, beside="parent", join=self._join)
+        )
         wait_s = _FIRST_WAIT_S
         try:
             with self._signals():

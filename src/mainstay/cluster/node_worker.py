@@ -21,6 +21,7 @@ from ..parent import die_with_parent
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
 from .address import parse_address
+from .cluster_settings import ClusterSettings
 from .machine_load import MachineLoad
 from .status import NodeBeat
 
@@ -74,6 +75,7 @@ class NodeHeart:
         self._every_s = every_s
         self._number = 0
         self._load = MachineLoad()
+        self._address = parse_address(config.url)
 
     async def run(self) -> None:
         """Beat until cancelled."""
@@ -109,6 +111,8 @@ class NodeHeart:
             cpu=cpu,
             memory=memory,
             draining=self._supervisor.is_stopping,
+            cluster=self._address.cluster,
+            environment=self._address.environment,
         )
 
 
@@ -119,7 +123,7 @@ async def run_node(config: NodeConfig) -> int:
     os.environ[NODE_STORE] = address.store_url("node", name)
     if config.code:
         os.environ.update(code_environment(config.code))
-    bus = await address.connect("node", name)
+    bus = await address.connect("node", name, join=ClusterSettings.from_env(os.environ).join)
     try:
         supervisor = Supervisor(config.options)
         tasks = [

@@ -197,6 +197,9 @@ class NodeRole:
         allowed = self._queues(self._name)
         if allowed is None:
             return
+        if not allowed:
+            rule = f"this manager has no certificate of it, which names its queues; give it node-{self._name}.pem"
+            raise self._refused(method, rule)
         for queue in queues:
             if queue not in allowed:
                 raise self._refused(method, f"its certificate names the queues {', '.join(allowed)}, not {queue!r}")

@@ -24,7 +24,7 @@ from ..worker import WorkerOptions, describe_exit
 from .address import ClusterAddress
 from .manager_program import ManagerConfig
 from .nats_server import LocalNats
-from .node_worker import NodeConfig
+from .node_config import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 

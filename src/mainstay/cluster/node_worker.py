@@ -7,114 +7,47 @@ the configuration on standard input, because the address of the cluster may cont
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import socket
 import sys
 from collections.abc import Mapping
 
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
 from ..parent import die_with_parent
-from ..stores.remote import MAINSTAY_VERSION
-from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
+from ..worker import NODE_STORE, Supervisor, logs
 from .address import parse_address
-from .machine_load import MachineLoad
-from .status import NodeBeat
-
-log = logging.getLogger("mainstay.cluster")
-
-BEAT_S = 2.0
-#: ids of running jobs in one beat
-_RUNNING_SHOWN = 100
-
-
-class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the worker of a node runs."""
-
-    url: str
-    """of the cluster"""
-    options: WorkerOptions
-    incarnation: str
-    """drawn at each start"""
-    parent: int
-    """the process it dies with"""
-    cores: int = 0
-    """0: all processors of the machine"""
-    digest: str = ""
-    """of the app"""
-
-
-class NodeHeart:
-    """Publishes the beats of a node while its supervisor's loop runs: a frozen supervisor is silent."""
-
-    def __init__(self, bus: Bus, config: NodeConfig, supervisor: Supervisor, *, every_s: float = BEAT_S) -> None:
-        self._bus = bus
-        self._config = config
-        self._supervisor = supervisor
-        self._every_s = every_s
-        self._number = 0
-        self._load = MachineLoad()
-
-    async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
-            self._number += 1
-            try:
-                await self._bus.publish(
-                    f"control.beat.{self._config.options.node}", msgspec.msgpack.encode(self.beat())
-                )
-            except BusError as error:
-                log.warning("heartbeat not sent: %s", error)
-            await asyncio.sleep(self._every_s)
-
-    def beat(self) -> NodeBeat:
-        """What the node reports now."""
-        options = self._config.options
-        running = self._supervisor.running
-        cpu, memory = self._load.read()
-        return NodeBeat(
-            node=options.node,
-            number=self._number,
-            incarnation=self._config.incarnation,
-            sessions=tuple(self._supervisor.sessions),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=MAINSTAY_VERSION,
-            target=options.target,
-            digest=self._config.digest,
-            labels=options.labels,
-            cores=self._config.cores or available(),
-            running=tuple(running[:_RUNNING_SHOWN]),
-            running_count=len(running),
-            cpu=cpu,
-            memory=memory,
-            draining=self._supervisor.is_stopping,
-        )
+from .liveness_settings import LivenessSettings
+from .node_config import NodeConfig
+from .node_heart import NodeHeart
 
 
 async def run_node(config: NodeConfig) -> int:
     """Run the worker of a node until it is asked to stop; the exit code."""
     address = parse_address(config.url)
     name = config.options.node
+    settings = LivenessSettings.from_env(os.environ)
     os.environ[NODE_STORE] = address.store_url("node", name)
     bus = await address.connect("node", name)
     try:
         supervisor = Supervisor(config.options)
-        tasks = [
-            asyncio.create_task(NodeHeart(bus, config, supervisor).run(), name="mainstay node heart"),
-            asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
-        ]
-        try:
-            return await supervisor.run()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        return await run_supervised(supervisor, NodeHeart(bus, config, supervisor, settings=settings), bus, name)
     finally:
         await bus.close()
+
+
+async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, name: str) -> int:
+    """Run the supervisor with the heart of its node, and answer managers; its exit code."""
+    tasks = [
+        asyncio.create_task(heart.run(), name="mainstay node heart"),
+        asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
+    ]
+    try:
+        return await supervisor.run()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:

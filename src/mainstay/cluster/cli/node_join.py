@@ -16,8 +16,8 @@ from ...control import check_labels, check_short_name
 from ...errors import InvalidInput
 from ..address import parse_address
 from ..bundles import installed_digest
+from ..node_config import NodeConfig
 from ..node_parent import NodeParent
-from ..node_worker import NodeConfig
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 

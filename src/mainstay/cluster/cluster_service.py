@@ -38,7 +38,17 @@ class ClusterView(Protocol):
 class ClusterService:
     """Answers `data.cluster.ROLE.NAME.METHOD`. A service: `start`, then `stop`."""
 
-    def __init__(self, bus: Bus, view: ClusterView, *, manager: str, cluster: str, environment: str) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        view: ClusterView,
+        *,
+        manager: str,
+        cluster: str,
+        environment: str,
+        version: str = MAINSTAY_VERSION,
+    ) -> None:
+        self._version = version
         self._bus = bus
         self._view = view
         self._manager = manager
@@ -75,7 +85,7 @@ class ClusterService:
             if (request.c, request.e) != (self._cluster, self._environment):
                 self.refused["cluster"] += 1
                 raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
-            check_versions(MAINSTAY_VERSION, request.v)
+            check_versions(self._version, request.v)
             if role not in _ROLES:
                 self.refused["role"] += 1
                 raise RoleRefused(role[:40], name[:80], method[:40], "only operators and managers may")

@@ -65,6 +65,7 @@ class Manager:
         rng: random.Random | None = None,
         host: str | None = None,
         pid: int | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -72,6 +73,7 @@ class Manager:
         self._rng = rng = rng or random.Random()
         self._host = socket.gethostname() if host is None else host
         self._pid = os.getpid() if pid is None else pid
+        self._version = version
         self._liveness = liveness or LivenessSettings()
         self._control = Control(store, settings=settings, rng=rng, actor=f"manager:{options.name}")
         self._session: Session | None = None
@@ -90,7 +92,7 @@ class Manager:
             rng=rng,
             settings=self._liveness,
             journal=self.journal,
-            version=MAINSTAY_VERSION,
+            version=version,
             cluster=options.cluster,
             environment=options.environment,
         )
@@ -100,12 +102,12 @@ class Manager:
             manager=options.name,
             cluster=options.cluster,
             environment=options.environment,
-            version=MAINSTAY_VERSION,
+            version=version,
             allowed_queues=allowed_queues,
         )
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
-            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
+            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment, version=version
         )
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
@@ -231,7 +233,7 @@ class Manager:
             name=self._options.name,
             host=self._host,
             pid=self._pid,
-            version=MAINSTAY_VERSION,
+            version=self._version,
             started_ms=self._started_ms,
             session="" if self._session is None else self._session.id,
         )

@@ -54,11 +54,17 @@ class NodeHeart:
         self._version = version
         self._number = 0
         self._answered = True
+        self._isolation: Isolation | None = None
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the work of the node is stopped because no manager has answered for too long."""
+        return self._isolation is not None and self._isolation.isolated
 
     async def run(self) -> None:
         """Beat until cancelled."""
         loop = asyncio.get_running_loop()
-        isolation = Isolation(
+        isolation = self._isolation = Isolation(
             self._settings,
             stop=lambda grace_s, kill_s: self._supervisor.isolate(grace_s=grace_s, kill_s=kill_s),
             resume=self._supervisor.rejoin,

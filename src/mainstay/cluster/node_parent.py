@@ -119,7 +119,8 @@ class NodeParent:
                 bus = await asyncio.shield(connecting)
                 await bus.request(f"control.ended.{node}", pack(report), _REPORT_S)
 
-    def _stop(self, number: signal.Signals) -> None:
+    def stop(self, number: signal.Signals) -> None:
+        """What a signal does: pass it on to the worker. After SIGTERM or SIGINT no other worker is started."""
         if number != signal.SIGHUP:
             self._stopping.set()
         process = self._process
@@ -133,7 +134,7 @@ class NodeParent:
         set_up: list[signal.Signals] = []
         for number in numbers:
             with contextlib.suppress(RuntimeError):  # a loop without signals: a simulation
-                loop.add_signal_handler(number, self._stop, number)
+                loop.add_signal_handler(number, self.stop, number)
                 set_up.append(number)
         try:
             yield

@@ -15,8 +15,9 @@ from mainstay.bus.nats import parse_servers
 from mainstay.cluster.address import ClusterAddress
 from mainstay.cluster.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, publish_bundle
 from mainstay.cluster.node_bundle import NodeBundle
+from mainstay.cluster.node_config import NodeBundleOptions, NodeConfig
 from mainstay.cluster.node_parent import NodeParent
-from mainstay.cluster.node_worker import NodeBundleOptions, NodeConfig, code_environment
+from mainstay.cluster.node_worker import code_environment
 from mainstay.errors import BundleCorrupt, InvalidInput
 from mainstay.worker import STOPPED, UNFIT, WorkerOptions
 from tests.cluster.bundles.program import OURS, Side, managed, shop
@@ -146,7 +147,7 @@ async def test_a_node_that_is_stopped_while_it_waits_ends_cleanly(tmp_path: Path
         await asyncio.sleep(0)
         assert not preparing.done()
 
-        node._stop(signal.SIGTERM)
+        node.stop(signal.SIGTERM)
 
         assert await preparing == STOPPED
 

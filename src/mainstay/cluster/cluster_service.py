@@ -38,7 +38,17 @@ class ClusterView(Protocol):
 class ClusterService:
     """Answers `data.cluster.ROLE.NAME.METHOD`. A service: `start`, then `stop`."""
 
-    def __init__(self, bus: Bus, view: ClusterView, *, manager: str, cluster: str, environment: str) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        view: ClusterView,
+        *,
+        manager: str,
+        cluster: str,
+        environment: str,
+        version: str = MAINSTAY_VERSION,
+    ) -> None:
+        self._version = version
         self._bus = bus
         self._view = view
         self._manager = manager
@@ -76,7 +86,7 @@ class ClusterService:
                 self.refused["cluster"] += 1
                 raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
             try:
-                check_versions(MAINSTAY_VERSION, request.v)
+                check_versions(self._version, request.v)
             except VersionSkew:
                 self.refused["version"] += 1
                 raise

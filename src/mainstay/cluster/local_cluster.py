@@ -27,7 +27,7 @@ from .address import ClusterAddress
 from .bundles import installed_digest
 from .manager_program import ManagerConfig
 from .nats_server import LocalNats
-from .node_worker import NodeConfig
+from .node_config import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 

@@ -70,6 +70,7 @@ class Manager:
         rng: random.Random | None = None,
         host: str | None = None,
         pid: int | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -77,6 +78,7 @@ class Manager:
         self._rng = rng = rng or random.Random()
         self._host = socket.gethostname() if host is None else host
         self._pid = os.getpid() if pid is None else pid
+        self._version = version
         self._liveness = liveness or LivenessSettings()
         self._control = Control(store, settings=settings, rng=rng, actor=f"manager:{options.name}")
         self._session: Session | None = None
@@ -95,7 +97,7 @@ class Manager:
             rng=rng,
             settings=self._liveness,
             journal=self.journal,
-            version=MAINSTAY_VERSION,
+            version=version,
             cluster=options.cluster,
             environment=options.environment,
         )
@@ -105,13 +107,13 @@ class Manager:
             manager=options.name,
             cluster=options.cluster,
             environment=options.environment,
-            version=MAINSTAY_VERSION,
+            version=version,
             allowed_queues=allowed_queues,
             may_claim=self.members.may_claim,
         )
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
-            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
+            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment, version=version
         )
         self.bundles = BundleService(
             blobs,
@@ -251,7 +253,7 @@ class Manager:
             name=self._options.name,
             host=self._host,
             pid=self._pid,
-            version=MAINSTAY_VERSION,
+            version=self._version,
             started_ms=self._started_ms,
             session="" if self._session is None else self._session.id,
         )

@@ -5,6 +5,7 @@ and carries out the actions. It decides nothing itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -16,18 +17,20 @@ import msgspec
 
 from ..bus import Bus, BusMessage, Subscription
 from ..clock import Clock
-from ..errors import BusClosed, MainstayError, NotLeader
+from ..errors import BusClosed, BusError, MainstayError, NotLeader
 from ..model import Leadership, Session
 from ..stores import JobStore
 from ..stores.remote import compatible
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
+from .manager_words import answers_beat
 from .member_messages import (
     CLOSED,
     ENDED,
     HEARD,
     AskAnswer,
     AskArguments,
+    BeatAnswer,
     ClosedMessage,
     EndedMessage,
     HeardMessage,
@@ -49,6 +52,7 @@ from .membership_events import (
     HeardElsewhere,
     JournalNote,
     Leading,
+    ManagerStopped,
     MarkAway,
     MarkBack,
     MembershipAction,
@@ -59,6 +63,7 @@ from .membership_events import (
     SessionsClosed,
     StoreAway,
     StoreBack,
+    StoredManagers,
     StoredSessions,
     Tick,
 )
@@ -185,7 +190,10 @@ class MembersService:
             self._spawn(self._repeat(work, every_s))
 
     async def stop(self) -> None:
-        """Stop. A second call does nothing."""
+        """Stop, and tell the other managers. A second call does nothing."""
+        if self._subscriptions:
+            with contextlib.suppress(BusError):
+                await self._bus.publish(HEARD, pack(HeardMessage(manager=self._manager, heard={}, leaving=True)))
         for subscription in self._subscriptions:
             await subscription.close()
         self._subscriptions = []
@@ -216,6 +224,9 @@ class MembersService:
         if beat.cluster and not self._is_of_this_cluster("beat", beat.node, beat.cluster, beat.environment):
             return
         self._feed(BeatHeard(beat=beat))
+        if message.reply is not None and answers_beat(self.state, beat, self._now_s()):
+            closed = self.state.nodes[beat.node].closed
+            await self._answer(message, BeatAnswer(closed=tuple(each for each in beat.sessions if each in closed)))
 
     def _is_of_this_cluster(self, what: str, node: str, cluster: str, environment: str) -> bool:
         if (cluster, environment) == (self._envelope.c, self._envelope.e):
@@ -234,8 +245,10 @@ class MembersService:
         if told.manager == self._manager:
             self._echo_s = self._now_s()
             self._feed(BusBack())
+        elif told.leaving:
+            self._feed(ManagerStopped(manager=told.manager))
         else:
-            self._feed(HeardElsewhere(manager=told.manager, heard=told.heard))
+            self._feed(HeardElsewhere(manager=told.manager, heard=told.heard, leads=told.leads, managers=told.managers))
 
     async def _take_closed(self, message: BusMessage) -> None:
         found = unpack(message.body, type=ClosedMessage)
@@ -302,7 +315,12 @@ class MembersService:
             await asyncio.sleep(every_s * self._rng.uniform(0.9, 1.0))
 
     async def _publish_heard(self) -> None:
-        message = HeardMessage(manager=self._manager, heard=heard_list(self.state, self._now_s()))
+        message = HeardMessage(
+            manager=self._manager,
+            heard=heard_list(self.state, self._now_s()),
+            leads=self._leading() is not None,
+            managers=tuple(self.state.managers),
+        )
         await self._bus.publish(HEARD, pack(message))
 
     async def _tick(self) -> None:
@@ -319,6 +337,9 @@ class MembersService:
             self._feed(StoreAway())
             return
         self._feed(StoreBack())
+        self._feed(
+            StoredManagers(names=frozenset(each.worker for each in sessions if not (each.standing or each.dead)))
+        )
         if self._leading() is None:
             return
         found: dict[str, tuple[str, ...]] = {}

@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..errors import BusError, Overloaded, StoreError
 from .address import ClusterAddress
 from .bundles import BundleCache, BundleClient, BundleInUse, BundleLimits, PublishedBundle
-from .node_worker import NodeBundleOptions
+from .node_config import NodeBundleOptions
 
 log = logging.getLogger("mainstay.cluster")
 

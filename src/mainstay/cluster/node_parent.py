@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -27,7 +28,7 @@ from .bundles import BundleInUse
 from .cluster_settings import ClusterSettings
 from .member_messages import MemberEnvelope, NodeEnd, pack
 from .node_bundle import NodeBundle
-from .node_worker import NodeConfig
+from .node_config import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 
@@ -38,22 +39,46 @@ _LONG_LIFE_S = 30.0
 _REPORT_S = 3.0
 
 
-class NodeParent:
-    """`await NodeParent(config).run()` keeps the worker of a node running until it is asked to stop; the exit code."""
+class WorkerProcess(Protocol):
+    """The process of a worker. `asyncio.subprocess.Process` is one."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def send_signal(self, signal: int) -> None: ...
+
+
+class NodeParent:
+    """`await NodeParent(config).run()` keeps the worker of a node running until it is asked to stop; the exit code.
+
+    `start` starts the worker, by default as a process of this machine; `connect` is the way to the bus.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        start: Callable[[NodeConfig], Awaitable[WorkerProcess]] | None = None,
+        connect: Callable[[], Awaitable[Bus]] | None = None,
+        rng: random.Random | None = None,
+        pid: int | None = None,
+    ) -> None:
         self._config = config
-        self._address = parse_address(config.url)
-        self._join = ClusterSettings.from_env(os.environ).join
-        self._process: asyncio.subprocess.Process | None = None
+        self._address = address = parse_address(config.url)
+        self._start = start or _start_process
+        join = ClusterSettings.from_env(os.environ).join
+        self._connect = connect or (lambda: address.connect("node", config.options.node, beside="parent", join=join))
+        self._rng = rng or random.SystemRandom()
+        self._pid = os.getpid() if pid is None else pid
+        self._process: WorkerProcess | None = None
         self._stopping = asyncio.Event()
         bundle = config.bundle
         self._bundle = None if bundle is None else NodeBundle(bundle, self._address, config.options.node)
 
     async def run(self) -> int:
-        connecting = asyncio.create_task(
-            self._address.connect("node", self._config.options.node, beside="parent", join=self._join)
-        )
+        connecting = asyncio.ensure_future(self._connect())
         wait_s = _FIRST_WAIT_S
         try:
             with self._signals():
@@ -81,7 +106,7 @@ class NodeParent:
             with contextlib.suppress(asyncio.CancelledError, BusError, OSError):
                 await (await connecting).close()
 
-    async def _prepare(self, bundle: NodeBundle, connecting: asyncio.Task[Bus]) -> int | None:
+    async def _prepare(self, bundle: NodeBundle, connecting: asyncio.Future[Bus]) -> int | None:
         """Have the bundle that the worker runs. Returns an exit code if it cannot be had, or is not needed any more."""
 
         async def get() -> BundleInUse:
@@ -109,20 +134,13 @@ class NodeParent:
         return None
 
     async def _run_worker(self) -> tuple[int, str]:
-        incarnation = secrets.token_hex(8)
-        config = msgspec.structs.replace(self._config, incarnation=incarnation, parent=os.getpid())
-        process = self._process = await asyncio.create_subprocess_exec(
-            *_WORKER,
-            stdin=subprocess.PIPE,
-            # a signal of the terminal reaches the parent, which passes it on: twice would be a second request to stop
-            start_new_session=True,
+        incarnation = f"{self._rng.getrandbits(64):016x}"
+        process = self._process = await self._start(
+            msgspec.structs.replace(self._config, incarnation=incarnation, parent=self._pid)
         )
-        assert process.stdin is not None
-        process.stdin.write(msgspec.json.encode(config))
-        process.stdin.close()
         return await process.wait(), incarnation
 
-    async def _report(self, connecting: asyncio.Task[Bus], incarnation: str, code: int) -> None:
+    async def _report(self, connecting: asyncio.Future[Bus], incarnation: str, code: int) -> None:
         """Tell the managers that this start has ended. Without an answer the silence of the node tells them."""
         node = self._config.options.node
         end = NodeEnd(incarnation=incarnation, how=f"its worker {describe_exit(code)}")
@@ -130,7 +148,7 @@ class NodeParent:
             v=MAINSTAY_VERSION,
             c=self._address.cluster,
             e=self._address.environment,
-            id=secrets.token_hex(12),
+            id=f"{self._rng.getrandbits(96):024x}",
             a=msgspec.Raw(pack(end)),
         )
         with contextlib.suppress(BusError, TimeoutError, OSError):
@@ -138,7 +156,8 @@ class NodeParent:
                 bus = await asyncio.shield(connecting)
                 await bus.request(f"control.ended.{node}", pack(report), _REPORT_S)
 
-    def _stop(self, number: signal.Signals) -> None:
+    def stop(self, number: signal.Signals) -> None:
+        """What a signal does: pass it on to the worker. After SIGTERM or SIGINT no other worker is started."""
         if number != signal.SIGHUP:
             self._stopping.set()
         process = self._process
@@ -149,13 +168,29 @@ class NodeParent:
     def _signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        set_up: list[signal.Signals] = []
         for number in numbers:
-            loop.add_signal_handler(number, self._stop, number)
+            with contextlib.suppress(RuntimeError):  # a loop without signals: a simulation
+                loop.add_signal_handler(number, self.stop, number)
+                set_up.append(number)
         try:
             yield
         finally:
-            for number in numbers:
+            for number in set_up:
                 loop.remove_signal_handler(number)
+
+
+async def _start_process(config: NodeConfig) -> WorkerProcess:
+    process = await asyncio.create_subprocess_exec(
+        *_WORKER,
+        stdin=subprocess.PIPE,
+        # a signal of the terminal reaches the parent, which passes it on: twice would be a second request to stop
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(msgspec.json.encode(config))
+    process.stdin.close()
+    return process
 
 
 __all__ = ["NodeParent"]

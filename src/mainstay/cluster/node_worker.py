@@ -7,135 +7,35 @@ the configuration on standard input, because the address of the cluster may cont
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import socket
 import sys
 from collections.abc import Mapping
 
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
 from ..parent import die_with_parent
-from ..stores.remote import MAINSTAY_VERSION
-from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
+from ..worker import NODE_STORE, Supervisor, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
-from .machine_load import MachineLoad
-from .status import NodeBeat
-
-log = logging.getLogger("mainstay.cluster")
-
-BEAT_S = 2.0
-#: ids of running jobs in one beat
-_RUNNING_SHOWN = 100
-
-
-class NodeBundleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The bundle that a node runs, and where it keeps bundles."""
-
-    reference: str
-    """a name, a digest or the beginning of one"""
-    cache: str
-    """the folder; the nodes of a machine may share one"""
-    cache_bytes: int
-    """above this the bundles that were not used for the longest time are removed"""
-    cache_age_s: float
-    """bundles that were not used for this time are removed"""
-
-
-class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the worker of a node runs."""
-
-    url: str
-    """of the cluster"""
-    options: WorkerOptions
-    incarnation: str
-    """drawn at each start"""
-    parent: int
-    """the process it dies with"""
-    cores: int = 0
-    """0: all processors of the machine"""
-    digest: str = ""
-    """of the app"""
-    bundle: NodeBundleOptions | None = None
-    """None: the app is installed"""
-    code: str = ""
-    """the folder of the bundle, once it is there: its engines import from it before anything else"""
-
-
-class NodeHeart:
-    """Publishes the beats of a node while its supervisor's loop runs: a frozen supervisor is silent."""
-
-    def __init__(self, bus: Bus, config: NodeConfig, supervisor: Supervisor, *, every_s: float = BEAT_S) -> None:
-        self._bus = bus
-        self._config = config
-        self._supervisor = supervisor
-        self._every_s = every_s
-        self._number = 0
-        self._load = MachineLoad()
-        self._address = parse_address(config.url)
-
-    async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
-            self._number += 1
-            try:
-                await self._bus.publish(
-                    f"control.beat.{self._config.options.node}", msgspec.msgpack.encode(self.beat())
-                )
-            except BusError as error:
-                log.warning("heartbeat not sent: %s", error)
-            await asyncio.sleep(self._every_s)
-
-    def beat(self) -> NodeBeat:
-        """What the node reports now."""
-        options = self._config.options
-        running = self._supervisor.running
-        cpu, memory = self._load.read()
-        return NodeBeat(
-            node=options.node,
-            number=self._number,
-            incarnation=self._config.incarnation,
-            sessions=tuple(self._supervisor.sessions),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=MAINSTAY_VERSION,
-            target=options.target,
-            digest=self._config.digest,
-            labels=options.labels,
-            cores=self._config.cores or available(),
-            running=tuple(running[:_RUNNING_SHOWN]),
-            running_count=len(running),
-            cpu=cpu,
-            memory=memory,
-            draining=self._supervisor.is_stopping,
-            cluster=self._address.cluster,
-            environment=self._address.environment,
-        )
+from .node_config import NodeConfig
+from .node_heart import NodeHeart
 
 
 async def run_node(config: NodeConfig) -> int:
     """Run the worker of a node until it is asked to stop; the exit code."""
     address = parse_address(config.url)
     name = config.options.node
+    settings = ClusterSettings.from_env(os.environ)
     os.environ[NODE_STORE] = address.store_url("node", name)
     if config.code:
         os.environ.update(code_environment(config.code))
-    bus = await address.connect("node", name, join=ClusterSettings.from_env(os.environ).join)
+    bus = await address.connect("node", name, join=settings.join)
     try:
         supervisor = Supervisor(config.options)
-        tasks = [
-            asyncio.create_task(NodeHeart(bus, config, supervisor).run(), name="mainstay node heart"),
-            asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
-        ]
-        try:
-            return await supervisor.run()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        return await run_supervised(
+            supervisor, NodeHeart(bus, config, supervisor, settings=settings.liveness), bus, name
+        )
     finally:
         await bus.close()
 
@@ -150,6 +50,20 @@ def code_environment(folder: str) -> dict[str, str]:
         # root may write into the folder although it is read-only
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, name: str) -> int:
+    """Run the supervisor with the heart of its node, and answer managers; its exit code."""
+    tasks = [
+        asyncio.create_task(heart.run(), name="mainstay node heart"),
+        asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
+    ]
+    try:
+        return await supervisor.run()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:

@@ -21,8 +21,8 @@ from ..address import ClusterAddress, parse_address
 from ..bundles import MB, check_bundle_name, installed_digest, is_digest_start
 from ..local_cluster import FOLDER, read_cluster_file
 from ..node_bundle import BUNDLE_PREFIX
+from ..node_config import NodeBundleOptions, NodeConfig
 from ..node_parent import NodeParent
-from ..node_worker import NodeBundleOptions, NodeConfig
 
 URL_VARIABLE = "MAINSTAY_CLUSTER_URL"
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")

@@ -36,7 +36,17 @@ from ..port import CALLS, AnyChange, Audited, Change, ChangeResult, JobStore, Wa
 from .node_role import NodeRole, actor_of
 from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
 from .versions import check_versions
-from .wire import ApplyArguments, StoreAnswer, StoreRequest, encode, fault_of, read_change, resealed, wire_call
+from .wire import (
+    ApplyArguments,
+    StoreAnswer,
+    StoreRequest,
+    WireChange,
+    encode,
+    fault_of,
+    read_change,
+    resealed,
+    wire_call,
+)
 
 log = logging.getLogger("mainstay.stores.remote")
 
@@ -287,6 +297,24 @@ class StoreService:
         )
 
     async def _apply(self, arguments: ApplyArguments) -> list[ChangeResult]:
+        made = await self._apply_once(arguments)
+        again = [place for place, result in enumerate(made) if self._was_old(arguments.changes[place], result)]
+        if not again:
+            return made
+        # another manager took a report of the row, which changes it without a new version. The rows are read now
+        if arguments.together:
+            return await self._apply_once(arguments)
+        changes = [arguments.changes[place] for place in again]
+        second = await self._apply_once(msgspec.structs.replace(arguments, changes=changes))
+        for place, result in zip(again, second, strict=True):
+            made[place] = result
+        return made
+
+    def _was_old(self, wire: WireChange, result: ChangeResult) -> bool:
+        """Whether a change was refused because the row that was kept here was not the stored one."""
+        return result.outcome == "conflict" and wire.sealed is None and _is_at(result.job, wire.before)
+
+    async def _apply_once(self, arguments: ApplyArguments) -> list[ChangeResult]:
         rows = await self._rows_of([wire.before for wire in arguments.changes])
         changes: list[AnyChange] = []
         missing: dict[int, ChangeResult] = {}

@@ -101,6 +101,7 @@ class RemoteStore(StoreProxy):
         version: str,
         rng: random.Random | None = None,
         clock: Clock | None = None,
+        steady: Callable[[], float] = steady_ms,
         answer_s: float = ANSWER_S,
         url: str = "",
         owns_bus: bool = False,
@@ -120,7 +121,7 @@ class RemoteStore(StoreProxy):
         """wakes that are being registered"""
         self._observed: Observer | None = None
         self.url = url or f"remote+nats:///?cluster={cluster}&role={role}&name={name}"
-        self._times = ManagerClock()
+        self._times = ManagerClock(steady)
         self.clock = clock or self._times
         self.chain = Chain(None)
         self.durability = ""

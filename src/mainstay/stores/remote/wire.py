@@ -98,6 +98,9 @@ class WireChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """a change that was kept in a file while the store was away"""
 
 
+_decode_change = msgspec.msgpack.Decoder(WireChange).decode
+
+
 class ApplyArguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The arguments of `apply`."""
 
@@ -132,6 +135,17 @@ def read_change(wire: WireChange, before: Job) -> Change:
         spawn=wire.spawn,
         on_last=None if wire.on_last is None else _read_move(wire.on_last),
     )
+
+
+def pack_change(change: Change) -> bytes:
+    """A change to be kept in a file and sent later; the store that holds the key seals it then."""
+    return encode(wire_change(change))
+
+
+def unpack_change(data: bytes) -> Change:
+    """The change in such a file, whose row has no payload."""
+    wire = _decode_change(data)
+    return read_change(wire, wire.before)
 
 
 def _without_payload(job: Job) -> Job:
@@ -287,8 +301,10 @@ __all__ = [
     "encode",
     "error_of",
     "fault_of",
+    "pack_change",
     "read_change",
     "resealed",
+    "unpack_change",
     "wire_call",
     "wire_change",
 ]

@@ -81,6 +81,8 @@ class NodeParent:
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(config))
         process.stdin.close()
+        if self._stopping.is_set():  # a signal came while it was being started
+            process.terminate()
         return await process.wait(), incarnation
 
     async def _report(self, connecting: asyncio.Task[Bus], incarnation: str, code: int) -> None:

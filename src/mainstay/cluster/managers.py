@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 from ..bus import Bus
 from ..errors import BusError
 from .status import ManagerInfo
+
+log = logging.getLogger("mainstay.cluster")
 
 SUBJECT = "control.manager.info"
 EVERY_S = 1.0
@@ -32,7 +35,19 @@ class ManagerDirectory:
         self._own = own
         self._every_s = every_s
         self._heard: dict[str, tuple[ManagerInfo, float]] = {}
+        self._twin: ManagerInfo | None = None
+        """another manager that uses the name of this one"""
+        self._twin_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
+
+    def problems(self) -> list[str]:
+        """Another manager that uses the name of this one: each answers requests that are meant for the other."""
+        own, twin = self._own(), self._twin
+        if twin is None:
+            return []
+        return [
+            f"two managers use the name {own.name}: this one on {own.host} and one on {twin.host}; rename one of them"
+        ]
 
     def known(self) -> list[ManagerInfo]:
         """The managers that were heard recently, this one included, by name."""
@@ -73,15 +88,26 @@ class ManagerDirectory:
             for name, (_, at_s) in list(self._heard.items()):
                 if now_s - at_s > GONE_S:
                     del self._heard[name]
+            if self._twin is not None and now_s - self._twin_s > GONE_S:
+                self._twin = None
             await asyncio.sleep(self._every_s)
 
     def _receive(self, info: ManagerInfo) -> None:
-        if info.name == self._own().name:
+        own = self._own()
+        if info.name == own.name:
+            if info.started_ms and (info.host, info.pid, info.started_ms) != (own.host, own.pid, own.started_ms):
+                self._meet(info)
             return
         if not info.started_ms:
             self._heard.pop(info.name, None)
             return
         self._heard[info.name] = (info, asyncio.get_running_loop().time())
+
+    def _meet(self, twin: ManagerInfo) -> None:
+        first, self._twin = self._twin is None, twin
+        self._twin_s = asyncio.get_running_loop().time()
+        if first:
+            log.error("%s", self.problems()[0])
 
 
 __all__ = ["ManagerDirectory"]

@@ -135,7 +135,8 @@ class LocalCluster:
         if self._bus is not None:
             await self._bus.stop()
             self._bus = None
-        self.path.unlink(missing_ok=True)
+            # without a bus of ours, the file is that of another cluster in this folder
+            self.path.unlink(missing_ok=True)
 
     # within -------------------------------------------------------------------------------------
 

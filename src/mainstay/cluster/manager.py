@@ -242,8 +242,12 @@ class Manager:
 
     def _note(self, event: str, about: str, text: str) -> None:
         log.info("%s: event=%s about=%s", text, event, about)
-        if self.journal is not None:
+        if self.journal is None:
+            return
+        try:
             self.journal.append(event, about, text, manager=self._options.name)
+        except OSError as error:  # a full disk stops nothing but the journal
+            log.warning("cannot write the journal: error=%s", error)
 
     # what others see ------------------------------------------------------------------------------
 
@@ -283,7 +287,7 @@ class Manager:
         """The newest entries of its journal, the newest last."""
         if self.journal is None:
             return []
-        return [entry for entry in self.journal.entries() if entry.at_ms > after_ms][-most:]
+        return self.journal.entries(from_ms=after_ms + 1 if after_ms else None, limit=most)
 
     def _heard(self) -> dict[str, float]:
         """By session: how many seconds ago a manager heard its node."""

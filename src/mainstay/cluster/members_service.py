@@ -215,6 +215,10 @@ class MembersService:
                 log.warning("cannot read a message: subject=%s error=%s", message.subject, error)
             except MainstayError as error:
                 log.warning("cannot answer a message: subject=%s error=%s", message.subject, error)
+            except Exception:
+                # a manager that hears nothing more would take all nodes for silent
+                self.ignored["failed"] += 1
+                log.exception("a message about nodes failed")
 
     async def _take_beat(self, message: BusMessage) -> None:
         beat = unpack(message.body, type=NodeBeat)
@@ -311,6 +315,8 @@ class MembersService:
                 return
             except MainstayError as error:
                 log.warning("cannot follow the nodes: error=%s", error)
+            except Exception:
+                log.exception("following the nodes failed; trying again")
             # not all managers at the same moment
             await asyncio.sleep(every_s * self._rng.uniform(0.9, 1.0))
 

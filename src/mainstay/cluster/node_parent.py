@@ -138,6 +138,8 @@ class NodeParent:
         process = self._process = await self._start(
             msgspec.structs.replace(self._config, incarnation=incarnation, parent=self._pid)
         )
+        if self._stopping.is_set():  # a signal came while it was being started
+            process.send_signal(signal.SIGTERM)
         return await process.wait(), incarnation
 
     async def _report(self, connecting: asyncio.Future[Bus], incarnation: str, code: int) -> None:

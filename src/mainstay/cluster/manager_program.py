@@ -51,31 +51,52 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lambda: None) -> int:
     """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers."""
-    address = parse_address(config.url)
     stopping = asyncio.Event()
+    started = asyncio.Event()
+
+    def up() -> None:
+        started.set()
+        ready()
+
     with _signals(stopping):
-        async with contextlib.AsyncExitStack() as stack:
-            store = await open_store(config.store)
-            stack.push_async_callback(store.close)
-            bus = await address.connect("manager", config.name, watch=config.presence or None)
-            stack.push_async_callback(bus.close)
-            options = ManagerOptions(
-                name=config.name, cluster=address.cluster, environment=address.environment, state=config.state
-            )
-            manager = Manager(
-                store,
-                bus,
-                options,
-                allowed_queues=_queues_of(config.certs),
-                liveness=LivenessSettings.from_env(os.environ),
-            )
-            stack.push_async_callback(manager.stop)
-            await manager.start()
-            log.info("manager %s is up cluster=%s store=%s", config.name, address.cluster, shown_url(config.store))
-            ready()
-            await stopping.wait()
-            log.info("manager %s stops", config.name)
+        serving = asyncio.create_task(_serve(config, stopping, up), name="mainstay manager")
+        asked = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait([serving, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not started.is_set():
+                serving.cancel()  # it waits for its store or for the bus, which may never come
+            await asyncio.wait([serving])
+        finally:
+            asked.cancel()
+            serving.cancel()
+    if not serving.cancelled():
+        serving.result()
     return 0
+
+
+async def _serve(config: ManagerConfig, stopping: asyncio.Event, ready: Callable[[], None]) -> None:
+    address = parse_address(config.url)
+    async with contextlib.AsyncExitStack() as stack:
+        store = await open_store(config.store)
+        stack.push_async_callback(store.close)
+        bus = await address.connect("manager", config.name, watch=config.presence or None)
+        stack.push_async_callback(bus.close)
+        options = ManagerOptions(
+            name=config.name, cluster=address.cluster, environment=address.environment, state=config.state
+        )
+        manager = Manager(
+            store,
+            bus,
+            options,
+            allowed_queues=_queues_of(config.certs),
+            liveness=LivenessSettings.from_env(os.environ),
+        )
+        stack.push_async_callback(manager.stop)
+        await manager.start()
+        log.info("manager %s is up cluster=%s store=%s", config.name, address.cluster, shown_url(config.store))
+        ready()
+        await stopping.wait()
+        log.info("manager %s stops", config.name)
 
 
 def _queues_of(folder: str) -> Callable[[str], Sequence[str] | None]:

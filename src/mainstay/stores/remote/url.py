@@ -35,7 +35,8 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
     role, name = options["role"], options["name"]
     bus = await connect_nats(
         f"{parts.scheme}://{parts.netloc}",
-        name=f"{role}.{name}",
+        # not the name of the node itself: an engine that ends is not a node that has lost its connection
+        name=f"{role}.{name}.store",
         inbox=f"_INBOX.{role}.{name}",
         tls=_tls(options),
         timeout_s=_OPEN_S,

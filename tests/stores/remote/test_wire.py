@@ -205,6 +205,33 @@ async def test_a_flood_of_reads_is_refused_with_a_time_and_heartbeats_go_on() ->
     await store.close()
 
 
+async def test_a_store_that_stands_still_does_not_fill_the_memory_of_its_manager(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainstay.stores.remote.service._TASKS", 20)
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    going = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def beat(self, sessions, reports=()):
+            await going.wait()
+            return await super().beat(sessions, reports)
+
+    store = SlowStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    flood = [asyncio.create_task(remote.beat([])) for _ in range(200)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert len(service._tasks) <= 21
+    going.set()
+    assert await asyncio.gather(*flood) == [[]] * 200
+    await service.stop()
+    await store.close()
+
+
 async def test_a_replayed_request_changes_nothing() -> None:
     clock, network = VirtualClock(), MemoryBusNetwork()
     store = MemoryStore(clock)

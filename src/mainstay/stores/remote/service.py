@@ -48,7 +48,11 @@ AT_ONCE: Mapping[MessageClass, int] = {
     MessageClass.DISPATCH: 500,
     MessageClass.DATA: 500,
 }
+#: requests in all that are under way, with those that wait for a wake
+_TASKS = 20_000
 _RETRY_AFTER_S = 0.5
+#: how long requests may go on when the service stops
+_STOP_S = 2.0
 _TOO_LARGE = "the answer to its claim would have been too large"
 #: bytes of a claim's rows in one answer
 CLAIM_BYTES = 4 * 1024 * 1024
@@ -57,6 +61,8 @@ _PARTS_BYTES = 256 * 1024 * 1024
 _LARGEST_BYTES = 64 * 1024 * 1024
 _KEPT_S = 120.0
 _WAKE_KEPT_S = 60.0
+#: nodes whose sessions and jobs a manager remembers
+_NODES_KEPT = 2000
 #: rows, and bytes of their values, that a manager keeps for the changes of callers
 _ROWS_KEPT = 20_000
 _ROWS_BYTES = 64 * 1024 * 1024
@@ -124,12 +130,14 @@ class StoreService:
         self._subscriptions = []
         readers, self._readers = self._readers, []
         if readers:
-            await asyncio.wait(readers)
+            await asyncio.wait(readers, timeout=_STOP_S)
+            for reader in readers:  # one may wait for a store that stands still
+                reader.cancel()
         for wake in list(self._wakes.values()):
             await wake.close()
         self._wakes.clear()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=2.0)
+            await asyncio.wait(list(self._tasks), timeout=_STOP_S)
         for task in list(self._tasks):
             task.cancel()
 
@@ -142,6 +150,10 @@ class StoreService:
 
     async def _read(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
+            while (
+                len(self._tasks) > _TASKS
+            ):  # the store stands still: what arrives waits in the bounded queue of the bus
+                await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._answer(message))
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -234,6 +246,8 @@ class StoreService:
         found = self._nodes.get(name)
         if found is None:
             found = self._nodes[name] = NodeRole(self._store, name, self._allowed_queues)
+            if len(self._nodes) > _NODES_KEPT:  # what it knew is read from the store again
+                del self._nodes[next(iter(self._nodes))]
         return found
 
     # calls of the port --------------------------------------------------------------------------

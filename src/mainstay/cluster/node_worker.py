@@ -16,7 +16,6 @@ from collections.abc import Mapping
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
 from ..parent import die_with_parent
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
@@ -66,7 +65,7 @@ class NodeHeart:
                 await self._bus.publish(
                     f"control.beat.{self._config.options.node}", msgspec.msgpack.encode(self.beat())
                 )
-            except BusError as error:
+            except Exception as error:  # noqa: BLE001 - a node that stops beating loses its work
                 log.warning("heartbeat not sent: %s", error)
             await asyncio.sleep(self._every_s)
 
@@ -105,7 +104,7 @@ async def run_node(config: NodeConfig) -> int:
         supervisor = Supervisor(config.options)
         tasks = [
             asyncio.create_task(NodeHeart(bus, config, supervisor).run(), name="mainstay node heart"),
-            asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
+            asyncio.create_task(_answer(bus, config, supervisor), name="mainstay node requests"),
         ]
         try:
             return await supervisor.run()
@@ -117,12 +116,12 @@ async def run_node(config: NodeConfig) -> int:
         await bus.close()
 
 
-async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:
+async def _answer(bus: Bus, config: NodeConfig, supervisor: Supervisor) -> None:
     """Answer managers: a ping proves that this loop runs; a drain stops the worker."""
-    async with await bus.subscribe(f"control.node.{name}.>") as requests:
+    async with await bus.subscribe(f"control.node.{config.options.node}.>") as requests:
         async for message in requests:
             method = message.subject.rpartition(".")[2]
-            answer: Mapping[str, object] = {"ok": True}
+            answer: Mapping[str, object] = {"ok": {"incarnation": config.incarnation}}
             if method == "drain":
                 by = msgspec.msgpack.decode(message.body).get("by", "an operator")
                 supervisor.drain(str(by))

@@ -28,13 +28,13 @@ from ...errors import (
     VersionSkew,
     WrongCluster,
 )
-from ...lifecycle import Move
 from ...model import Job
 from ...storage import shown_url
 from ..durability import LEVELS
-from ..port import CALLS, AnyChange, Audited, Change, ChangeResult, JobStore, Wake
+from ..port import CALLS, AnyChange, Audited, ChangeResult, JobStore, Wake
 from .node_role import NodeRole, actor_of
 from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
+from .unanswered_claims import release_of
 from .versions import check_versions
 from .wire import ApplyArguments, StoreAnswer, StoreRequest, encode, fault_of, read_change, resealed, wire_call
 
@@ -287,18 +287,7 @@ class StoreService:
 
     async def _give_back(self, rows: Sequence[Job]) -> None:
         now_ms = self._store.clock.now_ms()
-        await self._store.apply(
-            [
-                Change(
-                    before=row,
-                    moves=(Move(to="pending", reason=_TOO_LARGE, fields={"releases": row.releases + 1}),),
-                    actor=row.session or "",
-                    at_ms=now_ms,
-                    holder=row.session,
-                )
-                for row in rows
-            ]
-        )
+        await self._store.apply([release_of(row, reason=_TOO_LARGE, at_ms=now_ms) for row in rows])
 
     async def _apply(self, arguments: ApplyArguments) -> list[ChangeResult]:
         rows = await self._rows_of([wire.before for wire in arguments.changes])

@@ -357,6 +357,8 @@ class StoreService:
             raise PayloadTooLarge(
                 "body", f"{of} parts of {len(data)} bytes; at most {_LARGEST_BYTES} bytes are accepted"
             )
+        if (name, call) not in self._incoming:
+            asyncio.get_running_loop().call_later(_KEPT_S, lambda: self._incoming.pop((name, call), None))
         parts = self._incoming.setdefault((name, call), {})
         parts[number] = data
         while sum(len(part) for each in self._incoming.values() for part in each.values()) > _PARTS_BYTES:

@@ -8,9 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from mainstay.bus import Bus, MemoryBusNetwork
 from mainstay.cluster import node_parent
+from mainstay.cluster.member_messages import MemberEnvelope, NodeEnd
 from mainstay.cluster.node_config import NodeConfig
 from mainstay.cluster.node_parent import NodeParent
 from mainstay.worker import UNFIT, WorkerOptions
@@ -76,3 +79,31 @@ sys.exit(0 if len(open(path).read().split()) == 3 else 7)
         assert await NodeParent(config()).run() == 0
     incarnations = starts.read_text().split()
     assert len(set(incarnations)) == 3
+
+
+async def test_the_end_of_a_worker_is_reported_to_another_manager_if_the_first_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_parent, "_REPORT_PAUSE_S", 0.0)
+    network = MemoryBusNetwork()
+    frozen = await network.client("manager.m1").subscribe("control.ended.*", group="managers")
+    alive = network.client("manager.m2")
+    reports = await alive.subscribe("control.ended.*", group="managers")
+    connecting = asyncio.create_task(_value(network.client("node.n1")))
+    reporting = asyncio.create_task(NodeParent(config())._report(connecting, "abc", 7))
+
+    async with asyncio.timeout(20):
+        message = await anext(reports)
+    assert message.reply is not None
+    await alive.publish(message.reply, b"")
+    await reporting
+
+    assert frozen.waiting >= 1
+    report = msgspec.msgpack.decode(message.body, type=MemberEnvelope)
+    assert msgspec.msgpack.decode(report.a, type=NodeEnd) == NodeEnd(
+        incarnation="abc", how="its worker exited with code 7"
+    )
+
+
+async def _value(bus: Bus) -> Bus:
+    return bus

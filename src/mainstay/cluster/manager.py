@@ -297,6 +297,7 @@ class Manager:
             for info in self.members.nodes()
             if info.state in ("active", "draining")
             for session in info.beat.sessions
+            if session not in self.members.state.pending  # it is being closed: work for it would be taken back
         }
 
     def _digests_in_use(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing import Protocol
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError, MainstayError
+from ..errors import MainstayError, NoResponders, RequestTimeout
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import STOPPED, UNFIT, describe_exit
 from .address import parse_address
@@ -36,7 +36,10 @@ _WORKER = (sys.executable, "-m", "mainstay.cluster.node_worker")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 #: a worker that lived for longer was not part of a crash loop
 _LONG_LIFE_S = 30.0
+#: how long the end of a worker is reported
 _REPORT_S = 3.0
+_REPORT_TRIES = 3
+_REPORT_PAUSE_S = 0.1
 
 
 class WorkerProcess(Protocol):
@@ -103,7 +106,7 @@ class NodeParent:
                     wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
         finally:
             connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError, BusError, OSError):
+            with contextlib.suppress(asyncio.CancelledError, MainstayError, OSError):
                 await (await connecting).close()
 
     async def _prepare(self, bundle: NodeBundle, connecting: asyncio.Future[Bus]) -> int | None:
@@ -143,7 +146,7 @@ class NodeParent:
         return await process.wait(), incarnation
 
     async def _report(self, connecting: asyncio.Future[Bus], incarnation: str, code: int) -> None:
-        """Tell the managers that this start has ended. Without an answer the silence of the node tells them."""
+        """Report to the managers that this start has ended. If none answers, the silence of the node tells them."""
         node = self._config.options.node
         end = NodeEnd(incarnation=incarnation, how=f"its worker {describe_exit(code)}")
         report = MemberEnvelope(
@@ -153,10 +156,15 @@ class NodeParent:
             id=f"{self._rng.getrandbits(96):024x}",
             a=msgspec.Raw(pack(end)),
         )
-        with contextlib.suppress(BusError, TimeoutError, OSError):
+        with contextlib.suppress(MainstayError, TimeoutError, OSError):
             async with asyncio.timeout(_REPORT_S):
                 bus = await asyncio.shield(connecting)
-                await bus.request(f"control.ended.{node}", pack(report), _REPORT_S)
+                for _ in range(_REPORT_TRIES):
+                    # a manager that does not answer has died, and another try reaches another one
+                    with contextlib.suppress(NoResponders, RequestTimeout):
+                        await bus.request(f"control.ended.{node}", pack(report), _REPORT_S / _REPORT_TRIES)
+                        return
+                    await asyncio.sleep(_REPORT_PAUSE_S)
 
     def stop(self, number: signal.Signals) -> None:
         """What a signal does: pass it on to the worker. After SIGTERM or SIGINT no other worker is started."""

@@ -28,13 +28,13 @@ from ...errors import (
     VersionSkew,
     WrongCluster,
 )
-from ...lifecycle import Move
 from ...model import Job
 from ...storage import shown_url
 from ..durability import LEVELS
-from ..port import CALLS, AnyChange, Audited, Change, ChangeResult, JobStore, Wake
+from ..port import CALLS, AnyChange, Audited, ChangeResult, JobStore, Wake
 from .node_role import NodeRole, actor_of
 from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
+from .unanswered_claims import release_of
 from .versions import check_versions
 from .wire import (
     ApplyArguments,
@@ -58,7 +58,11 @@ AT_ONCE: Mapping[MessageClass, int] = {
     MessageClass.DISPATCH: 500,
     MessageClass.DATA: 500,
 }
+#: requests in all that are under way, with those that wait for a wake
+_TASKS = 20_000
 _RETRY_AFTER_S = 0.5
+#: how long requests may go on when the service stops
+_STOP_S = 2.0
 _TOO_LARGE = "the answer to its claim would have been too large"
 #: bytes of a claim's rows in one answer
 CLAIM_BYTES = 4 * 1024 * 1024
@@ -67,6 +71,8 @@ _PARTS_BYTES = 256 * 1024 * 1024
 _LARGEST_BYTES = 64 * 1024 * 1024
 _KEPT_S = 120.0
 _WAKE_KEPT_S = 60.0
+#: nodes whose sessions and jobs a manager remembers
+_NODES_KEPT = 2000
 #: rows, and bytes of their values, that a manager keeps for the changes of callers
 _ROWS_KEPT = 20_000
 _ROWS_BYTES = 64 * 1024 * 1024
@@ -136,12 +142,14 @@ class StoreService:
         self._subscriptions = []
         readers, self._readers = self._readers, []
         if readers:
-            await asyncio.wait(readers)
+            await asyncio.wait(readers, timeout=_STOP_S)
+            for reader in readers:  # one may wait for a store that stands still
+                reader.cancel()
         for wake in list(self._wakes.values()):
             await wake.close()
         self._wakes.clear()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=2.0)
+            await asyncio.wait(list(self._tasks), timeout=_STOP_S)
         for task in list(self._tasks):
             task.cancel()
 
@@ -154,6 +162,10 @@ class StoreService:
 
     async def _read(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
+            while (
+                len(self._tasks) > _TASKS
+            ):  # the store stands still: what arrives waits in the bounded queue of the bus
+                await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._answer(message))
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -246,6 +258,8 @@ class StoreService:
         found = self._nodes.get(name)
         if found is None:
             found = self._nodes[name] = NodeRole(self._store, name, self._allowed_queues)
+            if len(self._nodes) > _NODES_KEPT:  # what it knew is read from the store again
+                del self._nodes[next(iter(self._nodes))]
         return found
 
     # calls of the port --------------------------------------------------------------------------
@@ -286,18 +300,7 @@ class StoreService:
 
     async def _give_back(self, rows: Sequence[Job]) -> None:
         now_ms = self._store.clock.now_ms()
-        await self._store.apply(
-            [
-                Change(
-                    before=row,
-                    moves=(Move(to="pending", reason=_TOO_LARGE, fields={"releases": row.releases + 1}),),
-                    actor=row.session or "",
-                    at_ms=now_ms,
-                    holder=row.session,
-                )
-                for row in rows
-            ]
-        )
+        await self._store.apply([release_of(row, reason=_TOO_LARGE, at_ms=now_ms) for row in rows])
 
     async def _apply(self, arguments: ApplyArguments) -> list[ChangeResult]:
         made = await self._apply_once(arguments)
@@ -390,6 +393,8 @@ class StoreService:
             raise PayloadTooLarge(
                 "body", f"{of} parts of {len(data)} bytes; at most {_LARGEST_BYTES} bytes are accepted"
             )
+        if (name, call) not in self._incoming:
+            asyncio.get_running_loop().call_later(_KEPT_S, lambda: self._incoming.pop((name, call), None))
         parts = self._incoming.setdefault((name, call), {})
         parts[number] = data
         while sum(len(part) for each in self._incoming.values() for part in each.values()) > _PARTS_BYTES:

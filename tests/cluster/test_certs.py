@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from mainstay.bus import Bus
+from mainstay.bus.nats import NatsBus, client_tls, connect_nats
 from mainstay.cluster.address import parse_address
 from mainstay.cluster.certs import CertificateFiles, identity_of, issue, make_authority, write_server_config
+from mainstay.cluster.engine_check import check_joined, findings
 from mainstay.cluster.permissions import Identity, permissions_of
 from mainstay.errors import BusError, InvalidInput, NoResponders, RequestTimeout
 from servers.nats import NatsCore
@@ -154,27 +156,73 @@ async def test_a_node_answers_a_manager_and_gets_its_own_answers(clients: dict[s
         await task
 
 
-async def test_a_certificate_of_another_authority_is_refused(bus: SecureBus, tmp_path: Path) -> None:
+async def test_the_server_refuses_a_certificate_of_another_authority(bus: SecureBus, tmp_path: Path) -> None:
     make_authority(tmp_path / "other", cluster="shop")
     foreign = issue(tmp_path / "other", "manager", "m1")
-    mixed = CertificateFiles(ca=bus.files["m1"].ca, cert=foreign.cert, key=foreign.key, identity=foreign.identity)
-    with pytest.raises(BusError):
-        await bus.connect(mixed, timeout_s=1)
+    # a program of ours would not send it
+    tls = client_tls({"ca": str(bus.files["m1"].ca), "cert": str(foreign.cert), "key": str(foreign.key)})
+    with pytest.raises(BusError, match="another cluster"):
+        await connect_nats(f"tls://127.0.0.1:{bus.port}", name="manager.m1", tls=tls, timeout_s=5)
 
 
 async def test_a_certificate_that_the_server_does_not_know_is_refused(bus: SecureBus) -> None:
     late = issue(bus.folder, "node", "n3")
-    with pytest.raises(BusError):
-        await bus.connect(late, timeout_s=1)
+    with pytest.raises(BusError, match="does not know this certificate"):
+        await bus.connect(late)
 
 
-async def test_a_new_authority_and_the_old_one_are_valid_at_once(bus: SecureBus) -> None:
+async def test_certificates_of_a_new_authority_and_of_the_old_one_are_valid_at_once(bus: SecureBus) -> None:
+    old = bus.files["n1"]
+    kept = CertificateFiles(
+        ca=old.ca,
+        cert=old.cert.rename(bus.folder / "kept.pem"),
+        key=old.key.rename(bus.folder / "kept.key"),
+        identity=old.identity,
+    )
     make_authority(bus.folder, cluster="shop")
-    issue(bus.folder, "node", "n3")
-    write_server_config(bus.folder, listen=f"127.0.0.1:{bus.port}", server="bus")
-    text = (bus.folder / "nats.conf").read_text()
-    assert text.count("CN=node:") == 3
-    assert (bus.folder / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
+    new = issue(bus.folder, "node", "n1")
+    bus.server.stop()
+    for server_is_new in (False, True):
+        if server_is_new:
+            issue(bus.folder, "server", "bus", hosts=["127.0.0.1"])
+        bus.server.start()
+        for files in (kept, new):
+            client = await bus.connect(files)
+            await client.close()
+        bus.server.stop()
+    bus.server.start()
+
+
+async def test_managers_hear_of_connections_and_nodes_cannot_pretend_to_be_another(
+    bus: SecureBus, clients: dict[str, Bus]
+) -> None:
+    manager = clients["m1"]
+    async with await manager.presence() as notices:
+        files = bus.files["n2"]
+        tls = client_tls({"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)})
+        for name in ("node.n1", "node.n2"):
+            client = await connect_nats(f"tls://127.0.0.1:{bus.port}", name=name, tls=tls, timeout_s=5)
+            await client.close()
+        async with asyncio.timeout(10):
+            heard = [await anext(notices), await anext(notices)]
+    assert [(notice.peer, notice.opened) for notice in heard] == [("node.n2", True), ("node.n2", False)]
+
+
+async def test_a_configuration_of_ours_has_nothing_to_report(clients: dict[str, Bus]) -> None:
+    manager = clients["m1"]
+    assert isinstance(manager, NatsBus)
+    engines, presence = await manager.engines(), await manager.shows_presence(10)
+    assert findings(engines, presence=presence, denied=manager.denied, away_s=10.0) == []
+    assert [(each.max_payload, each.ping_interval_s, each.ping_max) for each in engines] == [(1_100_000, 2.0, 2)]
+    check_joined(version=manager.server_version, max_payload=manager.max_payload)
+
+
+async def test_a_node_may_not_ask_about_the_servers(clients: dict[str, Bus]) -> None:
+    node = clients["n1"]
+    assert isinstance(node, NatsBus)
+    assert await node.engines() == []
+    assert not await node.shows_presence(0.2)
+    assert node.denied
 
 
 async def test_asking_without_an_answer_is_told_apart(clients: dict[str, Bus]) -> None:

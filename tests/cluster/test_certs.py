@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -36,6 +37,11 @@ class SecureBus:
         place = folder / "server"
         place.mkdir()
         self.server = NatsCore(place, config.replace("{", "{{").replace("}", "}}"), port=self.port)
+
+    def reload(self, config: str) -> None:
+        """Have the server read another configuration, as after SIGHUP."""
+        (self.folder.parent / "server" / "nats.conf").write_text(config)
+        self.server.reload()
 
     async def connect(self, files: CertificateFiles, *, timeout_s: float = 5.0) -> Bus:
         address = parse_address(files.url(f"127.0.0.1:{self.port}"))
@@ -239,3 +245,64 @@ def test_a_node_has_no_subject_of_a_manager() -> None:
     node, manager = (permissions_of(Identity(role=role, name="x")) for role in ("node", "manager"))
     assert not set(node.subscribe) & set(manager.subscribe)
     assert not set(node.publish) & set(manager.publish)
+
+
+async def test_a_member_whose_certificate_was_removed_is_put_out_when_the_server_reloads(
+    bus: SecureBus, clients: dict[str, Bus]
+) -> None:
+    gone, stays = clients["n1"], clients["n2"]
+    assert isinstance(gone, NatsBus)
+    assert isinstance(stays, NatsBus)
+    bus.files["n1"].cert.unlink()
+    text = write_server_config(bus.folder, listen=f"127.0.0.1:{bus.port}", server="bus").read_text()
+    bus.reload(text)
+    async with asyncio.timeout(10):
+        while gone.connected:
+            await asyncio.sleep(0.01)
+    with pytest.raises((NoResponders, RequestTimeout)):
+        await stays.request("control.store.node.n2.hello", b"", 1)
+    assert stays.connected
+    assert not gone.connected
+
+
+async def test_two_servers_are_one_bus_and_a_request_crosses_them(tmp_path: Path) -> None:
+    certs = tmp_path / "certs"
+    make_authority(certs, cluster="shop")
+    issue(certs, "server", "bus", hosts=["localhost"])
+    files = {name: issue(certs, role, name) for role, name in (("node", "n1"), ("manager", "m1"))}
+    ports, routes = [free_port(), free_port()], [f"localhost:{free_port()}" for _ in range(2)]
+    async with contextlib.AsyncExitStack() as stack:
+        for port, route in zip(ports, routes, strict=True):
+            config = write_server_config(
+                certs, listen=f"127.0.0.1:{port}", server="bus", routes=routes, routes_listen=route
+            ).read_text()
+            place = tmp_path / str(port)
+            place.mkdir()
+            stack.enter_context(NatsCore(place, config.replace("{", "{{").replace("}", "}}"), port=port))
+        clients = []
+        for port, each in zip(ports, files.values(), strict=True):
+            tls = client_tls({"ca": str(each.ca), "cert": str(each.cert), "key": str(each.key)})
+            role, name = each.identity.role, each.identity.name
+            client = await connect_nats(
+                f"tls://localhost:{port}", name=f"{role}.{name}", inbox=f"_INBOX.{role}.{name}", tls=tls, timeout_s=20
+            )
+            stack.push_async_callback(client.close)
+            clients.append(client)
+        node, manager = clients
+        calls = await manager.subscribe("control.store.>", group="managers")
+
+        async def answer() -> None:
+            message = await anext(calls)
+            assert message.reply is not None
+            await manager.publish(message.reply, b"yes")
+
+        answering = asyncio.create_task(answer())
+        async with asyncio.timeout(20):
+            while True:  # subscriptions spread between the servers a little later
+                try:
+                    assert await node.request("control.store.node.n1.hello", b"", 5) == b"yes"
+                    break
+                except NoResponders:
+                    await asyncio.sleep(0.01)
+            await answering
+        assert len(await manager.engines()) == 2

@@ -175,6 +175,8 @@ def test_an_authority_is_retired_when_no_certificate_needs_it(folder: Path) -> N
 
 def test_servers_of_one_bus_know_each_other_by_certificate(folder: Path) -> None:
     issue(folder, "server", "bus", hosts=["bus"])
+    with pytest.raises(InvalidInput, match="no certificate of a member"):
+        write_server_config(folder, listen="0.0.0.0:4222", server="bus")
     issue(folder, "manager", "m1")
     routes = ["bus-0:6222", "bus-1:6222"]
     text = write_server_config(

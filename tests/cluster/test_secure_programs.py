@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.cluster.address import parse_address
 from mainstay.cluster.certs import issue, make_authority, write_server_config
-from mainstay.cluster.status import ClusterStatus
+from mainstay.cluster.cluster_service import ClusterClient
 from mainstay.control import Control
 from mainstay.stores import open_store
 from servers.server import free_port
@@ -104,6 +105,21 @@ async def programs(folder: Path) -> AsyncIterator[Programs]:
             await process.wait()
 
 
+async def test_programs_that_wait_for_a_bus_end_cleanly_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    url = f"nats://u:p@127.0.0.1:{free_port()}/shop"
+    async with programs(tmp_path) as running:
+        await running.start("node", "node", "join", url, "shop:app")
+        await running.start("manager", "manager", url, "-s", f"sqlite:///{tmp_path / 'jobs.db'}")
+        for name, lines in (("node", 2), ("manager", 1)):  # the parent of a node has a connection, too
+
+            async def waits(name: str = name, lines: int = lines) -> bool | None:
+                return running.log(name).count("nothing listens there") >= lines or None
+
+            await until(waits)
+            assert await running.end(name) == 0
+
+
 async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
     certs, store_url = tmp_path / "certs", f"sqlite:///{tmp_path / 'jobs.db'}"
@@ -125,16 +141,22 @@ async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(t
             await until(waits)
         await running.start("bus", "cluster", "bus", "certs/nats.conf")
 
-        async def complete() -> ClusterStatus | None:
-            code, output = await running.ask("cluster", "status", "--json")
-            assert code == 0, output
-            found = json.loads(output)
-            working = [node for node in found["nodes"] if len(node["beat"].get("sessions", ())) > 1]
-            return found if len(working) == len(found["managers"]) == len(found["leads"]) == 2 else None
+        address = parse_address(running.url("operator-ann").replace("=certs/", f"={certs}/"))
+        bus = await address.connect("operator", timeout_s=60)
+        client = ClusterClient(bus, name="ann", cluster=address.cluster, environment=address.environment)
 
-        status = await until(complete)
-        assert (status["cluster"], status["environment"], status["alarms"]) == ("shop", "staging", [])  # type: ignore[index]
-        beats = {node["name"]: node["beat"] for node in status["nodes"]}  # type: ignore[index]
+        async def complete() -> bool | None:
+            found = await client.status()
+            working = [node for node in found.nodes if len(node.beat.sessions) > 1]
+            return len(working) == len(found.managers) == len(found.leads) == 2 or None
+
+        await until(complete)
+        await bus.close()
+        code, output = await running.ask("cluster", "status", "--json")
+        assert code == 0, output
+        status = json.loads(output)
+        assert (status["cluster"], status["environment"], status["alarms"]) == ("shop", "staging", [])
+        beats = {node["name"]: node["beat"] for node in status["nodes"]}
         assert (beats["n1"]["labels"], beats["n2"]["cores"]) == ({"zone": "a"}, 1)
         assert len(beats["n1"]["digest"]) == 64
         assert (await running.ask("cluster", "check"))[0] == 0

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
+from ..errors import MainstayError
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import STOPPED, UNFIT, describe_exit
 from .address import parse_address
@@ -34,6 +34,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 #: a worker that lived for longer was not part of a crash loop
 _LONG_LIFE_S = 30.0
 _REPORT_S = 3.0
+#: signals that ask it to stop
+_ASKED = (signal.SIGTERM, signal.SIGINT)
 
 
 class NodeParent:
@@ -56,6 +58,8 @@ class NodeParent:
                 while True:
                     begun_s = asyncio.get_running_loop().time()
                     code, incarnation = await self._run_worker()
+                    if self._stopping.is_set() and -code in _ASKED:
+                        code = STOPPED  # it was still waiting for the bus, and ran nothing
                     await self._report(connecting, incarnation, code)
                     if self._stopping.is_set() or code in (STOPPED, UNFIT):
                         return code if code >= 0 else 1
@@ -70,7 +74,7 @@ class NodeParent:
                     wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
         finally:
             connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError, BusError, OSError):
+            with contextlib.suppress(asyncio.CancelledError, MainstayError, OSError):
                 await (await connecting).close()
 
     async def _run_worker(self) -> tuple[int, str]:
@@ -98,7 +102,7 @@ class NodeParent:
             id=secrets.token_hex(12),
             a=msgspec.Raw(pack(end)),
         )
-        with contextlib.suppress(BusError, TimeoutError, OSError):
+        with contextlib.suppress(MainstayError, TimeoutError, OSError):
             async with asyncio.timeout(_REPORT_S):
                 bus = await asyncio.shield(connecting)
                 await bus.request(f"control.ended.{node}", pack(report), _REPORT_S)

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
+from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
 from ..stores.remote import MAINSTAY_VERSION
-from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
+from ..worker import NODE_STORE, UNFIT, Supervisor, WorkerOptions, available, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
 from .machine_load import MachineLoad
@@ -141,7 +141,11 @@ def main() -> int:
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=NodeConfig)
     die_with_parent(config.parent)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
-    return asyncio.run(run_node(config))
+    try:
+        return asyncio.run(run_node(config))
+    except MainstayError as error:
+        log.error("cannot start: %s", error)
+        return UNFIT
 
 
 if __name__ == "__main__":

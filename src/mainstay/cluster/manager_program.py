@@ -38,6 +38,8 @@ log = logging.getLogger("mainstay.cluster")
 
 #: how often a manager looks at the bus and the certificates
 _LOOK_S = 60.0
+#: how long the notice of a connection may take on a busy machine
+_NOTICE_S = 10.0
 
 
 class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +152,7 @@ async def _watch_surroundings(
         try:
             found = findings(
                 await bus.engines(),
-                presence=await bus.shows_presence(),
+                presence=await bus.shows_presence(_NOTICE_S),
                 denied=bus.denied,
                 away_s=settings.liveness.away_s,
             )

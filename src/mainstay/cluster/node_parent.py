@@ -40,6 +40,8 @@ _LONG_LIFE_S = 30.0
 _REPORT_S = 3.0
 _REPORT_TRIES = 3
 _REPORT_PAUSE_S = 0.1
+#: signals that ask it to stop
+_ASKED = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerProcess(Protocol):
@@ -92,6 +94,8 @@ class NodeParent:
                             return unready
                     begun_s = asyncio.get_running_loop().time()
                     code, incarnation = await self._run_worker()
+                    if self._stopping.is_set() and -code in _ASKED:
+                        code = STOPPED  # it was still waiting for the bus, and ran nothing
                     await self._report(connecting, incarnation, code)
                     if self._stopping.is_set() or code in (STOPPED, UNFIT):
                         return code if code >= 0 else 1

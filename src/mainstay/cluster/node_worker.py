@@ -7,6 +7,7 @@ the configuration on standard input, because the address of the cluster may cont
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -14,12 +15,15 @@ from collections.abc import Mapping
 import msgspec
 
 from ..bus import Bus
+from ..errors import MainstayError
 from ..parent import die_with_parent
-from ..worker import NODE_STORE, Supervisor, logs
+from ..worker import NODE_STORE, UNFIT, Supervisor, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
 from .node_config import NodeConfig
 from .node_heart import NodeHeart
+
+log = logging.getLogger("mainstay.cluster")
 
 
 async def run_node(config: NodeConfig) -> int:
@@ -85,7 +89,11 @@ def main() -> int:
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=NodeConfig)
     die_with_parent(config.parent)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
-    return asyncio.run(run_node(config))
+    try:
+        return asyncio.run(run_node(config))
+    except MainstayError as error:
+        log.error("cannot start: %s", error)
+        return UNFIT
 
 
 if __name__ == "__main__":

@@ -345,13 +345,14 @@ async def test_a_request_that_its_manager_reads_too_late_is_not_carried_out() ->
 
 
 async def test_a_caller_whose_clock_is_behind_is_served() -> None:
-    network, store = MemoryBusNetwork(), MemoryStore(VirtualClock())
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
     service = service_of(store, network, "m1")
     await service.start()
     behind = VirtualClock()
     remote = client(network, behind)
     await remote.open()
-    store.clock.advance(600)
+    clock.advance(600)
 
     assert await remote.queues() == []
 

@@ -345,8 +345,8 @@ async def test_a_request_that_its_manager_reads_too_late_is_not_carried_out() ->
 
 
 async def test_a_caller_whose_clock_is_behind_is_served() -> None:
-    clock = VirtualClock()
-    network, store = MemoryBusNetwork(), MemoryStore(clock)
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
     service = service_of(store, network, "m1")
     await service.start()
     behind = VirtualClock()

@@ -112,11 +112,18 @@ class ClusterClient:
     """An operator's side: asks any manager."""
 
     def __init__(
-        self, bus: Bus, *, name: str, cluster: str, environment: str = "default", rng: random.Random | None = None
+        self,
+        bus: Bus,
+        *,
+        name: str,
+        cluster: str,
+        environment: str = "default",
+        rng: random.Random | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._bus = bus
         self._name = name
-        self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="")
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="")
         self._rng = rng or random.Random()
 
     async def status(self) -> ClusterStatus:

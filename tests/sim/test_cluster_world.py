@@ -83,7 +83,7 @@ def test_a_manager_that_believes_only_itself_is_found(monkeypatch: pytest.Monkey
 
 
 def test_a_manager_that_answers_beats_which_its_leader_cannot_know_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members_service, "answers_beat", lambda state, beat, now_s: True)
+    monkeypatch.setattr(members_service, "answers_beat", lambda state, beat, now_s, **_: True)
     first_failure()
 
 

@@ -10,7 +10,7 @@ import pytest
 from mainstay.bus import MemoryBusNetwork, MessageClass
 from mainstay.errors import Overloaded, RoleRefused, StoreUnavailable, VersionSkew, WrongCluster
 from mainstay.model import Session
-from mainstay.stores import Change
+from mainstay.stores import Change, ClaimReport
 from mainstay.stores.remote import RemoteStore
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.conformance.world import World
@@ -242,3 +242,26 @@ def test_a_change_on_the_wire_has_no_payload() -> None:
     new = world.new(payload=b"\xa6secret")
     change = Change(before=new.job, moves=(), actor="s1", at_ms=0)
     assert b"secret" not in encode(wire_change(change))
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_row_that_another_manager_brought_up_to_date_is_changed(together: bool) -> None:
+    """A start mark changes a row without a new version, so this manager cannot know that its own copy is old."""
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(store, clock)
+    await world.open("s1")
+    job = await world.running(session="s1")
+    await remote.get([job.id])
+
+    await store.report([ClaimReport(job_id=job.id, session="s1", token=job.token, started_ms=clock.now_ms())])
+    fresh = await world.row(job)
+    [result] = await remote.apply([world.change(fresh, "cancelling")], together=together)
+
+    assert fresh.version == job.version
+    assert fresh.starts > job.starts
+    assert result.outcome == "applied"
+    await service.stop()

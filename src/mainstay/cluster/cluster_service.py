@@ -129,11 +129,12 @@ class ClusterClient:
         environment: str = "default",
         role: str = "operator",
         rng: random.Random | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._role = role
         self._bus = bus
         self._name = name
-        self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="")
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="")
         self._rng = rng or random.Random()
 
     async def status(self) -> ClusterStatus:

@@ -93,6 +93,7 @@ class Manager:
             store,
             manager=options.name,
             leading=lambda: None if self._placement is None else self._placement.lead,
+            led_elsewhere=lambda: self._placement is None or self._placement.may_be_led_elsewhere,
             clock=store.clock,
             rng=rng,
             settings=self._liveness,

@@ -10,7 +10,7 @@ import pytest
 from mainstay.bus import MemoryBusNetwork, MessageClass
 from mainstay.errors import Overloaded, RoleRefused, StoreUnavailable, VersionSkew, WrongCluster
 from mainstay.model import Session
-from mainstay.stores import Change
+from mainstay.stores import Change, ClaimReport
 from mainstay.stores.remote import RemoteStore, StoreAnswer
 from mainstay.stores.remote.store import ManagerClock
 from mainstay.testing import MemoryStore, VirtualClock
@@ -399,3 +399,26 @@ class Steady:
 
     def __call__(self) -> float:
         return self.ms
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_row_that_another_manager_brought_up_to_date_is_changed(together: bool) -> None:
+    """A start mark changes a row without a new version, so this manager cannot know that its own copy is old."""
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(store, clock)
+    await world.open("s1")
+    job = await world.running(session="s1")
+    await remote.get([job.id])
+
+    await store.report([ClaimReport(job_id=job.id, session="s1", token=job.token, started_ms=clock.now_ms())])
+    fresh = await world.row(job)
+    [result] = await remote.apply([world.change(fresh, "cancelling")], together=together)
+
+    assert fresh.version == job.version
+    assert fresh.starts > job.starts
+    assert result.outcome == "applied"
+    await service.stop()

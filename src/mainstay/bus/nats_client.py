@@ -29,9 +29,11 @@ class PersistentClient(Client):
     async def _attempt_reconnect(self) -> None:
         while not self.is_closed:
             try:
-                return await super()._attempt_reconnect()
+                await super()._attempt_reconnect()
             except Exception as error:  # noqa: BLE001 - whatever failed, the server may be back
                 await self._error_cb(error)
+            else:
+                return
             await asyncio.sleep(self.options["reconnect_time_wait"])
 
 

@@ -21,10 +21,10 @@ import msgspec
 from ..bus import Bus
 from ..errors import BusError
 from ..stores.remote import MAINSTAY_VERSION
-from ..worker import STOPPED, UNFIT, describe_exit
+from ..worker import FORCED, STOPPED, UNFIT, describe_exit
 from .address import parse_address
 from .member_messages import MemberEnvelope, NodeEnd, pack
-from .node_worker import NodeConfig
+from .node_worker import FORCED_END, NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 
@@ -49,21 +49,22 @@ class NodeParent:
         wait_s = _FIRST_WAIT_S
         try:
             with self._signals():
-                while True:
+                while not self._stopping.is_set():
                     begun_s = asyncio.get_running_loop().time()
                     code, incarnation = await self._run_worker()
                     await self._report(connecting, incarnation, code)
+                    if code == FORCED_END:
+                        return FORCED
                     if self._stopping.is_set() or code in (STOPPED, UNFIT):
-                        return code if code >= 0 else 1
+                        return code if code >= 0 else FORCED
                     if asyncio.get_running_loop().time() - begun_s > _LONG_LIFE_S:
                         wait_s = _FIRST_WAIT_S
                     log.error("node worker ended: it %s; again in %.1f s", describe_exit(code), wait_s)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(wait_s):
                             await self._stopping.wait()
-                    if self._stopping.is_set():
-                        return 1
                     wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+                return STOPPED
         finally:
             connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError, BusError, OSError):
@@ -81,6 +82,8 @@ class NodeParent:
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(config))
         process.stdin.close()
+        if self._stopping.is_set():  # asked while the process was started
+            process.terminate()
         return await process.wait(), incarnation
 
     async def _report(self, connecting: asyncio.Task[Bus], incarnation: str, code: int) -> None:

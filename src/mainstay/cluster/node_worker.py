@@ -11,22 +11,25 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
+from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
 from ..stores.remote import MAINSTAY_VERSION
-from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
+from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, WorkerOptions, available, logs
 from .address import parse_address
+from .liveness_settings import LivenessSettings
 from .machine_load import MachineLoad
 from .status import NodeBeat
 
 log = logging.getLogger("mainstay.cluster")
 
-BEAT_S = 2.0
+#: exit code: it was asked to stop, and an engine had to be killed. 1 would also be that of an error of ours
+FORCED_END = 3
 #: ids of running jobs in one beat
 _RUNNING_SHOWN = 100
 
@@ -47,10 +50,23 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """of the app"""
 
 
+class NodeWork(Protocol):
+    """What a node reports of its work. `Supervisor` is one."""
+
+    @property
+    def sessions(self) -> Sequence[str]: ...
+
+    @property
+    def running(self) -> Sequence[str]: ...
+
+    @property
+    def is_stopping(self) -> bool: ...
+
+
 class NodeHeart:
     """Publishes the beats of a node while its supervisor's loop runs: a frozen supervisor is silent."""
 
-    def __init__(self, bus: Bus, config: NodeConfig, supervisor: Supervisor, *, every_s: float = BEAT_S) -> None:
+    def __init__(self, bus: Bus, config: NodeConfig, supervisor: NodeWork, *, every_s: float) -> None:
         self._bus = bus
         self._config = config
         self._supervisor = supervisor
@@ -99,12 +115,15 @@ async def run_node(config: NodeConfig) -> int:
     """Run the worker of a node until it is asked to stop; the exit code."""
     address = parse_address(config.url)
     name = config.options.node
+    liveness = LivenessSettings.from_env(os.environ)
     os.environ[NODE_STORE] = address.store_url("node", name)
     bus = await address.connect("node", name)
     try:
         supervisor = Supervisor(config.options)
         tasks = [
-            asyncio.create_task(NodeHeart(bus, config, supervisor).run(), name="mainstay node heart"),
+            asyncio.create_task(
+                NodeHeart(bus, config, supervisor, every_s=liveness.beat_s).run(), name="mainstay node heart"
+            ),
             asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
         ]
         try:
@@ -137,7 +156,12 @@ def main() -> int:
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=NodeConfig)
     die_with_parent(config.parent)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
-    return asyncio.run(run_node(config))
+    try:
+        code = asyncio.run(run_node(config))
+    except MainstayError as error:
+        log.error("cannot start: %s", error)
+        return UNFIT
+    return FORCED_END if code == FORCED else code
 
 
 if __name__ == "__main__":

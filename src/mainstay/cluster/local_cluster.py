@@ -39,7 +39,7 @@ _MANAGER = (sys.executable, "-m", "mainstay.cluster.manager_program")
 _NODE = (sys.executable, "-m", "mainstay.cluster.node_program")
 
 
-class Progress(Protocol):
+class ClusterProgress(Protocol):
     """Is called with what happened (started, ended, restarted, failed), and to which process."""
 
     def __call__(self, event: str, text: str) -> None: ...
@@ -68,7 +68,7 @@ def _log_progress(event: str, text: str) -> None:
 class LocalCluster:
     """A service: `start`, then `stop`. In between it starts again what ends."""
 
-    def __init__(self, options: LocalClusterOptions, *, progress: Progress = _log_progress) -> None:
+    def __init__(self, options: LocalClusterOptions, *, progress: ClusterProgress = _log_progress) -> None:
         if options.managers < 1:
             raise InvalidInput("managers", "a cluster needs at least one manager")
         self._options = options
@@ -277,4 +277,4 @@ def _check_installed() -> None:
         raise MissingExtra("bus", "nats-py is not installed; run: pip install 'mainstay[cluster]'") from None
 
 
-__all__ = ["LocalCluster", "LocalClusterOptions", "Progress"]
+__all__ = ["ClusterProgress", "LocalCluster", "LocalClusterOptions"]

@@ -143,14 +143,15 @@ class LocalNats:
         program = find_nats_server()
         passwords = {role: secrets.token_urlsafe(24) for role in ("manager", "node", "operator", "system")}
         if port is not None:
-            return await cls(folder, program, port, passwords)._started()
+            return await cls(folder, program, port, passwords).started()
         for _ in range(_PORTS_TRIED):
             made = cls(folder, program, _free_port(), passwords)
             with contextlib.suppress(_PortTaken):  # another program has got it since it was free
-                return await made._started()
+                return await made.started()
         raise MainstayError(f"nats-server found no free port in {_PORTS_TRIED} tries")
 
-    async def _started(self) -> LocalNats:
+    async def started(self) -> LocalNats:
+        """Itself, when it accepts connections."""
         self._write_config()
         await self.begin()
         return self

@@ -50,7 +50,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """of the app"""
 
 
-class NodeWork(Protocol):
+class ReportedWork(Protocol):
     """What a node reports of its work. `Supervisor` is one."""
 
     @property
@@ -66,7 +66,7 @@ class NodeWork(Protocol):
 class NodeHeart:
     """Publishes the beats of a node while its supervisor's loop runs: a frozen supervisor is silent."""
 
-    def __init__(self, bus: Bus, config: NodeConfig, supervisor: NodeWork, *, every_s: float) -> None:
+    def __init__(self, bus: Bus, config: NodeConfig, supervisor: ReportedWork, *, every_s: float) -> None:
         self._bus = bus
         self._config = config
         self._supervisor = supervisor

@@ -109,8 +109,8 @@ def up(
     """Start a small real cluster on this machine, until Ctrl-C: a bus, a store, managers and nodes as processes.
 
     The bus listens on loopback with random passwords. Other commands find the cluster through a file in its folder that
-    only you can read. A process that ends by itself is started again, except a drained node. Ctrl-C drains the nodes
-    and ends all processes; the second one does not wait for running jobs.
+    only you can read. A process that ends is started again, except a drained node. Ctrl-C drains the nodes and ends all
+    processes; a second one does not wait for running jobs.
 
     Exit codes: 0 stopped cleanly, 2 could not start.
 

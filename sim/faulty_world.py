@@ -18,7 +18,7 @@ from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop
 from mainstay.worker.engine import Engine
 
-from .faults import Fault
+from .faults import Fault, draw_faults
 from .runs import FAULTS_UNTIL_S, Violation
 
 R = TypeVar("R")
@@ -54,6 +54,10 @@ class FaultyWorld(ABC):
     @classmethod
     def host_names(cls) -> Sequence[str]:
         return (*cls.servers, *cls.clients)
+
+    @classmethod
+    def draw(cls, rng: random.Random, count: int) -> list[Fault]:
+        return draw_faults(rng, cls.host_names(), count=count, until_s=FAULTS_UNTIL_S)
 
     def trace(self) -> list[str]:
         return self._trace

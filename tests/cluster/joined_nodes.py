@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 
 from mainstay.bus import Bus
 from mainstay.cluster.address import parse_address
-from mainstay.cluster.node_worker import NodeConfig, NodeHeart
+from mainstay.cluster.liveness_settings import LivenessSettings
+from mainstay.cluster.node_config import NodeConfig
+from mainstay.cluster.node_heart import NodeHeart
 from mainstay.control import Completion, Control
 from mainstay.model import Session
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore
@@ -26,10 +28,20 @@ class JoinedNode:
         self.session = session
         self.running: list[str] = []
         self.is_stopping = False
+        self.lost: list[str] = []
 
     @property
     def sessions(self) -> list[str]:
         return [self.session.id]
+
+    def lose(self, sessions: Collection[str]) -> None:
+        self.lost += sessions
+
+    def isolate(self, *, grace_s: float, kill_s: float) -> None:
+        self.lost.append(f"isolated for {grace_s:g} s and {kill_s:g} s")
+
+    def rejoin(self) -> None:
+        self.lost.append("heard again")
 
     async def work(self, queue: str = "default") -> int:
         """Run all jobs that it gets, one at a time; how many."""
@@ -54,7 +66,7 @@ async def joined_node(url: str, name: str) -> AsyncIterator[JoinedNode]:
         config = NodeConfig(
             url=url, options=WorkerOptions(target="shop:app", name=name, node=name), incarnation=name, parent=0
         )
-        heart = asyncio.create_task(NodeHeart(bus, config, node, every_s=1.0).run())
+        heart = asyncio.create_task(NodeHeart(bus, config, node, settings=LivenessSettings(beat_s=1.0)).run())
         try:
             yield node
         finally:

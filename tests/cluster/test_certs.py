@@ -92,6 +92,10 @@ SPEAKERS = {
     ("n1", "control.manager.heard"): False,
     ("n1", "data.cluster.operator.ann.status"): False,
     ("n1", "control.ended.n2"): False,
+    ("n1", "data.bundle.node.n1.fetch"): True,
+    ("n1", "data.bundle.node.n2.fetch"): False,
+    ("n1", "data.bundle.operator.ann.put"): False,
+    ("ann", "data.bundle.operator.ann.put"): True,
     ("ann", "data.cluster.operator.ann.status"): True,
     ("ann", "control.store.operator.ann.apply"): True,
     ("ann", "control.store.node.n1.apply"): False,
@@ -103,6 +107,7 @@ SPEAKERS = {
 async def test_the_server_lets_each_role_speak_as_itself_only(clients: dict[str, Bus]) -> None:
     manager = clients["m1"]
     patterns = ("control.store.>", "control.beat.*", "control.ended.*", "control.manager.>", "data.cluster.>")
+    patterns += ("data.bundle.>",)
     heard = [await manager.subscribe(pattern) for pattern in patterns]
 
     for speaker, subject in SPEAKERS:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 
+from mainstay.bus.nats import PING_VARZ, parse_servers
 from mainstay.cluster.address import ClusterAddress
 from mainstay.cluster.manager import Manager, ManagerOptions
 from mainstay.cluster.nats_server import LocalNats
@@ -36,6 +37,7 @@ async def test_fifty_nodes_that_join_at_once_are_all_active_and_work(tmp_path: P
         assert {node.name for node in status.nodes} == set(names)
         assert sum(done) == 500
         assert {(row.status, row.token) for row in rows} == {("succeeded", 1)}
+        assert [node.lost for node in nodes] == [[]] * 50
         assert status.alarms == []
         assert dict(status.refused) == {}
 
@@ -44,15 +46,15 @@ async def test_two_hundred_starts_in_one_process_leave_no_task_descriptor_or_sub
     bus = await LocalNats.start(tmp_path)
     store = await open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
     system = Client()
-    await system.connect(bus.system_url)
-    address = {role: ClusterAddress(server=bus.url(role)) for role in ("manager", "node")}
+    await system.connect(bus.url("manager"), inbox_prefix=b"_INBOX.manager.test")
+    address = {role: ClusterAddress(servers=parse_servers(bus.url(role))) for role in ("manager", "node")}
 
     async def left() -> tuple[int, int, dict[str, int]]:
         counts = await server_counts(system)
         return len(asyncio.all_tasks()), len(list(Path("/proc/self/fd").iterdir())), counts
 
     async def cycle() -> None:
-        client = await address["manager"].connect("manager", "m1", timeout_s=30, watch=bus.system_url)
+        client = await address["manager"].connect("manager", "m1", timeout_s=30)
         manager = Manager(store, client, ManagerOptions(name="m1", state=str(tmp_path / "m1")))
         await manager.start()
         async with joined_node(address["node"].url, "n1") as node:
@@ -78,5 +80,5 @@ async def test_two_hundred_starts_in_one_process_leave_no_task_descriptor_or_sub
 
 
 async def server_counts(system: Client) -> dict[str, int]:
-    answer: dict[str, Any] = json.loads((await system.request("$SYS.REQ.SERVER.PING.STATSZ", timeout=20)).data)
-    return {name: answer["statsz"][name] for name in ("connections", "subscriptions")}
+    answer: dict[str, Any] = json.loads((await system.request(PING_VARZ, timeout=20)).data)
+    return {name: answer["data"][name] for name in ("connections", "subscriptions")}

@@ -67,8 +67,8 @@ def _submit_files() -> Measured:
 
 
 MEASURES = [
-    Measure("code lines of src", _code, 63_000, 79_400),
-    Measure("code lines of the command line", _command_line, 6_000, 7_400),
+    Measure("code lines of src", _code, 63_000, 79_950),
+    Measure("code lines of the command line", _command_line, 6_000, 7_520),
     Measure(
         "functions of a submit on SQLite",
         lambda: Measured(_submit().functions, tuple(_submit().lines)),

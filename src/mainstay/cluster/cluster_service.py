@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..bus import Bus, BusMessage, Subscription
-from ..errors import BusError, InvalidInput, MainstayError, RoleRefused, WrongCluster
+from ..errors import BusError, InvalidInput, MainstayError, RoleRefused, VersionSkew, WrongCluster
 from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, error_of, fault_of
 from .status import ClusterStatus, JournalEntry
 
@@ -38,7 +38,17 @@ class ClusterView(Protocol):
 class ClusterService:
     """Answers `data.cluster.ROLE.NAME.METHOD`. A service: `start`, then `stop`."""
 
-    def __init__(self, bus: Bus, view: ClusterView, *, manager: str, cluster: str, environment: str) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        view: ClusterView,
+        *,
+        manager: str,
+        cluster: str,
+        environment: str,
+        version: str = MAINSTAY_VERSION,
+    ) -> None:
+        self._version = version
         self._bus = bus
         self._view = view
         self._manager = manager
@@ -75,7 +85,11 @@ class ClusterService:
             if (request.c, request.e) != (self._cluster, self._environment):
                 self.refused["cluster"] += 1
                 raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
-            check_versions(MAINSTAY_VERSION, request.v)
+            try:
+                check_versions(self._version, request.v)
+            except VersionSkew:
+                self.refused["version"] += 1
+                raise
             if role not in _ROLES:
                 self.refused["role"] += 1
                 raise RoleRefused(role[:40], name[:80], method[:40], "only operators and managers may")
@@ -84,6 +98,7 @@ class ClusterService:
         except MainstayError as error:
             return StoreAnswer(m=self._manager, error=fault_of(error))
         except (msgspec.MsgspecError, KeyError, TypeError) as error:
+            self.refused["input"] += 1
             return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
 
     async def _call(self, method: str, name: str, values: dict[str, Any]) -> Any:
@@ -99,11 +114,19 @@ class ClusterService:
 
 
 class ClusterClient:
-    """An operator's side: asks any manager."""
+    """The side of an operator, or of another manager: asks any manager."""
 
     def __init__(
-        self, bus: Bus, *, name: str, cluster: str, environment: str = "default", rng: random.Random | None = None
+        self,
+        bus: Bus,
+        *,
+        name: str,
+        cluster: str,
+        environment: str = "default",
+        role: str = "operator",
+        rng: random.Random | None = None,
     ) -> None:
+        self._role = role
         self._bus = bus
         self._name = name
         self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="")
@@ -125,7 +148,7 @@ class ClusterClient:
     async def _ask(self, method: str, values: dict[str, Any]) -> msgspec.Raw:
         arguments = msgspec.Raw(msgspec.msgpack.encode(values))
         request = msgspec.structs.replace(self._envelope, id=f"{self._rng.getrandbits(96):024x}", a=arguments)
-        subject = f"data.cluster.operator.{self._name}.{method}"
+        subject = f"data.cluster.{self._role}.{self._name}.{method}"
         body = await self._bus.request(subject, msgspec.msgpack.encode(request), _ANSWER_S)
         answer = msgspec.msgpack.decode(body, type=StoreAnswer)
         if answer.error is not None:

@@ -17,16 +17,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
+from ..bus.nats import parse_servers
 from ..errors import InvalidInput, MainstayError, MissingExtra
 from ..worker import STOPPED, UNFIT, WorkerOptions, describe_exit
 from .address import ClusterAddress
+from .bundles import installed_digest
 from .local_cluster_file import ClusterFolder, LocalClusterFile, RunningProcess
 from .manager_program import ManagerConfig
 from .nats_server import LocalNats
-from .node_worker import NodeConfig
+from .node_config import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 
@@ -192,8 +195,8 @@ class LocalCluster:
             store=self.store,
             name=name,
             state=str(self._options.folder / "managers" / name),
+            blobs=f"file://{quote(str((self._options.folder / 'blobs').resolve()))}",
             parent=os.getpid(),
-            presence=self.bus.system_url,
             log_level=self._options.log_level,
         )
         process = await self._spawn("manager", name, _MANAGER, msgspec.json.encode(config), stdout=subprocess.PIPE)
@@ -226,6 +229,7 @@ class LocalCluster:
             incarnation="",
             parent=os.getpid(),
             cores=options.cores,
+            digest=await asyncio.to_thread(_digest_of, options.target),
         )
         await self._spawn("node", name, _NODE, msgspec.json.encode(config))
 
@@ -263,7 +267,7 @@ class LocalCluster:
         return [each for (kind, _), each in self._children.items() if kind == role and each.returncode is None]
 
     def _address(self, role: str) -> ClusterAddress:
-        return ClusterAddress(server=self.bus.url(role), cluster=self._options.cluster)
+        return ClusterAddress(servers=parse_servers(self.bus.url(role)), cluster=self._options.cluster)
 
     def _write_file(self) -> None:
         self._folder.write(self.file)
@@ -275,6 +279,13 @@ def _check_installed() -> None:
         import nats  # noqa: F401, PLC0415 - an extra
     except ImportError:
         raise MissingExtra("bus", "nats-py is not installed; run: pip install 'mainstay[cluster]'") from None
+
+
+def _digest_of(target: str) -> str:
+    """The digest of the app; empty if it is not found: the node says why."""
+    with contextlib.suppress(InvalidInput):
+        return installed_digest(target)
+    return ""
 
 
 __all__ = ["ClusterProgress", "LocalCluster", "LocalClusterOptions"]

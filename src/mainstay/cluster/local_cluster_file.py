@@ -14,6 +14,8 @@ import msgspec
 
 from ..errors import InvalidInput
 
+#: where `cluster up` keeps its files, below the current folder
+FOLDER = Path(".mainstay/cluster")
 FILE = "cluster.json"
 _TRIES, _PAUSE_S = 5, 0.02
 
@@ -117,4 +119,4 @@ def _is_held(folder: Path) -> bool:
     return False
 
 
-__all__ = ["ClusterFolder", "LocalClusterFile", "RunningProcess", "kill_process", "read_cluster_file"]
+__all__ = ["FOLDER", "ClusterFolder", "LocalClusterFile", "RunningProcess", "kill_process", "read_cluster_file"]

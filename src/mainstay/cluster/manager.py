@@ -24,9 +24,11 @@ from ..control import Control, Duties
 from ..control.check import watching
 from ..errors import StoreError
 from ..model import Session, Settings
+from ..outputs import Blobs
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import Outage
+from .bundles import BundleLimits, BundleService
 from .cluster_service import ClusterService
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
@@ -51,7 +53,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """A service: `start`, then `stop`. The store and the bus belong to the caller."""
+    """A service: `start`, then `stop`. The store, the bus and the blobs belong to the caller. Without blobs it refuses
+    every request for a bundle."""
 
     def __init__(
         self,
@@ -62,9 +65,12 @@ class Manager:
         settings: Settings | None = None,
         liveness: LivenessSettings | None = None,
         allowed_queues: Callable[[str], Sequence[str] | None] = lambda _: None,
+        blobs: Blobs | None = None,
+        bundle_limits: BundleLimits | None = None,
         rng: random.Random | None = None,
         host: str | None = None,
         pid: int | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -72,6 +78,7 @@ class Manager:
         self._rng = rng = rng or random.Random()
         self._host = socket.gethostname() if host is None else host
         self._pid = os.getpid() if pid is None else pid
+        self._version = version
         self._liveness = liveness or LivenessSettings()
         self._control = Control(store, settings=settings, rng=rng, actor=f"manager:{options.name}")
         self._session: Session | None = None
@@ -90,7 +97,7 @@ class Manager:
             rng=rng,
             settings=self._liveness,
             journal=self.journal,
-            version=MAINSTAY_VERSION,
+            version=version,
             cluster=options.cluster,
             environment=options.environment,
         )
@@ -100,16 +107,28 @@ class Manager:
             manager=options.name,
             cluster=options.cluster,
             environment=options.environment,
-            version=MAINSTAY_VERSION,
+            version=version,
             allowed_queues=allowed_queues,
             may_claim=self.members.may_claim,
         )
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
-            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
+            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment, version=version
+        )
+        self.bundles = BundleService(
+            blobs,
+            bus,
+            name=options.name,
+            cluster=options.cluster,
+            environment=options.environment,
+            clock=store.clock,
+            limits=bundle_limits,
+            in_use=self._digests_in_use,
         )
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
+        #: what an operator should change about the bus and the certificates, beside the alarms about nodes
+        self.findings: list[str] = []
         # without tasks: it brings the duties of every installed kind
         self._app = App(store.url, rng=rng)
 
@@ -125,6 +144,7 @@ class Manager:
         await self.managers.start()
         await self.calls.start()
         await self.requests.start()
+        await self.bundles.start()
         loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leader())
         self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
 
@@ -136,6 +156,7 @@ class Manager:
         if tasks:
             await asyncio.wait(tasks)
         await self._stop_leads()
+        await self.bundles.stop()
         await self.requests.stop()
         await self.calls.stop()
         await self.managers.stop()
@@ -232,7 +253,7 @@ class Manager:
             name=self._options.name,
             host=self._host,
             pid=self._pid,
-            version=MAINSTAY_VERSION,
+            version=self._version,
             started_ms=self._started_ms,
             session="" if self._session is None else self._session.id,
         )
@@ -254,7 +275,7 @@ class Manager:
                 for name, lead in sorted(leads.items())
             ],
             journal=self.journal_entries(),
-            alarms=self.members.alarms(),
+            alarms=[*self.members.alarms(), *self.managers.alarms(), *self.findings],
             refused=self.refused(),
         )
 
@@ -274,10 +295,15 @@ class Manager:
             for session in info.beat.sessions
         }
 
+    def _digests_in_use(self) -> dict[str, str]:
+        """The code that nodes run: digest -> one of these nodes."""
+        return {info.beat.digest: info.name for info in self.members.nodes() if info.state != "closed"}
+
     def refused(self) -> Mapping[str, int]:
         """Refused requests, by reason."""
         counts: dict[str, int] = {}
-        for source in (self.calls.refused, self.requests.refused):
+        sources = (self.calls.refused, self.requests.refused, self.members.ignored, self.bundles.refused)
+        for source in sources:
             for reason, n in source.items():
                 counts[reason] = counts.get(reason, 0) + n
         return counts

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 import msgspec
 
 from ..bus import Bus
 from ..errors import BusError
+from ..stores.remote import compatible
 from .status import ManagerInfo
+
+log = logging.getLogger("mainstay.cluster")
 
 SUBJECT = "control.manager.info"
 EVERY_S = 1.0
@@ -33,6 +37,15 @@ class ManagerDirectory:
         self._every_s = every_s
         self._heard: dict[str, tuple[ManagerInfo, float]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._skewed: dict[str, tuple[str, float]] = {}
+
+    def alarms(self) -> list[str]:
+        """Managers that do not work with this one, by their version."""
+        own = self._own().version
+        return [
+            f"manager {name} has version {version}, which does not work with {own}: upgrade the older one"
+            for name, (version, _) in sorted(self._skewed.items())
+        ]
 
     def known(self) -> list[ManagerInfo]:
         """The managers that were heard recently, this one included, by name."""
@@ -73,6 +86,9 @@ class ManagerDirectory:
             for name, (_, at_s) in list(self._heard.items()):
                 if now_s - at_s > GONE_S:
                     del self._heard[name]
+            for name, (_, at_s) in list(self._skewed.items()):
+                if now_s - at_s > GONE_S:
+                    del self._skewed[name]
             await asyncio.sleep(self._every_s)
 
     def _receive(self, info: ManagerInfo) -> None:
@@ -80,8 +96,18 @@ class ManagerDirectory:
             return
         if not info.started_ms:
             self._heard.pop(info.name, None)
+            self._skewed.pop(info.name, None)
             return
-        self._heard[info.name] = (info, asyncio.get_running_loop().time())
+        now_s, own = asyncio.get_running_loop().time(), self._own()
+        if not compatible(own.version, info.version):
+            if info.name not in self._skewed:
+                log.warning(
+                    "manager %s has version %s, which does not work with %s", info.name, info.version, own.version
+                )
+            self._skewed[info.name] = (info.version, now_s)
+            return
+        self._skewed.pop(info.name, None)
+        self._heard[info.name] = (info, now_s)
 
 
 __all__ = ["ManagerDirectory"]

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..bus.nats import ACCOUNT, PING_VARZ, PRESENCE_SUBJECTS
 from ..errors import MainstayError, MissingExtra
 from .permissions import Identity, permissions_of
 
@@ -68,15 +69,18 @@ def server_config(
     host: str,
     port: int,
     users: list[NatsUser],
-    system: tuple[str, str] | None,
     tls: dict[str, str] | None = None,
     routes: list[str] | None = None,
+    routes_listen: str = "",
+    http: str = "",
     name: str = "",
 ) -> str:
     """The text of the configuration of a server: core NATS, quick to notice a frozen client, and permissions by role.
 
-    `system` are user and password of the system account, which reports connections; `tls` has ca, cert and key. `name`
-    is that of the server, which it tells every client.
+    `name` is that of the server, which it tells every client. `tls` has ca, cert and key. `routes` are the servers of
+    one bus, HOST:PORT of each; `http` is where it can be monitored. The system account has no user: what managers need
+    of it (connections that open and close, the configuration of the servers) is imported into the account of the
+    clients.
     """
     lines = [
         f"server_name: {_text(name)}" if name else "",
@@ -94,9 +98,11 @@ def server_config(
             f"  cert_file: {_text(tls['cert'])}",
             f"  key_file: {_text(tls['key'])}",
             "  verify_and_map: true",
+            # clients begin with TLS, so that no server can talk them out of it; a probe of Kubernetes may still look
+            '  handshake_first: "auto"',
             "}",
         ]
-    lines += ["accounts {", "  CLUSTER {", "    users: ["]
+    lines += ["accounts {", f"  {ACCOUNT} {{", "    users: ["]
     for user in users:
         allowed = permissions_of(user.identity)
         password = f", password: {_text(user.password)}" if user.password else ""
@@ -107,14 +113,27 @@ def server_config(
             '        allow_responses: { max: 10000, expires: "5m" }',
             "      } }",
         ]
-    lines += ["    ]", "  }"]
-    if system is not None:
-        lines += [f"  SYS {{ users: [ {{ user: {_text(system[0])}, password: {_text(system[1])} }} ] }}"]
-    lines += ["}"]
-    if system is not None:
-        lines += ["system_account: SYS"]
+    lines += ["    ]", "    imports: ["]
+    lines += [f"      {{ stream: {{ account: SYS, subject: {_text(subject)} }} }}" for subject in PRESENCE_SUBJECTS]
+    lines += [f"      {{ service: {{ account: SYS, subject: {_text(PING_VARZ)} }} }}", "    ]", "  }", "  SYS {"]
+    lines += ["    exports: ["]
+    lines += [f"      {{ stream: {_text(subject)} }}" for subject in PRESENCE_SUBJECTS]
+    lines += [f'      {{ service: {_text(PING_VARZ)}, response_type: "stream" }}', "    ]", "  }", "}"]
+    lines += ["system_account: SYS"]
+    if http:
+        lines += [f"http: {_text(http)}"]
     if routes:
-        lines += ["cluster {", "  name: mainstay", f"  routes: [{', '.join(map(_text, routes))}]", "}"]
+        lines += ["cluster {", "  name: mainstay", f"  listen: {_text(routes_listen)}", "  no_advertise: true"]
+        if tls is not None:
+            lines += [
+                "  tls {",
+                f"    ca_file: {_text(tls['ca'])}",
+                f"    cert_file: {_text(tls['cert'])}",
+                f"    key_file: {_text(tls['key'])}",
+                "    verify: true",
+                "  }",
+            ]
+        lines += ["  routes: [", *(f"    {_text(f'nats://{route}')}" for route in routes), "  ]", "}"]
     return "\n".join(line for line in lines if line) + "\n"
 
 
@@ -141,7 +160,7 @@ class LocalNats:
         """Start a server with its configuration in this folder; returns when it accepts connections. Without `port` it
         takes a free one."""
         program = find_nats_server()
-        passwords = {role: secrets.token_urlsafe(24) for role in ("manager", "node", "operator", "system")}
+        passwords = {role: secrets.token_urlsafe(24) for role in ("manager", "node", "operator")}
         if port is not None:
             return await cls(folder, program, port, passwords).started()
         for _ in range(_PORTS_TRIED):
@@ -161,16 +180,8 @@ class LocalNats:
         """0: it has ended."""
         return 0 if self._process is None or self._process.returncode is not None else self._process.pid
 
-    @property
-    def system_url(self) -> str:
-        """For the events of connections."""
-        return self._url("system")
-
     def url(self, role: str) -> str:
         """The URL of the bus for a role."""
-        return self._url(role)
-
-    def _url(self, role: str) -> str:
         return f"nats://{role}:{quote(self._passwords[role])}@127.0.0.1:{self.port}"
 
     def _write_config(self) -> None:
@@ -179,13 +190,7 @@ class LocalNats:
             NatsUser(name=role, identity=Identity(role=role, name="*"), password=self._passwords[role])
             for role in ("manager", "node", "operator")
         ]
-        text = server_config(
-            host="127.0.0.1",
-            port=self.port,
-            users=users,
-            system=("system", self._passwords["system"]),
-            name=self._name,
-        )
+        text = server_config(host="127.0.0.1", port=self.port, users=users, name=self._name)
         path = self.folder / "nats.conf"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -85,6 +85,14 @@ class NodeRecord(msgspec.Struct, kw_only=True):
         self.denials = {}
 
 
+class ManagerWord(msgspec.Struct, frozen=True, kw_only=True):
+    """What another manager said last about itself."""
+
+    at_s: float
+    leads: bool
+    hears_us: bool
+
+
 class Hearsay(msgspec.Struct, kw_only=True):
     """A node that only other managers hear."""
 
@@ -114,6 +122,8 @@ class Membership(msgspec.Struct, kw_only=True):
     nodes: dict[str, NodeRecord] = {}
     managers: dict[str, float] = {}
     """the other managers, and when each was heard"""
+    words: dict[str, ManagerWord] = {}
+    """of each of them, and of those that are silent and may still be at work"""
     hearsay: dict[str, Hearsay] = {}
     pending: dict[str, PendingClose] = {}
     """by session"""
@@ -198,6 +208,7 @@ def node_infos(state: Membership, *, now_s: float, now_ms: int) -> list[NodeInfo
 __all__ = [
     "Contender",
     "Hearsay",
+    "ManagerWord",
     "Membership",
     "NodeRecord",
     "PendingClose",

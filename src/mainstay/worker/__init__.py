@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .app_import import find_target as find_target, target_of as target_of
+    from .app_import import (
+        find_target as find_target,
+        target_of as target_of,
+    )
     from .children import Children as Children
     from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host
     from .engine import Engine as Engine, EngineProcess as EngineProcess

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,17 +20,18 @@ from ...stores import open_store
 from ...worker import logs
 from ..address import ClusterAddress, parse_address
 from ..cluster_service import ClusterClient
+from ..cluster_settings import ClusterSettings
 from ..local_cluster import LocalCluster, LocalClusterOptions
-from ..local_cluster_file import LocalClusterFile, kill_process, read_cluster_file
+from ..local_cluster_file import FOLDER, LocalClusterFile, kill_process, read_cluster_file
+from ..nats_server import find_nats_server
 from . import certs, view
 
 group = command_group("Start, see and operate a cluster of managers and nodes.")
 
-FOLDER = Path(".mainstay/cluster")
 #: the app of a cluster that is started without one
 HELLO = "mainstay.cluster.hello:app"
-_OPERATOR = "local"
-_CONNECT_S = 5.0
+#: a cluster of this machine answers at once, or does not run
+_LOCAL_CONNECT_S = 5.0
 _panel = panel("Cluster")
 
 
@@ -66,9 +68,13 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
     async def client(self) -> AsyncIterator[ClusterClient]:
         """Ask the managers of the cluster."""
         address = self.address()
-        bus = await address.connect("operator", _OPERATOR, timeout_s=_CONNECT_S)
+        join = ClusterSettings.from_env(os.environ).join
+        name = address.name("operator")
+        bus = await address.connect(
+            "operator", name, timeout_s=join.command_s if self.url else _LOCAL_CONNECT_S, join=join
+        )
         try:
-            yield ClusterClient(bus, name=_OPERATOR, cluster=address.cluster, environment=address.environment)
+            yield ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment)
         except NoResponders:
             raise InvalidInput("url", f"no manager answers on {address.shown}; start one: mainstay manager") from None
         finally:
@@ -77,6 +83,8 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from . import bundle  # noqa: PLC0415 - its commands have the options of this module
+
     command(group, "up")(up)
     command(group, "status")(status)
     command(group, "nodes")(nodes)
@@ -84,7 +92,9 @@ def register(app: typer.Typer) -> None:
     command(group, "drain")(drain)
     command(group, "check")(check_cluster)
     command(group, "kill")(kill)
+    command(group, "bus")(run_bus)
     certs.register(group)
+    bundle.register(group)
     app.add_typer(group, name="cluster")
 
 
@@ -180,6 +190,8 @@ def _banner(options: LocalClusterOptions, started: LocalClusterFile, folder: Pat
         f"  see it     mainstay cluster status{where}",
         *([f"  submit     mainstay submit hello name=you --store {started.store}"] if options.target == HELLO else []),
         f"  try        mainstay cluster kill n1{where}",
+        f"  join       mainstay node join {options.target}{where}   (one more node, in another terminal)",
+        "  machines   other machines need certificates: see mainstay cluster certs --help",
         "  Ctrl-C     drains the nodes and stops",
     ]
 
@@ -260,7 +272,7 @@ async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
     async with cluster.client() as client:
         found = await client.status()
     problems = view.problems_of(found)
-    store = await open_store(address.store_url("operator", _OPERATOR))
+    store = await open_store(address.store_url("operator"))
     try:
         report = await check(store)
     finally:
@@ -268,7 +280,7 @@ async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
     problems += [each.message for each in report.remaining]
     data = {"clean": not problems, "problems": problems, "rows": report.checked}
     text = "\n".join(problems) if problems else f"clean; {report.checked} rows checked"
-    return CommandOutput(data, text, exit_code=exits.FAILED if problems else exits.DONE)
+    return CommandOutput(data, text, exit_code=exits.NO if problems else exits.DONE)
 
 
 def kill(
@@ -289,3 +301,26 @@ def kill(
     """
     killed = kill_process(folder, name)
     return CommandOutput(killed, f"killed {killed.role} {killed.name} (pid {killed.pid})")
+
+
+def run_bus(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="Configuration, as `cluster certs config` writes it.")
+    ],
+) -> int:
+    """Run a server of the bus until a signal stops it: the nats-server on the PATH, otherwise that of the extra.
+
+    This process becomes nats-server. SIGHUP makes it read its configuration again.
+
+    Exit codes: those of nats-server; 2 error (there is none).
+
+    [bold]Examples[/bold]
+
+      mainstay cluster bus certs/nats.conf
+    """
+    if not config.is_file():
+        rule = f"there is no file {config}; write it with: mainstay cluster certs config --server NAME"
+        raise InvalidInput("config", rule)
+    program = find_nats_server()
+    stderr_console().print(f"nats-server {program.version} ({program.source}) with {config}", markup=False)
+    os.execv(program.path, [program.path, "-c", str(config)])  # noqa: S606 - found above

@@ -13,6 +13,8 @@ from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInf
 _STYLES = {"active": "green", "away": "yellow", "draining": "cyan", "closed": "red"}
 _WIDE = 100
 _EVENTS = 8
+#: of a digest
+_DIGITS = 12
 
 
 def show_status(status: ClusterStatus, console: Console) -> None:
@@ -53,6 +55,7 @@ def show_nodes(status: ClusterStatus, console: Console) -> None:
         Column("heard", lambda node: f"{max(0, status.at_ms - node.heard_ms) / 1000:.0f} s ago", right=True),
         Column("labels", lambda node: ", ".join(f"{key}={value}" for key, value in node.beat.labels.items())),
         Column("app", lambda node: node.beat.target, min_screen=_WIDE),
+        Column("code", lambda node: node.beat.digest[:_DIGITS], min_screen=_WIDE),
         Column("version", lambda node: node.beat.version, min_screen=_WIDE),
         Column("why", lambda node: node.reason, min_screen=_WIDE),
     ]
@@ -100,9 +103,25 @@ def problems_of(status: ClusterStatus) -> list[str]:
     away = [node.name for node in status.nodes if node.state == "away"]
     if away:
         problems.append(f"{counted(len(away), 'node')} away: {', '.join(away)}")
+    problems += _different_code(status)
     if not any(node.state == "active" for node in status.nodes):
         problems.append("no node is active; add one: mainstay node join URL module:app")
     return problems
+
+
+def _different_code(status: ClusterStatus) -> list[str]:
+    """Nodes that run one app with different code."""
+    apps: dict[str, dict[str, list[str]]] = {}
+    for node in status.nodes:
+        if node.state != "closed" and node.beat.digest:
+            apps.setdefault(node.beat.target, {}).setdefault(node.beat.digest[:_DIGITS], []).append(node.name)
+    return [
+        f"nodes run different code of {target}: "
+        + "; ".join(f"{digest} on {', '.join(names)}" for digest, names in sorted(code.items()))
+        + ". Restart those with the old code"
+        for target, code in sorted(apps.items())
+        if len(code) > 1
+    ]
 
 
 def _holder(lead: LeadInfo) -> str:

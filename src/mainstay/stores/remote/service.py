@@ -36,7 +36,17 @@ from ..port import CALLS, AnyChange, Audited, Change, ChangeResult, JobStore, Wa
 from .node_role import NodeRole, actor_of
 from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
 from .versions import check_versions
-from .wire import ApplyArguments, StoreAnswer, StoreRequest, encode, fault_of, read_change, resealed, wire_call
+from .wire import (
+    ApplyArguments,
+    StoreAnswer,
+    StoreRequest,
+    WireChange,
+    encode,
+    fault_of,
+    read_change,
+    resealed,
+    wire_call,
+)
 
 log = logging.getLogger("mainstay.stores.remote")
 
@@ -61,6 +71,10 @@ _ROWS_KEPT = 20_000
 #: the fields of a row that say how far it has come, and who holds it
 _PLACE = ("status", "version", "head", "token", "session", "settled_ms", "starts", "failures", "crashes", "releases")
 _decode_request = msgspec.msgpack.Decoder(StoreRequest).decode
+
+
+class _NothingDone(StoreUnavailable):
+    """The caller sends the same call again at once."""
 
 
 class StoreService:
@@ -101,7 +115,7 @@ class StoreService:
         self._subscriptions: list[Subscription[BusMessage]] = []
         self._readers: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        #: refused requests, by reason: cluster, version, role, input, size, overload
+        #: refused requests, by reason: cluster, version, role, input, size, overload, late
         self.refused: Counter[str] = Counter()
         #: answered requests, by method
         self.answered: Counter[str] = Counter()
@@ -157,21 +171,27 @@ class StoreService:
         words = message.subject.split(".store.", 1)[1].split(".")
         role, name, method = words[0], ".".join(words[1:-1]), words[-1]
         clock = self._store.clock
+        loop = asyncio.get_running_loop()
+        began_s, again = loop.time(), False
         try:
             request = _decode_request(message.body)
             body = await self._checked(request, role, name, method, kind)
             self.answered[method] += 1
-            return self._fitted(name, request.id, body)
+            answer = self._fitted(name, request.id, body)
+            return msgspec.structs.replace(answer, took=round((loop.time() - began_s) * 1000))
         except MainstayError as error:
             self._count(error)
-            fault = fault_of(error)
+            fault, again = fault_of(error), isinstance(error, _NothingDone)
         except msgspec.MsgspecError as error:
             self.refused["input"] += 1
             fault = fault_of(InvalidInput("request", f"{method} cannot be read: {error}"))
         except Exception as error:
             log.exception("a call failed method=%s caller=%s:%s", method, role, name)
             fault = fault_of(StoreUnavailable(f"manager {self._manager} failed: {type(error).__name__}: {error}"))
-        return StoreAnswer(m=self._manager, now=clock.now_ms(), lease=clock.lease_ms(), error=fault)
+        took = round((loop.time() - began_s) * 1000)
+        return StoreAnswer(
+            m=self._manager, now=clock.now_ms(), lease=clock.lease_ms(), error=fault, again=again, took=took
+        )
 
     async def _checked(self, request: StoreRequest, role: str, name: str, method: str, kind: MessageClass) -> bytes:
         if (request.c, request.e) != (self._cluster, self._environment):
@@ -181,6 +201,9 @@ class StoreService:
             raise RoleRefused(role[:40], name[:80], method[:40], f"the roles are {', '.join(ROLES)}")
         if kind is not MessageClass.CONTROL and self._busy[kind] > self._at_once[kind]:
             raise Overloaded(kind.value, _RETRY_AFTER_S)
+        if request.until and self._store.clock.now_ms() > request.until:
+            self.refused["late"] += 1
+            raise _NothingDone(f"{method} arrived after its caller had stopped waiting")
         arguments = self._joined(request, name) if request.parts else bytes(request.a)
         return await self._call(role, name, method, arguments)
 
@@ -274,6 +297,24 @@ class StoreService:
         )
 
     async def _apply(self, arguments: ApplyArguments) -> list[ChangeResult]:
+        made = await self._apply_once(arguments)
+        again = [place for place, result in enumerate(made) if self._was_old(arguments.changes[place], result)]
+        if not again:
+            return made
+        # another manager took a report of the row, which changes it without a new version. The rows are read now
+        if arguments.together:
+            return await self._apply_once(arguments)
+        changes = [arguments.changes[place] for place in again]
+        second = await self._apply_once(msgspec.structs.replace(arguments, changes=changes))
+        for place, result in zip(again, second, strict=True):
+            made[place] = result
+        return made
+
+    def _was_old(self, wire: WireChange, result: ChangeResult) -> bool:
+        """Whether a change was refused because the row that was kept here was not the stored one."""
+        return result.outcome == "conflict" and wire.sealed is None and _is_at(result.job, wire.before)
+
+    async def _apply_once(self, arguments: ApplyArguments) -> list[ChangeResult]:
         rows = await self._rows_of([wire.before for wire in arguments.changes])
         changes: list[AnyChange] = []
         missing: dict[int, ChangeResult] = {}
@@ -345,7 +386,7 @@ class StoreService:
         parts = self._incoming.pop((name, request.id), {})
         missing = [number for number in range(request.parts) if number not in parts]
         if missing:
-            raise StoreUnavailable(f"part {missing[0]} of {request.parts} is missing; it is sent again")
+            raise _NothingDone(f"part {missing[0]} of {request.parts} is missing; it is sent again")
         return b"".join(parts[number] for number in range(request.parts))
 
     def _fitted(self, name: str, call_id: str, body: bytes) -> StoreAnswer:
@@ -363,7 +404,7 @@ class StoreService:
     async def _get_part(self, name: str, values: Mapping[str, Any]) -> bytes:
         pieces = self._outgoing.get((name, values["call"]))
         if pieces is None or not 0 <= values["number"] < len(pieces):
-            raise StoreUnavailable("the parts of this answer are no longer kept; the call is sent again")
+            raise _NothingDone("the parts of this answer are no longer kept; the call is sent again")
         piece: bytes = pieces[values["number"]]
         return piece
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainstay.cluster.local_cluster import (
+from mainstay.cluster.local_cluster import LocalCluster, LocalClusterOptions
+from mainstay.cluster.local_cluster_file import (
     FILE,
-    LocalCluster,
+    ClusterFolder,
     LocalClusterFile,
-    LocalClusterOptions,
     RunningProcess,
     read_cluster_file,
 )
@@ -28,6 +28,8 @@ async def test_a_second_cluster_in_a_folder_is_refused_and_the_first_is_still_fo
         processes=[RunningProcess(role="bus", name="nats", pid=os.getpid())],
     )
     (tmp_path / FILE).write_bytes(msgspec.json.encode(running))
+    first = ClusterFolder(tmp_path)
+    first.hold()
     second = LocalCluster(LocalClusterOptions(folder=tmp_path, target="x:app"))
 
     with pytest.raises(InvalidInput, match="running already"):
@@ -35,3 +37,4 @@ async def test_a_second_cluster_in_a_folder_is_refused_and_the_first_is_still_fo
     await second.stop()
 
     assert read_cluster_file(tmp_path) == running
+    first.release()

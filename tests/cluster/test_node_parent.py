@@ -1,12 +1,11 @@
-"""The parent of a node's worker: what it does with signals and with a worker that cannot start."""
+"""The parent of a node's worker: which ends are final, a request to stop at any moment, and its report."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 import signal
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -14,96 +13,111 @@ import pytest
 from mainstay.bus import Bus, MemoryBusNetwork
 from mainstay.cluster import node_parent
 from mainstay.cluster.member_messages import MemberEnvelope, NodeEnd
-from mainstay.cluster.node_config import NodeConfig
+from mainstay.cluster.node_config import FORCED_END, NodeConfig
 from mainstay.cluster.node_parent import NodeParent
-from mainstay.worker import UNFIT, WorkerOptions
-
-pytestmark = pytest.mark.slow
-
-#: nothing listens there
-URL = "nats://node:secret@127.0.0.1:9/test"
+from mainstay.testing import run_virtual
+from mainstay.worker import FORCED, STOPPED, UNFIT, WorkerOptions
 
 
-def config() -> NodeConfig:
-    options = WorkerOptions(target="x:app", node="n1", name="n1", joined=True)
-    return NodeConfig(url=URL, options=options, incarnation="", parent=os.getpid())
+class ScriptedWorker:
+    """A worker that ends with this code, or when it gets a signal."""
+
+    def __init__(self, code: int | None) -> None:
+        self.returncode = code
+        self.signals: list[int] = []
+        self._ended = asyncio.Event()
+        if code is not None:
+            self._ended.set()
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, signal: int) -> None:
+        self.signals.append(signal)
+        self.returncode = STOPPED
+        self._ended.set()
 
 
-def worker(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr(node_parent, "_WORKER", (sys.executable, "-c", code))
-    monkeypatch.setattr(node_parent, "_REPORT_S", 0.05)
-    monkeypatch.setattr(node_parent, "_FIRST_WAIT_S", 0.05)
+class ParentWorld:
+    """A parent whose workers are scripted, one code for each start."""
+
+    def __init__(self, *codes: int | None, while_starting: Callable[[NodeParent], None] = lambda _: None) -> None:
+        self.started: list[ScriptedWorker] = []
+        self._codes = iter(codes)
+        self._network = MemoryBusNetwork()
+        self._while_starting = while_starting
+        options = WorkerOptions(target="shop:app", name="n1", node="n1")
+        config = NodeConfig(url="nats://127.0.0.1:1/shop", options=options, incarnation="", parent=0)
+        self.parent = NodeParent(config, start=self._start, connect=self._connect, rng=random.Random(1), pid=1)
+
+    async def _start(self, config: NodeConfig) -> ScriptedWorker:
+        self._while_starting(self.parent)
+        self.started.append(ScriptedWorker(next(self._codes)))
+        return self.started[-1]
+
+    def connect_to(self, network: MemoryBusNetwork) -> None:
+        self._network = network
+
+    async def _connect(self) -> Bus:
+        return self._network.client("node.n1")
 
 
-async def test_a_signal_while_the_worker_is_being_started_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker(monkeypatch, "import time; time.sleep(30)")
-    spawn = asyncio.create_subprocess_exec
-    begun = []
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [([STOPPED], STOPPED), ([UNFIT], UNFIT), ([FORCED_END], FORCED), ([1, -9, STOPPED], STOPPED)],
+    ids=["drained", "unfit", "drained by force", "an error, then killed, then drained"],
+)
+def test_a_worker_is_started_again_unless_its_end_is_final(ends: list[int], code: int) -> None:
+    async def scenario() -> tuple[int, int]:
+        world = ParentWorld(*ends)
+        return await world.parent.run(), len(world.started)
 
-    async def interrupted(*args: object, **more: object) -> asyncio.subprocess.Process:
-        process = await spawn(*args, **more)  # type: ignore[arg-type]
-        begun.append(process)
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(0.05)  # the handler runs before the parent knows the process
-        return process
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", interrupted)
-    async with asyncio.timeout(20):
-        code = await NodeParent(config()).run()
-
-    assert code == 1
-    assert [process.returncode for process in begun] == [-signal.SIGTERM]
+    assert run_virtual(scenario(), seed=1) == (code, len(ends))
 
 
-async def test_a_worker_that_cannot_start_is_not_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    starts = tmp_path / "starts"
-    worker(monkeypatch, f"import sys; open({str(starts)!r}, 'a').write('x'); sys.exit({UNFIT})")
-    async with asyncio.timeout(20):
-        assert await NodeParent(config()).run() == UNFIT
-    assert starts.read_text() == "x"
+def test_a_request_to_stop_reaches_a_worker_that_is_just_started() -> None:
+    async def scenario() -> tuple[int, list[int]]:
+        world = ParentWorld(None, while_starting=lambda parent: parent.stop(signal.SIGTERM))
+        return await world.parent.run(), world.started[0].signals
+
+    assert run_virtual(scenario(), seed=1) == (STOPPED, [signal.SIGTERM])
 
 
-async def test_a_worker_that_crashes_is_started_again_as_another_incarnation(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    starts = tmp_path / "starts"
-    code = f"""
-import json, sys
-given = json.load(sys.stdin)
-path = {str(starts)!r}
-open(path, "a").write(given["incarnation"] + "\\n")
-sys.exit(0 if len(open(path).read().split()) == 3 else 7)
-"""
-    worker(monkeypatch, code)
-    async with asyncio.timeout(30):
-        assert await NodeParent(config()).run() == 0
-    incarnations = starts.read_text().split()
-    assert len(set(incarnations)) == 3
+def test_a_request_to_stop_between_two_workers_starts_none() -> None:
+    async def scenario() -> tuple[int, int]:
+        world = ParentWorld(-9, STOPPED)
+        running = asyncio.ensure_future(world.parent.run())
+        while not world.started:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        world.parent.stop(signal.SIGTERM)
+        return await running, len(world.started)
+
+    assert run_virtual(scenario(), seed=1) == (STOPPED, 1)
 
 
 async def test_the_end_of_a_worker_is_reported_to_another_manager_if_the_first_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(node_parent, "_REPORT_S", 0.05)
     monkeypatch.setattr(node_parent, "_REPORT_PAUSE_S", 0.0)
     network = MemoryBusNetwork()
     frozen = await network.client("manager.m1").subscribe("control.ended.*", group="managers")
     alive = network.client("manager.m2")
     reports = await alive.subscribe("control.ended.*", group="managers")
-    connecting = asyncio.create_task(_value(network.client("node.n1")))
-    reporting = asyncio.create_task(NodeParent(config())._report(connecting, "abc", 7))
+    world = ParentWorld(7, STOPPED)
+    world.connect_to(network)
+    running = asyncio.create_task(world.parent.run())
 
     async with asyncio.timeout(20):
         message = await anext(reports)
     assert message.reply is not None
     await alive.publish(message.reply, b"")
-    await reporting
+    world.parent.stop(signal.SIGTERM)
+    await running
 
     assert frozen.waiting >= 1
-    report = msgspec.msgpack.decode(message.body, type=MemberEnvelope)
-    assert msgspec.msgpack.decode(report.a, type=NodeEnd) == NodeEnd(
-        incarnation="abc", how="its worker exited with code 7"
-    )
-
-
-async def _value(bus: Bus) -> Bus:
-    return bus
+    end = msgspec.msgpack.decode(msgspec.msgpack.decode(message.body, type=MemberEnvelope).a, type=NodeEnd)
+    assert end.how == "its worker exited with code 7"

@@ -6,6 +6,9 @@ import msgspec
 
 from ..worker import WorkerOptions
 
+#: exit code of a node's worker: it was asked to stop, and an engine had to be killed. 1 is that of an error of ours
+FORCED_END = 3
+
 
 class NodeBundleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The bundle that a node runs, and where it keeps bundles."""
@@ -40,4 +43,4 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """the folder of the bundle, once it is there: its engines import from it before anything else"""
 
 
-__all__ = ["NodeBundleOptions", "NodeConfig"]
+__all__ = ["FORCED_END", "NodeBundleOptions", "NodeConfig"]

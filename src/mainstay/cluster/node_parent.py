@@ -22,13 +22,13 @@ import msgspec
 from ..bus import Bus
 from ..errors import MainstayError, NoResponders, RequestTimeout
 from ..stores.remote import MAINSTAY_VERSION
-from ..worker import STOPPED, UNFIT, describe_exit
+from ..worker import FORCED, STOPPED, UNFIT, describe_exit
 from .address import parse_address
 from .bundles import BundleInUse
 from .cluster_settings import ClusterSettings
 from .member_messages import MemberEnvelope, NodeEnd, pack
 from .node_bundle import NodeBundle
-from .node_config import NodeConfig
+from .node_config import FORCED_END, NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 
@@ -87,27 +87,29 @@ class NodeParent:
         wait_s = _FIRST_WAIT_S
         try:
             with self._signals():
-                while True:
+                while not self._stopping.is_set():
                     if self._bundle is not None:
                         unready = await self._prepare(self._bundle, connecting)
                         if unready is not None:
                             return unready
                     begun_s = asyncio.get_running_loop().time()
                     code, incarnation = await self._run_worker()
-                    if self._stopping.is_set() and -code in _ASKED:
+                    asked = self._stopping.is_set()
+                    if asked and -code in _ASKED:
                         code = STOPPED  # it was still waiting for the bus, and ran nothing
                     await self._report(connecting, incarnation, code)
-                    if self._stopping.is_set() or code in (STOPPED, UNFIT):
-                        return code if code >= 0 else 1
+                    if code == FORCED_END:
+                        return FORCED
+                    if asked or code in (STOPPED, UNFIT):
+                        return code if code >= 0 else FORCED
                     if asyncio.get_running_loop().time() - begun_s > _LONG_LIFE_S:
                         wait_s = _FIRST_WAIT_S
                     log.error("node worker ended: it %s; again in %.1f s", describe_exit(code), wait_s)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(wait_s):
                             await self._stopping.wait()
-                    if self._stopping.is_set():
-                        return 1
                     wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+                return STOPPED
         finally:
             connecting.cancel()
             with contextlib.suppress(asyncio.CancelledError, MainstayError, OSError):

@@ -17,10 +17,10 @@ import msgspec
 from ..bus import Bus
 from ..errors import MainstayError
 from ..parent import die_with_parent
-from ..worker import NODE_STORE, UNFIT, Supervisor, logs
+from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
-from .node_config import NodeConfig
+from .node_config import FORCED_END, NodeConfig
 from .node_heart import NodeHeart
 
 log = logging.getLogger("mainstay.cluster")
@@ -90,10 +90,11 @@ def main() -> int:
     die_with_parent(config.parent)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
     try:
-        return asyncio.run(run_node(config))
+        code = asyncio.run(run_node(config))
     except MainstayError as error:
         log.error("cannot start: %s", error)
         return UNFIT
+    return FORCED_END if code == FORCED else code
 
 
 if __name__ == "__main__":

@@ -21,14 +21,8 @@ from ...worker import logs
 from ..address import ClusterAddress, parse_address
 from ..cluster_service import ClusterClient
 from ..cluster_settings import ClusterSettings
-from ..local_cluster import (
-    FOLDER,
-    LocalCluster,
-    LocalClusterFile,
-    LocalClusterOptions,
-    kill_process,
-    read_cluster_file,
-)
+from ..local_cluster import LocalCluster, LocalClusterOptions
+from ..local_cluster_file import FOLDER, LocalClusterFile, kill_process, read_cluster_file
 from ..nats_server import find_nats_server
 from . import certs, view
 
@@ -125,7 +119,8 @@ def up(
     """Start a small real cluster on this machine, until Ctrl-C: a bus, a store, managers and nodes as processes.
 
     The bus listens on loopback with random passwords. Other commands find the cluster through a file in its folder that
-    only you can read. Ctrl-C drains the nodes and ends all processes.
+    only you can read. A process that ends is started again, except a drained node. Ctrl-C drains the nodes and ends all
+    processes; a second one does not wait for running jobs.
 
     Exit codes: 0 stopped cleanly, 2 could not start.
 
@@ -152,23 +147,37 @@ def up(
 
 async def _run_up(options: LocalClusterOptions, folder: Path) -> int:
     console = stderr_console()
+
+    def show(event: str, text: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            console.print(f"  {event:<9} {text}", markup=False)
+
+    cluster = LocalCluster(options, progress=show)
     stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            cluster.hurry()
+        stopping.set()
+
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    cluster = LocalCluster(options)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
     try:
-        started = await cluster.start(lambda text: console.print(f"  started  {text}", markup=False))
-        for line in _banner(options, started, folder):
-            console.print(line, markup=False)
-        ended = asyncio.create_task(cluster.wait())
+        starting = asyncio.create_task(cluster.start())
         asked = asyncio.create_task(stopping.wait())
-        await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
-        for task in (ended, asked):
-            task.cancel()
-        return exits.DONE if stopping.is_set() else exits.FAILED
+        await asyncio.wait([starting, asked], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return exits.DONE
+        for line in _banner(options, starting.result(), folder):
+            console.print(line, markup=False)
+        await asked
+        return exits.DONE
     finally:
-        console.print("  stopping", markup=False)
+        if stopping.is_set():
+            show("stopping", "the nodes finish what they run; again to stop now")
         await cluster.stop()
 
 
@@ -280,12 +289,15 @@ def kill(
 ) -> CommandOutput:
     """Kill a process of a cluster that `mainstay cluster up` started, without warning, to see what happens.
 
+    `mainstay cluster up` starts it again after a moment.
+
     Exit codes: 0 killed, 2 error (no such process).
 
     [bold]Examples[/bold]
 
       mainstay cluster kill n1
       mainstay cluster kill m1
+      mainstay cluster kill nats
     """
     killed = kill_process(folder, name)
     return CommandOutput(killed, f"killed {killed.role} {killed.name} (pid {killed.pid})")

@@ -19,7 +19,7 @@ from ...errors import InvalidInput
 from ...worker import state_folder
 from ..address import ClusterAddress, parse_address
 from ..bundles import MB, check_bundle_name, installed_digest, is_digest_start
-from ..local_cluster import FOLDER, read_cluster_file
+from ..local_cluster_file import FOLDER, read_cluster_file
 from ..node_bundle import BUNDLE_PREFIX
 from ..node_config import NodeBundleOptions, NodeConfig
 from ..node_parent import NodeParent

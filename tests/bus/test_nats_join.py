@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mainstay.bus.nats import JoinSettings, NatsBus, client_tls, connect_nats
-from mainstay.bus.seeds import Endpoint, SystemNetwork
+from mainstay.bus.seeds import SeedEndpoint, SystemNetwork
 from mainstay.cluster.certs import CertificateFiles, issue, make_authority, write_server_config
 from mainstay.errors import BusError
 from servers.nats import NatsCore
@@ -197,4 +197,4 @@ async def test_a_search_of_the_system_probes_nothing_but_servers_of_the_bus() ->
 def test_a_message_shows_the_address_behind_a_name() -> None:
     from mainstay.bus.servers import Seed
 
-    assert Endpoint(Seed("bus.internal", 4222), "10.0.0.1").text == "bus.internal:4222 (10.0.0.1)"
+    assert SeedEndpoint(Seed("bus.internal", 4222), "10.0.0.1").text == "bus.internal:4222 (10.0.0.1)"

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from mainstay.bus.seeds import Endpoint, JoinSettings, SeedFinder, waits
+from mainstay.bus.seeds import JoinSettings, SeedEndpoint, SeedFinder, waits
 from mainstay.bus.servers import Seed, parse_servers
 from mainstay.errors import InvalidInput
 from mainstay.testing import run_virtual
@@ -41,7 +41,7 @@ class StubNetwork:
         assert found is not None
         return found
 
-    async def probe(self, endpoint: Endpoint) -> None:
+    async def probe(self, endpoint: SeedEndpoint) -> None:
         self.probing += 1
         self.most_probing = max(self.most_probing, self.probing)
         try:

@@ -120,16 +120,36 @@ async def test_programs_that_wait_for_a_bus_end_cleanly_when_asked(tmp_path: Pat
             assert await running.end(name) == 0
 
 
-async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(APP)
-    certs, store_url = tmp_path / "certs", f"sqlite:///{tmp_path / 'jobs.db'}"
+def certify(certs: Path, port: int) -> None:
+    """Certificates of two managers, two nodes and an operator; the second node may claim from one queue."""
     make_authority(certs, cluster="shop", environment="staging")
     for role, name in (("manager", "m1"), ("manager", "m2"), ("node", "n1"), ("operator", "ann")):
         issue(certs, role, name)
     issue(certs, "node", "n2", queues=["mail"])
     issue(certs, "server", "bus", hosts=["localhost"])
+    write_server_config(certs, listen=f"127.0.0.1:{port}", server="bus")
+
+
+async def complete(running: Programs) -> None:
+    """Wait until both managers and both nodes work, as an operator sees it."""
+    address = parse_address(running.url("operator-ann").replace("=certs/", f"={running.folder}/certs/"))
+    bus = await address.connect("operator", timeout_s=60)
+    client = ClusterClient(bus, name="ann", cluster=address.cluster, environment=address.environment)
+
+    async def look() -> bool | None:
+        found = await client.status()
+        working = [node for node in found.nodes if len(node.beat.sessions) > 1]
+        return len(working) == len(found.managers) == len(found.leads) == 2 or None
+
+    await until(look)
+    await bus.close()
+
+
+async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    store_url = f"sqlite:///{tmp_path / 'jobs.db'}"
     async with programs(tmp_path) as running:
-        write_server_config(certs, listen=f"127.0.0.1:{running.port}", server="bus")
+        certify(tmp_path / "certs", running.port)
         for node, more in (("n1", ("--label", "zone=a")), ("n2", ("--cores", "1"))):
             await running.start(node, "node", "join", running.url(f"node-{node}"), "shop:app", *more)
         for manager in ("m1", "m2"):
@@ -141,17 +161,7 @@ async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(t
             await until(waits)
         await running.start("bus", "cluster", "bus", "certs/nats.conf")
 
-        address = parse_address(running.url("operator-ann").replace("=certs/", f"={certs}/"))
-        bus = await address.connect("operator", timeout_s=60)
-        client = ClusterClient(bus, name="ann", cluster=address.cluster, environment=address.environment)
-
-        async def complete() -> bool | None:
-            found = await client.status()
-            working = [node for node in found.nodes if len(node.beat.sessions) > 1]
-            return len(working) == len(found.managers) == len(found.leads) == 2 or None
-
-        await until(complete)
-        await bus.close()
+        await complete(running)
         code, output = await running.ask("cluster", "status", "--json")
         assert code == 0, output
         status = json.loads(output)

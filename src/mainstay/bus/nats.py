@@ -25,7 +25,7 @@ from .client_tls import TLS_FILES, BusTls, client_tls
 from .engine import PING_VARZ, BusEngine, read_varz
 from .port import BusMessage, PresenceNotice, check_body, check_limit, check_timeout
 from .refusals import shown_error
-from .seeds import Endpoint, JoinSettings, SeedFinder, SeedNetwork, SystemNetwork, waits
+from .seeds import JoinSettings, SeedEndpoint, SeedFinder, SeedNetwork, SystemNetwork, waits
 from .servers import BusServers, after_servers, parse_servers
 from .subjects import INBOX, MessageClass, check_name, check_pattern, check_reply, check_subject
 from .subscription import Subscription
@@ -167,7 +167,7 @@ class JoinLog:
             )
         self._reasons = reasons
 
-    def found(self, endpoint: Endpoint, failed: dict[str, str]) -> None:
+    def found(self, endpoint: SeedEndpoint, failed: dict[str, str]) -> None:
         """A server has accepted this client."""
         if failed or self.tries:
             more = f"; of no use: {_reasons(failed)}" if failed else ""
@@ -235,7 +235,7 @@ class NatsBus:
 
     # for connect_nats ---------------------------------------------------------------------------
 
-    async def open(self, client: Client, endpoint: Endpoint) -> None:
+    async def open(self, client: Client, endpoint: SeedEndpoint) -> None:
         """Connect to one server; other servers are tried when this connection is lost."""
         await client.connect(
             servers=[self._url_of(endpoint)],
@@ -266,12 +266,12 @@ class NatsBus:
             **({} if self._tls is None else {"tls": self._tls, "tls_handshake_first": True}),
         }
 
-    def _url_of(self, endpoint: Endpoint) -> str:
+    def _url_of(self, endpoint: SeedEndpoint) -> str:
         if self._tls is not None:
             self._tls.names[endpoint.address] = endpoint.seed.host
         return self._servers.server_url(endpoint.address, endpoint.seed.port)
 
-    def _use(self, first: Endpoint | None) -> None:
+    def _use(self, first: SeedEndpoint | None) -> None:
         """Give nats-py the servers for its next try, one that answers first."""
         known = self._finder.endpoints()
         self._rng.shuffle(known)
@@ -284,7 +284,7 @@ class NatsBus:
         for wait_s in waits(self._join, self._rng):
             if self._found_again():
                 return
-            found: Endpoint | None = None
+            found: SeedEndpoint | None = None
             async with contextlib.aclosing(self._finder.live()) as live:
                 async for endpoint in live:
                     found = endpoint

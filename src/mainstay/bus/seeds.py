@@ -78,7 +78,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**values)
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class SeedEndpoint(msgspec.Struct, frozen=True):
     """An address of a seed."""
 
     seed: Seed
@@ -97,7 +97,7 @@ class SeedNetwork(Protocol):
         """The addresses of a name; raises `OSError`."""
         ...
 
-    async def probe(self, endpoint: Endpoint) -> None:
+    async def probe(self, endpoint: SeedEndpoint) -> None:
         """Return if a server of NATS answers there; raises `OSError`."""
         ...
 
@@ -135,7 +135,7 @@ class SystemNetwork:
         threading.Thread(target=ask, name="mainstay dns", daemon=True).start()
         return await answer
 
-    async def probe(self, endpoint: Endpoint) -> None:
+    async def probe(self, endpoint: SeedEndpoint) -> None:
         name = endpoint.seed.host if self._tls is not None else None
         reader, writer = await asyncio.open_connection(
             endpoint.address, endpoint.seed.port, ssl=self._tls, server_hostname=name
@@ -173,20 +173,20 @@ class SeedFinder:
         #: how many of them have answered, and refused this client
         self.refusals = 0
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[SeedEndpoint]:
         """All addresses that are known."""
-        found: list[Endpoint] = []
+        found: list[SeedEndpoint] = []
         for seed in self._seeds:
             if is_address(seed.host):
-                found.append(Endpoint(seed, seed.host))
+                found.append(SeedEndpoint(seed, seed.host))
             else:
-                found += [Endpoint(seed, address) for address in self._known.get(seed.host, (0.0, (), ""))[1]]
+                found += [SeedEndpoint(seed, address) for address in self._known.get(seed.host, (0.0, (), ""))[1]]
         return found
 
-    async def live(self) -> AsyncGenerator[Endpoint, None]:
+    async def live(self) -> AsyncGenerator[SeedEndpoint, None]:
         """The servers that answer, the fastest first; then `failed` has the others. Close it when one is enough."""
         self.failed, self.refusals = {}, 0
-        found: asyncio.Queue[Endpoint | None] = asyncio.Queue()
+        found: asyncio.Queue[SeedEndpoint | None] = asyncio.Queue()
         at_once = asyncio.Semaphore(self._settings.probes)
         seeds = self._rng.sample(self._seeds, len(self._seeds))
 
@@ -206,24 +206,24 @@ class SeedFinder:
             with contextlib.suppress(asyncio.CancelledError):
                 await search
 
-    def refused(self, endpoint: Endpoint, error: Exception) -> None:
+    def refused(self, endpoint: SeedEndpoint, error: Exception) -> None:
         """Remember why a server cannot be used."""
         self.refusals += is_refusal(error)
         self.failed[endpoint.text] = failure_text(error)
 
-    async def _reach(self, seed: Seed, at_once: asyncio.Semaphore, found: asyncio.Queue[Endpoint | None]) -> None:
+    async def _reach(self, seed: Seed, at_once: asyncio.Semaphore, found: asyncio.Queue[SeedEndpoint | None]) -> None:
         addresses, reason = ((seed.host,), "") if is_address(seed.host) else await self._addresses(seed.host)
         if reason:
             self.failed[seed.text] = reason
 
-        async def probe(endpoint: Endpoint) -> None:
+        async def probe(endpoint: SeedEndpoint) -> None:
             async with at_once:
                 with self._noted(endpoint):
                     async with asyncio.timeout(self._settings.probe_s):
                         await self._network.probe(endpoint)
                     found.put_nowait(endpoint)
 
-        await asyncio.gather(*(probe(Endpoint(seed, address)) for address in addresses))
+        await asyncio.gather(*(probe(SeedEndpoint(seed, address)) for address in addresses))
 
     async def _addresses(self, host: str) -> tuple[tuple[str, ...], str]:
         known = self._known.get(host)
@@ -244,7 +244,7 @@ class SeedFinder:
         return addresses, reason
 
     @contextlib.contextmanager
-    def _noted(self, endpoint: Endpoint) -> Iterator[None]:
+    def _noted(self, endpoint: SeedEndpoint) -> Iterator[None]:
         try:
             yield
         except TimeoutError:
@@ -281,4 +281,4 @@ def waits(settings: JoinSettings, rng: random.Random) -> Iterator[float]:
         wait_s = min(settings.longest_wait_s, wait_s * 2)
 
 
-__all__ = ["Endpoint", "JoinSettings", "SeedFinder", "SeedNetwork", "SystemNetwork", "is_address", "waits"]
+__all__ = ["JoinSettings", "SeedEndpoint", "SeedFinder", "SeedNetwork", "SystemNetwork", "is_address", "waits"]

@@ -312,7 +312,7 @@ def run_bus(
 
     This process becomes nats-server. SIGHUP makes it read its configuration again.
 
-    Exit codes: those of nats-server; 2 error (there is none).
+    Exit codes: 0 stopped cleanly, 1 nats-server failed, 2 error (no such file, no nats-server).
 
     [bold]Examples[/bold]
 

@@ -33,6 +33,8 @@ from .liveness_settings import LivenessSettings
 from .managers import ManagerDirectory
 from .member_sessions import MemberSessions
 from .members_service import MembersService
+from .output_messages import JobOutput, OutputQuery
+from .output_requests import OutputRequests
 from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo
 
 log = logging.getLogger("mainstay.cluster")
@@ -103,6 +105,7 @@ class Manager:
             version=MAINSTAY_VERSION,
             allowed_queues=allowed_queues,
         )
+        self._outputs = OutputRequests(bus, store)
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
             bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
@@ -262,6 +265,10 @@ class Manager:
         if self.journal is None:
             return []
         return [entry for entry in self.journal.entries() if entry.at_ms > after_ms][-most:]
+
+    async def output(self, query: OutputQuery) -> JobOutput:
+        """What a node has kept of the output of a job."""
+        return await self._outputs.output(query)
 
     def _heard(self) -> dict[str, float]:
         """By session: how many seconds ago a manager heard its node."""

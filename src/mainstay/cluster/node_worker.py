@@ -7,21 +7,22 @@ the configuration on standard input, because the address of the cluster may cont
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 import sys
-from collections.abc import Mapping
 
 import msgspec
 
-from ..bus import Bus
+from ..bus import Bus, BusMessage
 from ..errors import BusError
 from ..parent import die_with_parent
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
 from .address import parse_address
 from .machine_load import MachineLoad
+from .node_output import NodeOutput
 from .status import NodeBeat
 
 log = logging.getLogger("mainstay.cluster")
@@ -103,9 +104,11 @@ async def run_node(config: NodeConfig) -> int:
     bus = await address.connect("node", name)
     try:
         supervisor = Supervisor(config.options)
+        output = NodeOutput(bus, name, config.options.output)
         tasks = [
             asyncio.create_task(NodeHeart(bus, config, supervisor).run(), name="mainstay node heart"),
-            asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
+            asyncio.create_task(_answer(bus, name, supervisor, output), name="mainstay node requests"),
+            asyncio.create_task(output.run(), name="mainstay node output"),
         ]
         try:
             return await supervisor.run()
@@ -117,19 +120,30 @@ async def run_node(config: NodeConfig) -> int:
         await bus.close()
 
 
-async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:
+async def _answer(bus: Bus, name: str, supervisor: Supervisor, output: NodeOutput) -> None:
     """Answer managers: a ping proves that this loop runs; a drain stops the worker."""
     async with await bus.subscribe(f"control.node.{name}.>") as requests:
         async for message in requests:
-            method = message.subject.rpartition(".")[2]
-            answer: Mapping[str, object] = {"ok": True}
-            if method == "drain":
-                by = msgspec.msgpack.decode(message.body).get("by", "an operator")
-                supervisor.drain(str(by))
-            elif method != "ping":
-                answer = {"error": f"a node has no method {method}"}
+            try:
+                answer = await _answer_of(message, supervisor, output)
+            except Exception as error:  # noqa: BLE001 - a node that answers no ping is taken for dead
+                log.warning("cannot answer a request: subject=%s error=%s", message.subject, error)
+                answer = {"error": f"the request failed: {type(error).__name__}"}
             if message.reply is not None:
-                await bus.publish(message.reply, msgspec.msgpack.encode(answer))
+                with contextlib.suppress(BusError):  # the manager asks again
+                    await bus.publish(message.reply, msgspec.msgpack.encode(answer))
+
+
+async def _answer_of(message: BusMessage, supervisor: Supervisor, output: NodeOutput) -> object:
+    method = message.subject.rpartition(".")[2]
+    if method == "output":
+        return await output.answer(message.body)
+    if method == "drain":
+        by = msgspec.msgpack.decode(message.body).get("by", "an operator")
+        supervisor.drain(str(by))
+    elif method != "ping":
+        return {"error": f"a node has no method {method}"}
+    return {"ok": True}
 
 
 def main() -> int:

@@ -28,5 +28,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """it has joined a cluster: its store is the one in the environment variable `NODE_STORE`, whatever the app names"""
     grace_s: float = 30.0
     """how long jobs may go on after the first request to stop"""
+    output: str = ""
+    """the folder that keeps what its jobs print; empty: none"""
+    echo: bool = True
+    """what jobs print is also printed by their processes, as without such a folder"""
     log_level: str = "info"
     json_logs: bool = False

@@ -27,7 +27,7 @@ group = command_group("Start, see and operate a cluster of managers and nodes.")
 FOLDER = Path(".mainstay/cluster")
 #: the app of a cluster that is started without one
 HELLO = "mainstay.cluster.hello:app"
-_OPERATOR = "local"
+OPERATOR = "local"
 _CONNECT_S = 5.0
 _panel = panel("Cluster")
 
@@ -65,9 +65,9 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
     async def client(self) -> AsyncIterator[ClusterClient]:
         """Ask the managers of the cluster."""
         address = self.address()
-        bus = await address.connect("operator", _OPERATOR, timeout_s=_CONNECT_S)
+        bus = await address.connect("operator", OPERATOR, timeout_s=_CONNECT_S)
         try:
-            yield ClusterClient(bus, name=_OPERATOR, cluster=address.cluster, environment=address.environment)
+            yield ClusterClient(bus, name=OPERATOR, cluster=address.cluster, environment=address.environment)
         except NoResponders:
             raise InvalidInput("url", f"no manager answers on {address.shown}; start one: mainstay manager") from None
         finally:
@@ -244,7 +244,7 @@ async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
     async with cluster.client() as client:
         found = await client.status()
     problems = view.problems_of(found)
-    store = await open_store(address.store_url("operator", _OPERATOR))
+    store = await open_store(address.store_url("operator", OPERATOR))
     try:
         report = await check(store)
     finally:

@@ -14,6 +14,7 @@ import typer
 from ...cli import ProcessOptions, command, key_value, stderr_console
 from ...control import check_labels, check_short_name
 from ...errors import InvalidInput
+from ...worker import state_folder
 from ..address import parse_address
 from ..bundles import installed_digest
 from ..node_parent import NodeParent
@@ -43,6 +44,9 @@ def join(
         str,
         typer.Option("--queues", "-q", metavar="A,B", help="Queues to take jobs from.", show_default="all of the app"),
     ] = "",
+    echo: Annotated[
+        bool, typer.Option("--echo/--no-echo", help="Also print here what jobs print; it is kept in any case.")
+    ] = True,
 ) -> int:
     """Join a cluster as a node: run the jobs of an app without access to the database, until Ctrl-C or SIGTERM.
 
@@ -68,6 +72,8 @@ def join(
         node=node,
         labels=check_labels(given, field="label"),
         joined=True,
+        output=str(state_folder("output") / node),
+        echo=echo,
     )
     process.configure()
     config = NodeConfig(

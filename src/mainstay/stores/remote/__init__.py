@@ -4,6 +4,7 @@
 sessions and rows only; an *operator* may make every call. `wire` is the form of both on the bus.
 """
 
+from .callers import caller_of, may_answer
 from .node_role import NODE_CALLS
 from .service import StoreService
 from .store import RemoteStore
@@ -18,9 +19,11 @@ __all__ = [
     "StoreAnswer",
     "StoreRequest",
     "StoreService",
+    "caller_of",
     "check_versions",
     "compatible",
     "error_of",
     "fault_of",
+    "may_answer",
     "open_remote",
 ]

@@ -15,18 +15,22 @@ _INBOX = "_INBOX"
 
 
 def caller_of(subject: str, service: str) -> tuple[str, str, str]:
-    """Role, name and method of a request.
+    """Role, name and method of a request. Its subject is CLASS.SERVICE.ROLE.NAME.METHOD, or for one manager
+    control.at.MANAGER.SERVICE.ROLE.NAME.METHOD.
 
-    >>> caller_of("control.store.node.n1.beat", "store")
-    ('node', 'n1', 'beat')
-    >>> caller_of("control.store.node.n1.n2.beat", "store")
+    >>> caller_of("control.store.node.n1.beat", "store"), caller_of("control.at.m1.store.node.n1.beat", "store")
+    (('node', 'n1', 'beat'), ('node', 'n1', 'beat'))
+    >>> caller_of("control.store.node.n1.store.operator.ann.apply", "store")
     Traceback (most recent call last):
     mainstay.errors.InvalidInput: subject: the caller's role, name and method are one word each after 'store'
     """
     words = subject.split(".")
-    if len(words) < 4 or words[-4] != service:
+    if words[:2] == ["control", "at"]:
+        words = [words[0], *words[3:]]
+    # from the front: what a caller chooses comes last
+    if len(words) != 5 or words[1] != service:
         raise InvalidInput("subject", f"the caller's role, name and method are one word each after {service!r}")
-    return words[-3], words[-2], words[-1]
+    return words[2], words[3], words[4]
 
 
 def may_answer(reply: str | None, role: str, name: str) -> bool:

@@ -35,6 +35,8 @@ ANSWER_S = 5.0
 #: how long one try waits for its answer
 _TRY_S = 2.5
 _PAUSE_S = 0.05
+#: calls of one class under way; a node has several clients
+_UNDER_WAY = 32
 #: how long one request waits for a wake
 POLL_S = 10.0
 _decode_answer = msgspec.msgpack.Decoder(StoreAnswer).decode
@@ -103,6 +105,8 @@ class RemoteStore(StoreProxy):
         self._hello: RemoteHello | None = None
         self._manager = ""
         self._closed = False
+        self._places = asyncio.Semaphore(_UNDER_WAY), asyncio.Semaphore(_UNDER_WAY)
+        """for reads, and for submits and claims"""
         self._opening: dict[asyncio.Task[None], None] = {}
         """wakes that are being registered"""
         self._observed: Observer | None = None
@@ -185,7 +189,15 @@ class RemoteStore(StoreProxy):
         return call
 
     async def _call(self, method: str, body: bytes) -> bytes:
-        """The encoded result of a call, sent again until a manager answers."""
+        """The encoded result of a call. Of submits, claims and reads only some are under way at a time: a manager
+        refuses the rest of a caller."""
+        if method in CONTROL:
+            return await self._answered(method, body)
+        async with self._places[method in DISPATCH]:
+            return await self._answered(method, body)
+
+    async def _answered(self, method: str, body: bytes) -> bytes:
+        """The same, sent again until a manager answers."""
         if self._closed:
             raise StoreClosed("the store was closed; open it again")
         if self._opening:
@@ -353,7 +365,10 @@ class RemoteWake:
         except BusError:
             return
         if answer.error is not None:
-            raise error_of(answer.error)
+            error = error_of(answer.error)
+            if isinstance(error, Overloaded):
+                return  # this caller has enough wakes: it reads without one
+            raise error
         self._at, self._number = answer.m, msgspec.msgpack.decode(answer.ok, type=str)
 
     async def _await_wake(self, wait_s: float) -> bool | None:

@@ -43,12 +43,22 @@ _STATUS = "Status"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 #: the account of our clients; others, as the system account itself, are not reported
 ACCOUNT = "CLUSTER"
+#: the user of a client with a certificate is the subject of that
+_CERTIFICATE = "CN="
 _CONNECTIONS = f"$SYS.ACCOUNT.{ACCOUNT}.CONNECT", f"$SYS.ACCOUNT.{ACCOUNT}.DISCONNECT"
 
 
 class _SystemClient(msgspec.Struct):
     id: int = 0
     name: str = ""
+    user: str = ""
+
+    @property
+    def peer(self) -> str:
+        """Who it is: as its certificate says, ROLE:NAME, or as it says itself."""
+        if not self.user.startswith(_CERTIFICATE):
+            return self.name
+        return self.user.removeprefix(_CERTIFICATE).partition(",")[0].replace(":", ".", 1)
 
 
 class _SystemEvent(msgspec.Struct):
@@ -297,8 +307,8 @@ class NatsBus:
         with contextlib.suppress(msgspec.MsgspecError):
             event = msgspec.json.decode(message.data, type=_SystemEvent)
             opened = message.subject.endswith(".CONNECT")
-            if event.client.name and event.client.name != self._name:
-                notice = PresenceNotice(peer=event.client.name, connection=str(event.client.id), opened=opened)
+            if event.client.peer and event.client.peer != self._name:
+                notice = PresenceNotice(peer=event.client.peer, connection=str(event.client.id), opened=opened)
                 for subscription in self._watching:
                     subscription.put(notice)
 

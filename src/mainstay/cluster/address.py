@@ -17,6 +17,7 @@ from ..bus import Bus
 from ..bus.nats import connect_nats
 from ..errors import InvalidInput
 from ..storage import shown_url
+from ..stores.remote import check_password
 
 Role = Literal["manager", "node", "operator"]
 
@@ -28,9 +29,9 @@ _TLS_FILES = ("ca", "cert", "key")
 class ClusterAddress(msgspec.Struct, frozen=True, kw_only=True):
     """One parsed URL of a cluster.
 
-    >>> address = parse_address("nats://node:secret@127.0.0.1:4222/shop")
+    >>> address = parse_address("nats://node:4nKx7PzQ2vLw9RtY@127.0.0.1:4222/shop")
     >>> address.cluster, address.server, address.shown
-    ('shop', 'nats://node:secret@127.0.0.1:4222', 'nats://node:***@127.0.0.1:4222/shop')
+    ('shop', 'nats://node:4nKx7PzQ2vLw9RtY@127.0.0.1:4222', 'nats://node:***@127.0.0.1:4222/shop')
     """
 
     server: str
@@ -98,6 +99,7 @@ def parse_address(url: str) -> ClusterAddress:
             f"{parts.hostname} is another machine, so TLS is required: pass ca, cert and key, "
             "which mainstay cluster certs makes",
         )
+    check_password(url, field="url")
     at = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     server = f"{parts.scheme}://{at}{host}:{parts.port or _DEFAULT_PORT}"

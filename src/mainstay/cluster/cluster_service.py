@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..bus import Bus, BusMessage, Subscription
-from ..errors import BusError, InvalidInput, MainstayError, RoleRefused, WrongCluster
+from ..bus import MAX_BODY_BYTES, Bus, BusMessage, Subscription
+from ..errors import BusError, InvalidInput, MainstayError, PayloadTooLarge, RoleRefused, WrongCluster
 from ..stores.remote import (
     MAINSTAY_VERSION,
     StoreAnswer,
@@ -100,9 +100,12 @@ class ClusterService:
             return
         assert message.reply is not None
         try:
-            answer = await self._answer(message, role, name, method)
+            body = msgspec.msgpack.encode(await self._answer(message, role, name, method))
+            if len(body) > MAX_BODY_BYTES:
+                error = PayloadTooLarge(method, f"the answer has {len(body)} bytes; ask for less")
+                body = msgspec.msgpack.encode(StoreAnswer(m=self._manager, error=fault_of(error)))
             with contextlib.suppress(BusError):  # the caller asks again
-                await self._bus.publish(message.reply, msgspec.msgpack.encode(answer))
+                await self._bus.publish(message.reply, body)
         except Exception:
             log.exception("a request failed method=%s caller=%s:%s", method, role, name)
 

@@ -35,11 +35,13 @@ from .member_sessions import MemberSessions
 from .members_service import MembersService
 from .output_messages import JobOutput, OutputQuery
 from .output_requests import OutputRequests
-from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo
+from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 
 log = logging.getLogger("mainstay.cluster")
 
 _LOOK_S = 0.5
+#: running jobs in one status
+_RUNNING_SHOWN = 10_000
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +252,7 @@ class Manager:
             at_ms=self._store.clock.now_ms(),
             manager=self._options.name,
             managers=managers,
-            nodes=self.members.nodes(),
+            nodes=_shortened(self.members.nodes()),
             leads=[
                 LeadInfo(name=name, manager=by_session.get(lead.holder, ""), session=lead.holder, epoch=lead.epoch)
                 for name, lead in sorted(leads.items())
@@ -296,6 +298,17 @@ class Manager:
         asked = await self._store.drain(sessions, by=by)
         self._note("node_draining", node, f"{by} asked node {node} to drain")
         return any(asked)
+
+
+def _shortened(nodes: list[NodeInfo]) -> list[NodeInfo]:
+    """Nodes with so many of their running jobs that the status of all of them fits into one message."""
+    most = max(1, _RUNNING_SHOWN // max(1, len(nodes)))
+    return [
+        info
+        if len(info.beat.running) <= most
+        else msgspec.structs.replace(info, beat=msgspec.structs.replace(info.beat, running=info.beat.running[:most]))
+        for info in nodes
+    ]
 
 
 __all__ = ["Manager", "ManagerOptions"]

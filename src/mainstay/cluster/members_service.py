@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..errors import BusClosed, MainstayError, NotLeader
 from ..model import Leadership, Session
 from ..stores import JobStore
+from ..stores.remote import may_answer
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
 from .member_messages import (
@@ -61,6 +62,7 @@ from .membership_events import (
     StoredSessions,
     Tick,
 )
+from .node_messages import NodeRates, checked_beat, checked_end
 from .node_record import active_sessions, heard_list, node_infos
 from .status import NodeBeat, NodeInfo
 
@@ -71,6 +73,7 @@ STORE_TIMEOUT_S = 5.0
 #: how often the sessions in the store are read
 STORE_EVERY_S = 2.0
 TICK_S = 1.0
+_MOST_NODES = 10_000
 
 
 class MembersService:
@@ -104,6 +107,7 @@ class MembersService:
         self.state = Membership(manager=manager, settings=self.settings, version=version)
         #: messages that could not be used, by reason
         self.ignored: Counter[str] = Counter()
+        self._rates = NodeRates()
         self._bus = bus
         self._store = store
         self._manager = manager
@@ -193,18 +197,33 @@ class MembersService:
                 await handler(message)
             except BusClosed:
                 return
-            except msgspec.MsgspecError as error:
-                self.ignored["damaged"] += 1
-                log.warning("cannot read a message: subject=%s error=%s", message.subject, error)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self._ignore("damaged", "cannot read a message: subject=%s error=%s", message.subject, str(error)[:200])
             except MainstayError as error:
                 log.warning("cannot answer a message: subject=%s error=%s", message.subject, error)
+            except Exception:
+                # a manager that reads no beats would take every node for dead
+                self.ignored["failed"] += 1
+                log.exception("a message could not be handled")
+
+    def _ignore(self, reason: str, text: str, *values: object) -> None:
+        """Count a message that is not used. The first of a hundred is logged: the sender decides how many there are."""
+        if self.ignored[reason] % 100 == 0:
+            log.warning(text, *values)
+        self.ignored[reason] += 1
 
     async def _take_beat(self, message: BusMessage) -> None:
-        beat = unpack(message.body, type=NodeBeat)
-        if beat.node != _last_token(message.subject):  # the server checks the subject only
-            self.ignored["name"] += 1
+        node = _last_token(message.subject)
+        if not self._rates.admits(node, self._now_s()):
+            self._ignore("flood", "too many messages of a node: node=%s", node)
             return
-        self._feed(BeatHeard(beat=beat))
+        beat = checked_beat(unpack(message.body, type=NodeBeat), node)  # the server checks the subject only
+        if beat is None:
+            self._ignore("beat", "a heartbeat is not that of its sender, or is too large: node=%s", node)
+        elif node not in self.state.nodes and len(self.state.nodes) >= _MOST_NODES:
+            self._ignore("nodes", "there are too many nodes: node=%s", node)
+        else:
+            self._feed(BeatHeard(beat=beat))
 
     async def _take_heard(self, message: BusMessage) -> None:
         told = unpack(message.body, type=HeardMessage)
@@ -226,14 +245,19 @@ class MembersService:
 
     async def _take_end_report(self, message: BusMessage) -> None:
         """A node's parent reports its end to one manager, which passes it on: the leader may be another."""
+        node = _last_token(message.subject)
+        if not self._rates.admits(node, self._now_s()):
+            self._ignore("flood", "too many messages of a node: node=%s", node)
+            return
         request = unpack(message.body, type=MemberEnvelope)
         if (request.c, request.e) != (self._envelope.c, self._envelope.e):
-            self.ignored["cluster"] += 1
+            self._ignore("cluster", "a node of another cluster has ended: node=%s", node)
             return
-        node, end = _last_token(message.subject), unpack(request.a, type=NodeEnd)
+        end = checked_end(unpack(request.a, type=NodeEnd), node)
         self._end(node, end)
         await self._bus.publish(ENDED, pack(EndedMessage(manager=self._manager, node=node, end=end)))
-        await self._answer(message, True)
+        if may_answer(message.reply, "node", node):
+            await self._answer(message, True)
 
     def _end(self, node: str, end: NodeEnd) -> None:
         self._feed(NodeEnded(node=node, incarnation=end.incarnation, how=end.how, sessions=end.sessions))

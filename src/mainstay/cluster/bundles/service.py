@@ -119,7 +119,8 @@ class BundleService:
 
     async def _run(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
-            if message.reply is None:
+            role, name = [*message.subject.split("."), "", "", ""][2:4]
+            if message.reply is None or not may_answer(message.reply, role, name):
                 continue
             body = await self.answer(message.subject, message.body)
             with contextlib.suppress(BusError):  # the caller asks again
@@ -240,7 +241,7 @@ class BundleService:
     def _decoded(self, body: bytes, kind: type[T]) -> T:
         try:
             return msgspec.msgpack.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self.refused["input"] += 1
             raise InvalidInput("body", f"the request cannot be read ({error})") from None
 

@@ -8,7 +8,7 @@ from .callers import caller_of, may_answer
 from .node_role import NODE_CALLS
 from .service import StoreService
 from .store import RemoteStore
-from .url import open_remote
+from .url import check_password, open_remote
 from .versions import MAINSTAY_VERSION, check_versions, compatible
 from .wire import StoreAnswer, StoreRequest, error_of, fault_of
 
@@ -20,6 +20,7 @@ __all__ = [
     "StoreRequest",
     "StoreService",
     "caller_of",
+    "check_password",
     "check_versions",
     "compatible",
     "error_of",

@@ -7,6 +7,7 @@ files `ca`, `cert` and `key`.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from urllib.parse import urlsplit
 
@@ -18,6 +19,9 @@ from .store import RemoteStore
 from .versions import MAINSTAY_VERSION
 
 _KNOWN = ("cluster", "environment", "role", "name", "ca", "cert", "key")
+#: the caller's name is one word of a subject
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SHORTEST_PASSWORD = 16
 #: how long the first answer of a manager may take
 _OPEN_S = 10.0
 
@@ -33,6 +37,9 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
             raise InvalidInput("store", f"the URL of a store behind managers needs {name}=...")
     parts = urlsplit(url.removeprefix("remote+"))
     role, name = options["role"], options["name"]
+    if not _NAME.fullmatch(name):
+        raise InvalidInput("store", f"name={name!r} is not one word of letters, digits, '_' and '-'")
+    check_password(url, field="store")
     bus = await connect_nats(
         f"{parts.scheme}://{parts.netloc}",
         name=f"{role}.{name}",
@@ -58,6 +65,18 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
         raise
 
 
+def check_password(url: str, *, field: str) -> None:
+    """Refuse the URL of a bus with a password that could be guessed.
+
+    >>> check_password("nats://node:secret@127.0.0.1/shop", field="url")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: url: its password is shorter than 16 characters; draw a random one
+    """
+    password = urlsplit(url).password
+    if password is not None and len(password) < _SHORTEST_PASSWORD:
+        raise InvalidInput(field, f"its password is shorter than {_SHORTEST_PASSWORD} characters; draw a random one")
+
+
 def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
     if "ca" not in options:
         return None
@@ -66,4 +85,4 @@ def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
     return context
 
 
-__all__ = ["open_remote"]
+__all__ = ["check_password", "open_remote"]

@@ -16,14 +16,14 @@ from mainstay.cluster.cli.job_output import show_output
 from mainstay.cluster.cluster_service import ClusterClient, ClusterService
 from mainstay.cluster.node_output import NodeOutput
 from mainstay.cluster.output_follow import OutputReader
-from mainstay.cluster.output_messages import AttemptQuery, JobOutput, OutputChunk, OutputQuery, OutputReply
+from mainstay.cluster.output_messages import AttemptQuery, JobOutput, JobOutputQuery, OutputChunk, OutputReply
 from mainstay.cluster.output_requests import OutputRequests
 from mainstay.errors import JobNotFound
 from mainstay.lifecycle import Move, completion
 from mainstay.stores import Change
 from mainstay.testing import MemoryStore, VirtualClock, run_virtual
 from mainstay.worker import output_path
-from mainstay.worker.output_file import OutputFile
+from mainstay.worker.output_file import AttemptOutput
 from tests.cluster.local_clusters import running_cluster, until
 from tests.conformance.world import World
 
@@ -43,7 +43,7 @@ class OutputWorld:
         self.outputs = OutputRequests(self.manager, self.store)
         self.service = ClusterService(
             self.manager,
-            self,  # type: ignore[arg-type] - it shows output only
+            self,  # type: ignore[arg-type]  # it shows output only
             manager="m1",
             cluster="test",
             environment="default",
@@ -51,7 +51,7 @@ class OutputWorld:
         self.client = ClusterClient(self.network.client("operator.ann"), name="ann", cluster="test")
         self.tasks: list[asyncio.Task[None]] = []
 
-    async def output(self, query: OutputQuery) -> JobOutput:
+    async def output(self, query: JobOutputQuery) -> JobOutput:
         return await self.outputs.output(query)
 
     async def start(self) -> None:
@@ -78,8 +78,8 @@ class OutputWorld:
         await self.service.stop()
         await self.store.close()
 
-    def file(self, job: str, token: int = 1) -> OutputFile:
-        return OutputFile(output_path(self.folder, job, token))
+    def file(self, job: str, token: int = 1) -> AttemptOutput:
+        return AttemptOutput(output_path(self.folder, job, token))
 
     async def end(self, job: Any) -> None:
         move = completion(None, starts=1, started_ms=None)
@@ -101,10 +101,10 @@ async def test_the_output_of_a_job_is_read_from_its_node_also_after_its_end(worl
     file = world.file(job.id)
     file.write("one\ntwo\n")
 
-    during = await world.client.output(OutputQuery(job=job.id))
+    during = await world.client.output(JobOutputQuery(job=job.id))
     await world.end(job)
     file.close()
-    after = await world.client.output(OutputQuery(job=job.id, after=4))
+    after = await world.client.output(JobOutputQuery(job=job.id, after=4))
 
     assert (during.node, during.token, during.settled, during.output.data) == ("n1", 1, False, b"one\ntwo\n")
     assert (after.node, after.token, after.settled, after.output.data) == ("n1", 1, True, b"two\n")
@@ -120,8 +120,8 @@ async def test_each_attempt_has_its_own_output_on_its_own_node(world: OutputWorl
     [second] = await world.store.claim([first.queue], SESSION, 1)
     world.file(second.id, 2).write("second\n")
 
-    assert (await world.client.output(OutputQuery(job=first.id))).output.data == b"second\n"
-    assert (await world.client.output(OutputQuery(job=first.id, token=1))).output.data == b"first\n"
+    assert (await world.client.output(JobOutputQuery(job=first.id))).output.data == b"second\n"
+    assert (await world.client.output(JobOutputQuery(job=first.id, token=1))).output.data == b"first\n"
 
 
 async def test_what_is_missing_is_explained(world: OutputWorld) -> None:
@@ -133,13 +133,13 @@ async def test_what_is_missing_is_explained(world: OutputWorld) -> None:
     elsewhere = await world.direct.running(away)
 
     async def missing(job: str) -> str:
-        return (await world.client.output(OutputQuery(job=job))).missing
+        return (await world.client.output(JobOutputQuery(job=job))).missing
 
     assert await missing(waiting.id) == "it has not begun"
     assert "printed nothing" in await missing(silent.id)
     assert "n9 does not answer" in await missing(elsewhere.id)
     with pytest.raises(JobNotFound):
-        await world.client.output(OutputQuery(job="018bcfe5-6800-7000-8000-0123456789ab"))
+        await world.client.output(JobOutputQuery(job="018bcfe5-6800-7000-8000-0123456789ab"))
 
 
 async def test_an_answer_of_a_node_that_is_no_output_is_refused(world: OutputWorld) -> None:
@@ -162,7 +162,7 @@ async def test_an_answer_of_a_node_that_is_no_output_is_refused(world: OutputWor
     requests = await bus.subscribe("control.node.n2.output")
     world.tasks.append(asyncio.create_task(world.answer(bus, requests, answer)))
     for _ in range(4):
-        found = await world.client.output(OutputQuery(job=job.id))
+        found = await world.client.output(JobOutputQuery(job=job.id))
         assert found.missing.startswith("n2 gave an answer")
         assert not found.output.kept
 
@@ -176,9 +176,9 @@ async def test_a_node_that_does_not_answer_delays_no_other_operator(world: Outpu
     stuck = await world.direct.running(mute)
     asked = await world.network.client("node.n2").subscribe("control.node.n2.output")
 
-    waiting = asyncio.create_task(world.client.output(OutputQuery(job=stuck.id)))
+    waiting = asyncio.create_task(world.client.output(JobOutputQuery(job=stuck.id)))
     await anext(asked)
-    found = await world.client.output(OutputQuery(job=running.id))
+    found = await world.client.output(JobOutputQuery(job=running.id))
 
     assert found.output.data == b"one\n"
     assert not waiting.done()
@@ -222,7 +222,7 @@ def test_nothing_is_published_while_no_operator_follows(tmp_path: Path) -> None:
         job = await world.direct.running(SESSION)
         world.file(job.id).write("one\n")
         heard = await world.network.client("operator.bob").subscribe("telemetry.output.*")
-        await world.client.output(OutputQuery(job=job.id))
+        await world.client.output(JobOutputQuery(job=job.id))
         await asyncio.sleep(5)
         waiting = heard.waiting
         await world.stop()
@@ -284,7 +284,7 @@ async def test_what_jobs_print_on_a_node_is_seen_and_kept(tmp_path: Path) -> Non
         go.touch()
         assert await follows == 0
         await cluster.settled(jobs)
-        found = [await cluster.client.output(OutputQuery(job=job)) for job in jobs]
+        found = [await cluster.client.output(JobOutputQuery(job=job)) for job in jobs]
 
     assert shown.getvalue() == "ann begins\nann in a thread\n"
     texts = [each.output.data.decode() for each in found]

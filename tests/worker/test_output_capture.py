@@ -44,7 +44,7 @@ class Capturing:
         return "" if found is None else found.data.decode()
 
     def echoed(self) -> str:
-        return cast("io.BytesIO", self.out.buffer).getvalue().decode()
+        return self.out.buffer.getvalue().decode()
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ async def test_standard_error_logs_and_bytes_of_a_job_are_kept_and_echoed(captur
     found = read_output(output_path(capturing.folder, job.job.id, 1))
     assert found is not None
     assert found.data == b"out\nerr\nlogged\n\xff bytes\na\nb\n"
-    assert cast("io.BytesIO", capturing.out.buffer).getvalue() == found.data
+    assert capturing.out.buffer.getvalue() == found.data
 
 
 async def test_without_echo_it_is_kept_only(tmp_path: Path) -> None:

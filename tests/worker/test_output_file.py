@@ -8,7 +8,7 @@ import pytest
 
 from mainstay.errors import InvalidInput
 from mainstay.worker import TAIL_BYTES, output_path, prune_output, read_output
-from mainstay.worker.output_file import OutputFile
+from mainstay.worker.output_file import AttemptOutput
 
 ID = "018bcfe5-6800-7000-8000-0123456789ab"
 
@@ -34,13 +34,13 @@ def kept(path: Path, **more: int) -> bytes:
 
 
 def test_an_attempt_that_prints_nothing_leaves_no_file(path: Path) -> None:
-    OutputFile(path).close()
+    AttemptOutput(path).close()
     assert read_output(path) is None
     assert not path.exists()
 
 
 def test_a_line_is_kept_when_it_ends_and_the_rest_at_the_end(path: Path) -> None:
-    file = OutputFile(path)
+    file = AttemptOutput(path)
     file.write("one")
     file.write("\n")
     assert kept(path) == b"one\n"
@@ -54,7 +54,7 @@ def test_a_line_is_kept_when_it_ends_and_the_rest_at_the_end(path: Path) -> None
 
 
 def test_a_reader_goes_on_where_it_was(path: Path) -> None:
-    file = OutputFile(path)
+    file = AttemptOutput(path)
     file.write("one\ntwo\n")
     assert kept(path, after=4) == b"two\n"
     assert kept(path, after=8) == b""
@@ -63,7 +63,7 @@ def test_a_reader_goes_on_where_it_was(path: Path) -> None:
 
 def test_only_the_newest_output_is_kept_and_its_positions_show_what_is_gone(path: Path) -> None:
     clock = Clock()
-    file = OutputFile(path, now_s=clock)
+    file = AttemptOutput(path, now_s=clock)
     lines = [f"line {number:06d}\n".encode() for number in range(40_000)]
     for number, line in enumerate(lines):
         clock.now = number / 1000
@@ -81,7 +81,7 @@ def test_only_the_newest_output_is_kept_and_its_positions_show_what_is_gone(path
 
 
 def test_a_long_line_is_cut_and_counted(path: Path) -> None:
-    file = OutputFile(path)
+    file = AttemptOutput(path)
     for _ in range(100):
         file.write("x" * 1000)
     file.write("\nnext\n")
@@ -96,7 +96,7 @@ def test_a_long_line_is_cut_and_counted(path: Path) -> None:
 
 def test_a_flood_keeps_its_newest_lines_and_says_how_much_was_dropped(path: Path) -> None:
     clock = Clock()
-    file = OutputFile(path, now_s=clock)
+    file = AttemptOutput(path, now_s=clock)
     lines = [f"line {number:06d}\n" for number in range(100_000)]
     for line in lines:
         file.write(line)
@@ -115,7 +115,7 @@ def test_a_flood_keeps_its_newest_lines_and_says_how_much_was_dropped(path: Path
 
 
 def test_the_last_lines_of_a_flood_are_kept_when_it_ends_within_the_second(path: Path) -> None:
-    file = OutputFile(path, now_s=Clock())
+    file = AttemptOutput(path, now_s=Clock())
     for number in range(100_000):
         file.write(f"line {number:06d}\n")
     file.close()
@@ -123,7 +123,7 @@ def test_the_last_lines_of_a_flood_are_kept_when_it_ends_within_the_second(path:
 
 
 def test_what_is_printed_after_the_end_is_ignored(path: Path) -> None:
-    file = OutputFile(path)
+    file = AttemptOutput(path)
     file.write("one\n")
     file.close()
     file.write("two\n")
@@ -133,7 +133,7 @@ def test_what_is_printed_after_the_end_is_ignored(path: Path) -> None:
 
 
 def test_text_that_is_not_unicode_and_bytes_that_are_not_text_are_kept(path: Path) -> None:
-    file = OutputFile(path)
+    file = AttemptOutput(path)
     file.write("lone \ud800\n")
     file.write_bytes(b"\xff\x00\n")
     file.close()
@@ -141,7 +141,7 @@ def test_text_that_is_not_unicode_and_bytes_that_are_not_text_are_kept(path: Pat
 
 
 def test_a_folder_that_cannot_be_written_loses_the_output_only(tmp_path: Path) -> None:
-    file = OutputFile(tmp_path / "missing" / "file")
+    file = AttemptOutput(tmp_path / "missing" / "file")
     file.write("one\n")
     file.close()
     assert file.size == 0

@@ -23,7 +23,7 @@ from ..stores.remote import (
     fault_of,
     may_answer,
 )
-from .output_messages import JobOutput, OutputChunk, OutputQuery
+from .output_messages import JobOutput, JobOutputQuery, OutputChunk
 from .status import ClusterStatus, JournalEntry
 
 log = logging.getLogger("mainstay.cluster")
@@ -46,7 +46,7 @@ class ClusterView(Protocol):
 
     def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]: ...
 
-    async def output(self, query: OutputQuery) -> JobOutput: ...
+    async def output(self, query: JobOutputQuery) -> JobOutput: ...
 
 
 class ClusterService:
@@ -129,7 +129,7 @@ class ClusterService:
 
     async def _call(self, method: str, name: str, arguments: msgspec.Raw) -> Any:
         if method == "output":
-            return await self._view.output(msgspec.msgpack.decode(arguments, type=OutputQuery))
+            return await self._view.output(msgspec.msgpack.decode(arguments, type=JobOutputQuery))
         values: dict[str, Any] = msgspec.msgpack.decode(arguments, type=dict)
         match method:
             case "status":
@@ -166,7 +166,7 @@ class ClusterClient:
         body = await self._ask("journal", {"after_ms": after_ms, "most": most})
         return msgspec.msgpack.decode(body, type=list[JournalEntry])
 
-    async def output(self, query: OutputQuery) -> JobOutput:
+    async def output(self, query: JobOutputQuery) -> JobOutput:
         """What is kept of the output of an attempt of a job."""
         return msgspec.msgpack.decode(await self._ask("output", msgspec.structs.asdict(query)), type=JobOutput)
 

@@ -33,7 +33,7 @@ from .liveness_settings import LivenessSettings
 from .managers import ManagerDirectory
 from .member_sessions import MemberSessions
 from .members_service import MembersService
-from .output_messages import JobOutput, OutputQuery
+from .output_messages import JobOutput, JobOutputQuery
 from .output_requests import OutputRequests
 from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 
@@ -268,7 +268,7 @@ class Manager:
             return []
         return [entry for entry in self.journal.entries() if entry.at_ms > after_ms][-most:]
 
-    async def output(self, query: OutputQuery) -> JobOutput:
+    async def output(self, query: JobOutputQuery) -> JobOutput:
         """What a node has kept of the output of a job."""
         return await self._outputs.output(query)
 

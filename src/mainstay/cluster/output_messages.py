@@ -1,6 +1,6 @@
 """The messages about the output of jobs, between operators, managers and nodes.
 
-operator -> manager   data.cluster.operator.NAME.output   OutputQuery   -> JobOutput
+operator -> manager   data.cluster.operator.NAME.output   JobOutputQuery   -> JobOutput
 manager  -> node      control.node.NAME.output            AttemptQuery  -> OutputReply
 node     -> operators telemetry.output.NODE               OutputChunk, while an operator follows; it may be lost
 """
@@ -13,7 +13,7 @@ import msgspec
 FOLLOW_S = 10.0
 
 
-class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
+class JobOutputQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator asks."""
 
     job: str
@@ -69,4 +69,4 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-__all__ = ["FOLLOW_S", "AttemptQuery", "JobOutput", "OutputChunk", "OutputQuery", "OutputReply"]
+__all__ = ["FOLLOW_S", "AttemptQuery", "JobOutput", "JobOutputQuery", "OutputChunk", "OutputReply"]

@@ -10,7 +10,7 @@ from ..lifecycle import Event
 from ..model import Job
 from ..stores import JobStore
 from ..worker import TAIL_BYTES
-from .output_messages import AttemptQuery, JobOutput, OutputQuery, OutputReply
+from .output_messages import AttemptQuery, JobOutput, JobOutputQuery, OutputReply
 
 #: how long a node may take to answer
 _ANSWER_S = 2.0
@@ -24,7 +24,7 @@ class OutputRequests:
         self._bus = bus
         self._store = store
 
-    async def output(self, query: OutputQuery) -> JobOutput:
+    async def output(self, query: JobOutputQuery) -> JobOutput:
         """What is kept of the output of an attempt; raises `JobNotFound`."""
         [row] = await self._store.get([query.job])
         if row is None:

@@ -20,7 +20,7 @@ from ..errors import InvalidInput, MainstayError
 from ..model import ErrorInfo, Job, Progress
 
 if TYPE_CHECKING:
-    from .output_file import OutputFile
+    from .output_file import AttemptOutput
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Context:
         self._unpack = unpack
         self._stopping: str | None = None
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
-        self.output: OutputFile | None = None
+        self.output: AttemptOutput | None = None
         """what it printed, once it has printed something where that is kept; for its worker"""
 
     # the job ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from .job_context import Context, current_job
-from .output_file import OutputFile, output_path
+from .output_file import AttemptOutput, output_path
 
 #: what one process keeps; beyond that the output of its oldest attempts is removed
 _PROCESS_BYTES = 16 * 1024 * 1024
@@ -35,7 +35,7 @@ class OutputCapture:
         self.alone: Context | None = None
         self._echo = echo
         self._now_s = now_s
-        self._files: dict[Path, OutputFile] = {}
+        self._files: dict[Path, AttemptOutput] = {}
         """by path, the oldest first"""
         self._opening = threading.Lock()
 
@@ -48,7 +48,7 @@ class OutputCapture:
         """The job that prints now."""
         return current_job() or self.alone
 
-    def file_of(self, context: Context) -> OutputFile:
+    def file_of(self, context: Context) -> AttemptOutput:
         """The output of a job, opened with its first byte."""
         file = context.output
         if file is None:
@@ -62,9 +62,9 @@ class OutputCapture:
     def echo(self) -> bool:
         return self._echo
 
-    def _opened(self, context: Context) -> OutputFile:
+    def _opened(self, context: Context) -> AttemptOutput:
         path = output_path(self.folder, context.job.id, context.job.token)
-        made = OutputFile(path, now_s=self._now_s)
+        made = AttemptOutput(path, now_s=self._now_s)
         self._files[path] = made
         self._make_room()
         return made

@@ -52,7 +52,7 @@ class OutputTail(msgspec.Struct, frozen=True, kw_only=True):
     """bytes that were printed and not kept: above the limits of a line and of a second"""
 
 
-class OutputFile:
+class AttemptOutput:
     """The writing end. Any thread may write. It never raises: a full disk loses output and no job."""
 
     def __init__(self, path: Path, *, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -232,4 +232,4 @@ def _older(path: Path) -> Path:
     return path.with_name(f"{path.name}.old")
 
 
-__all__ = ["TAIL_BYTES", "OutputFile", "OutputTail", "output_path", "read_output"]
+__all__ = ["TAIL_BYTES", "AttemptOutput", "OutputTail", "output_path", "read_output"]

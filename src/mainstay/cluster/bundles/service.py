@@ -35,7 +35,7 @@ from ...errors import (
     WrongCluster,
 )
 from ...outputs import Blobs
-from ...stores.remote import check_versions
+from ...stores.remote import check_versions, may_answer
 from .manifest import MB, BundleLimits, check_digest, read_manifest
 from .messages import (
     BUNDLE_PATTERN,

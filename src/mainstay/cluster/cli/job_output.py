@@ -15,7 +15,7 @@ from ...cli import IdArgument, command, exits, full_id, printable, stderr_consol
 from ...stores import open_store
 from ..cluster_service import ClusterClient
 from ..output_follow import OutputReader
-from ..output_messages import JobOutput, OutputQuery
+from ..output_messages import JobOutput, JobOutputQuery
 from .commands import OPERATOR, ClusterOptions
 
 #: how often a follower asks; between that the node publishes
@@ -68,7 +68,7 @@ async def show_output(client: ClusterClient, job_id: str, *, token: int, follow:
     async with contextlib.AsyncExitStack() as stack:
         chunks = await stack.enter_async_context(await client.output_chunks()) if follow else None
         while True:
-            found = await client.output(OutputQuery(job=job_id, token=token, after=reader.position, follow=follow))
+            found = await client.output(JobOutputQuery(job=job_id, token=token, after=reader.position, follow=follow))
             if found.token != shown:
                 show(reader.end())
                 began, shown = reader.position is not None, found.token

@@ -220,8 +220,8 @@ async def test_its_beats_and_its_end_touch_no_session_of_another(siege: Siege) -
 async def test_bombs_and_floods_of_beats_leave_the_managers_hearing(siege: Siege) -> None:
     for number in range(200):
         for body in BOMBS.values():
-            await siege.bus.publish("control.beat.n1", body)
-        labels = {str(n): "x" for n in range(5000)}
+            await siege.bus.publish("control.beat.n1", body[:5000])
+        labels = {str(n): "x" for n in range(500)}
         beat = NodeBeat(node="n1", number=number, incarnation=f"i{number}", labels=labels, version="x" * 100)
         await siege.bus.publish("control.beat.n1", encode(beat))
     await siege.heard()

@@ -37,6 +37,7 @@
     ├── WrongCluster            the caller belongs to another cluster or environment
     ├── VersionSkew             the caller's version is too far from this one
     ├── Overloaded              a manager takes no more requests of this class; `retry_after_s` says when to try again
+    ├── ReplayRefused           a call that was made before came again, too late for a repeat or changed
     ├── BundleMissing           the code of a program, or a file of it, is not stored
     ├── BundleCorrupt           a file of a bundle is not the one that its digest names, or unpacks to too much
     └── StoreError              the engine of the store refused or failed
@@ -452,6 +453,16 @@ class Overloaded(MainstayError):
     def __init__(self, what: str, retry_after_s: float) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(f"too many {what} requests wait at the manager; try again in {retry_after_s:g} s")
+
+
+class ReplayRefused(MainstayError):
+    """A manager got a call under an id that it has seen before, later than its caller repeats a call or with another
+    content. Nothing was done."""
+
+    code = "replay_refused"
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"this call was made before: {rule}; make a new call")
 
 
 class BundleMissing(MainstayError, LookupError):

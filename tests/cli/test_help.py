@@ -28,6 +28,7 @@ STORELESS = {
     *(("cluster", "certs", name) for name in ("init", "issue", "config", "retire")),
     ("manager",),
     ("node", "join"),
+    ("jobs", "output"),
     *(("outputs", name) for name in ("list", "verify", "migrate")),
     *(("tokens", name) for name in ("add", "list", "revoke")),
     *(("load", name) for name in ("run", "new", "ping", "target", "report", "compare")),

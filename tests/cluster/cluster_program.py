@@ -73,3 +73,19 @@ class Names:
 
 
 names: Any = Names
+
+
+@app.task(name="talk")
+async def talk(name: str, file: str) -> None:
+    """Prints, waits for the file, and prints more."""
+    print(f"{name} begins")
+    while not Path(file).exists():
+        await asyncio.sleep(0.05)
+    await asyncio.to_thread(print, f"{name} in a thread")
+
+
+@app.task(name="talk_apart", process=True)
+def talk_apart(name: str) -> int:
+    print(f"{name} apart")
+    context().log.warning("logged")
+    return 1

@@ -19,34 +19,7 @@ from mainstay.cluster.permissions import Identity, permissions_of
 from mainstay.errors import BusError, InvalidInput, NoResponders, RequestTimeout
 from servers.nats import NatsCore
 from servers.server import free_port
-
-
-class SecureBus:
-    """An authority, a server with TLS, and certificates for two nodes, a manager and an operator."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "certs"
-        make_authority(self.folder, cluster="shop")
-        self.port = free_port()
-        issue(self.folder, "server", "bus", hosts=["127.0.0.1"])
-        self.files = {
-            name: issue(self.folder, role, name)
-            for role, name in (("node", "n1"), ("node", "n2"), ("manager", "m1"), ("operator", "ann"))
-        }
-        config = write_server_config(self.folder, listen=f"127.0.0.1:{self.port}", server="bus").read_text()
-        place = folder / "server"
-        place.mkdir()
-        self.server = NatsCore(place, config.replace("{", "{{").replace("}", "}}"), port=self.port)
-
-    def reload(self, config: str) -> None:
-        """Have the server read another configuration, as after SIGHUP."""
-        (self.folder.parent / "server" / "nats.conf").write_text(config)
-        self.server.reload()
-
-    async def connect(self, files: CertificateFiles, *, timeout_s: float = 5.0) -> Bus:
-        address = parse_address(files.url(f"127.0.0.1:{self.port}"))
-        identity = files.identity
-        return await address.connect(identity.role, identity.name, timeout_s=timeout_s)
+from tests.cluster.secure_bus import SecureBus
 
 
 @pytest.fixture

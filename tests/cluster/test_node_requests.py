@@ -13,6 +13,7 @@ from mainstay.cluster.member_sessions import MemberSessions
 from mainstay.cluster.members_service import MembersService
 from mainstay.cluster.node_config import NodeConfig
 from mainstay.cluster.node_heart import NodeHeart
+from mainstay.cluster.node_output import NodeOutput
 from mainstay.cluster.node_worker import _answer
 from mainstay.model import Session
 from mainstay.testing import MemoryStore, VirtualClock
@@ -26,8 +27,8 @@ def config() -> NodeConfig:
 
 async def test_a_node_answers_a_ping_with_its_incarnation() -> None:
     network, clock = MemoryBusNetwork(), VirtualClock()
-    supervisor = Supervisor(config().options)
-    answering = asyncio.create_task(_answer(network.client("node.n1"), config(), supervisor))
+    supervisor, bus = Supervisor(config().options), network.client("node.n1")
+    answering = asyncio.create_task(_answer(bus, config(), supervisor, NodeOutput(bus, "n1", "")))
     await asyncio.sleep(0)
     members = MembersService(
         network.client("manager.m1"),

@@ -34,6 +34,8 @@ def register(app: typer.Typer) -> None:
     for kind in kinds():
         for name in kind.job_commands:
             import_module(name).register(group)
+    # by name: the cluster is a layer above
+    import_module("mainstay.cluster.cli.job_output").register(group)
     app.add_typer(group, name="jobs")
 
 

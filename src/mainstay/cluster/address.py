@@ -27,6 +27,7 @@ from ..bus.nats import (
 from ..clock import Clock, SystemClock
 from ..errors import InvalidInput
 from ..storage import shown_url
+from ..stores.remote import check_password
 from .own_certificate import check_certificate, identity_in
 from .permissions import Identity
 
@@ -39,7 +40,7 @@ UNNAMED = "local"
 class ClusterAddress(msgspec.Struct, frozen=True, kw_only=True):
     """One parsed URL of a cluster.
 
-    >>> address = parse_address("nats://node:secret@127.0.0.1:4222,localhost:4223/shop")
+    >>> address = parse_address("nats://node:4nKx7PzQ2vLw9RtY@127.0.0.1:4222,localhost:4223/shop")
     >>> address.cluster, address.shown
     ('shop', 'nats://node:***@127.0.0.1:4222,localhost:4223/shop')
     """
@@ -125,6 +126,7 @@ def parse_address(url: str) -> ClusterAddress:
     if parts.scheme == "tls" and not files:
         raise InvalidInput("url", "TLS needs ca, cert and key, which mainstay cluster certs makes")
     servers = parse_servers(url, secure=bool(files))
+    check_password(servers.credentials, field="url")
     cluster = parts.path.strip("/")
     identity: Identity | None = None
     if files:

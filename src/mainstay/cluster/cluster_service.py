@@ -11,9 +11,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..bus import Bus, BusMessage, Subscription
-from ..errors import BusError, InvalidInput, MainstayError, RoleRefused, VersionSkew, WrongCluster
-from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, error_of, fault_of
+from ..bus import MAX_BODY_BYTES, Bus, BusMessage, Subscription
+from ..errors import BusError, InvalidInput, MainstayError, PayloadTooLarge, RoleRefused, VersionSkew, WrongCluster
+from ..stores.remote import (
+    MAINSTAY_VERSION,
+    StoreAnswer,
+    StoreRequest,
+    caller_of,
+    check_versions,
+    error_of,
+    fault_of,
+    may_answer,
+)
+from .output_messages import JobOutput, JobOutputQuery, OutputChunk
 from .status import ClusterStatus, JournalEntry
 
 log = logging.getLogger("mainstay.cluster")
@@ -21,6 +31,8 @@ log = logging.getLogger("mainstay.cluster")
 _PATTERN = "data.cluster.>"
 _ROLES = ("operator", "manager")
 _ANSWER_S = 5.0
+#: requests that are answered at a time
+_AT_ONCE = 64
 
 
 class ClusterView(Protocol):
@@ -33,6 +45,8 @@ class ClusterView(Protocol):
         ...
 
     def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]: ...
+
+    async def output(self, query: JobOutputQuery) -> JobOutput: ...
 
 
 class ClusterService:
@@ -55,31 +69,57 @@ class ClusterService:
         self._cluster = cluster
         self._environment = environment
         self._subscription: Subscription[BusMessage] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
         #: refused requests, by reason
         self.refused: Counter[str] = Counter()
 
     async def start(self) -> None:
         self._subscription = await self._bus.subscribe(_PATTERN, group="managers")
-        self._task = asyncio.create_task(self._run(self._subscription), name="mainstay cluster requests")
+        self._reader = asyncio.create_task(self._run(self._subscription), name="mainstay cluster requests")
 
     async def stop(self) -> None:
         if self._subscription is not None:
             await self._subscription.close()
-        if self._task is not None:
-            await self._task
-        self._subscription = self._task = None
+        if self._reader is not None:
+            await self._reader
+        self._subscription = self._reader = None
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _run(self, requests: Subscription[BusMessage]) -> None:
+        """One task for each request: an operator who asks a node that does not answer delays no other."""
         async for message in requests:
-            answer = await self._answer(message)
-            if message.reply is not None:
-                with contextlib.suppress(BusError):  # the caller asks again
-                    await self._bus.publish(message.reply, msgspec.msgpack.encode(answer))
+            while len(self._tasks) >= _AT_ONCE:
+                await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
+            task = asyncio.create_task(self._serve(message))
+            self._tasks[task] = None
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
-    async def _answer(self, message: BusMessage) -> StoreAnswer:
-        words = message.subject.split(".")
-        role, name, method = words[2], ".".join(words[3:-1]), words[-1]
+    async def _serve(self, message: BusMessage) -> None:
+        try:
+            role, name, method = caller_of(message.subject, "cluster")
+        except InvalidInput:
+            self.refused["input"] += 1
+            return
+        if not may_answer(message.reply, role, name):
+            self.refused["reply"] += 1
+            return
+        assert message.reply is not None
+        try:
+            body = msgspec.msgpack.encode(await self._answer(message, role, name, method))
+            if len(body) > MAX_BODY_BYTES:
+                error = PayloadTooLarge(method, f"the answer has {len(body)} bytes; ask for less")
+                body = msgspec.msgpack.encode(StoreAnswer(m=self._manager, error=fault_of(error)))
+            with contextlib.suppress(BusError):  # the caller asks again
+                await self._bus.publish(message.reply, body)
+        except Exception:
+            log.exception("a request failed method=%s caller=%s:%s", method, role, name)
+
+    async def _answer(self, message: BusMessage, role: str, name: str, method: str) -> StoreAnswer:
         try:
             request = msgspec.msgpack.decode(message.body, type=StoreRequest)
             if (request.c, request.e) != (self._cluster, self._environment):
@@ -93,11 +133,11 @@ class ClusterService:
             if role not in _ROLES:
                 self.refused["role"] += 1
                 raise RoleRefused(role[:40], name[:80], method[:40], "only operators and managers may")
-            value = await self._call(method, name, msgspec.msgpack.decode(request.a))
+            value = await self._call(method, name, request.a)
             return StoreAnswer(m=self._manager, ok=msgspec.Raw(msgspec.msgpack.encode(value)))
         except MainstayError as error:
             return StoreAnswer(m=self._manager, error=fault_of(error))
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             self.refused["input"] += 1
             return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
         except Exception as error:  # the next request must be answered
@@ -105,7 +145,10 @@ class ClusterService:
             text = f"manager {self._manager} failed: {type(error).__name__}: {error}"
             return StoreAnswer(m=self._manager, error=fault_of(MainstayError(text)))
 
-    async def _call(self, method: str, name: str, values: dict[str, Any]) -> Any:
+    async def _call(self, method: str, name: str, arguments: msgspec.Raw) -> Any:
+        if method == "output":
+            return await self._view.output(msgspec.msgpack.decode(arguments, type=JobOutputQuery))
+        values: dict[str, Any] = msgspec.msgpack.decode(arguments, type=dict)
         match method:
             case "status":
                 return await self._view.status()
@@ -149,6 +192,22 @@ class ClusterClient:
         """The newest entries of one manager's journal."""
         body = await self._ask("journal", {"after_ms": after_ms, "most": most})
         return msgspec.msgpack.decode(body, type=list[JournalEntry])
+
+    async def output(self, query: JobOutputQuery) -> JobOutput:
+        """What is kept of the output of an attempt of a job."""
+        return msgspec.msgpack.decode(await self._ask("output", msgspec.structs.asdict(query)), type=JobOutput)
+
+    async def output_chunks(self) -> Subscription[BusMessage]:
+        """The output that nodes publish because an operator follows it; `read_chunk` reads a message."""
+        return await self._bus.subscribe("telemetry.output.*")
+
+    @staticmethod
+    def read_chunk(message: BusMessage) -> OutputChunk | None:
+        """The content of such a message; None: a node sent something else."""
+        try:
+            return msgspec.msgpack.decode(message.body, type=OutputChunk)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
 
     async def _ask(self, method: str, values: dict[str, Any]) -> msgspec.Raw:
         arguments = msgspec.Raw(msgspec.msgpack.encode(values))

@@ -224,6 +224,7 @@ class LocalCluster:
                 processes=options.processes,
                 concurrency=options.concurrency,
                 grace_s=options.grace_s,
+                output=str(options.folder / "output" / name),
                 log_level=options.log_level,
             ),
             incarnation="",

@@ -35,11 +35,15 @@ from .liveness_settings import LivenessSettings
 from .managers import ManagerDirectory
 from .member_sessions import MemberSessions
 from .members_service import MembersService
-from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo
+from .output_messages import JobOutput, JobOutputQuery
+from .output_requests import OutputRequests
+from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 
 log = logging.getLogger("mainstay.cluster")
 
 _LOOK_S = 0.5
+#: running jobs in one status
+_RUNNING_SHOWN = 10_000
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +116,7 @@ class Manager:
             allowed_queues=allowed_queues,
             may_claim=self.members.may_claim,
         )
+        self._outputs = OutputRequests(bus, store)
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
             bus, self, manager=options.name, cluster=options.cluster, environment=options.environment, version=version
@@ -274,7 +279,7 @@ class Manager:
             at_ms=self._store.clock.now_ms(),
             manager=self._options.name,
             managers=managers,
-            nodes=self.members.nodes(),
+            nodes=_shortened(self.members.nodes()),
             leads=[
                 LeadInfo(name=name, manager=by_session.get(lead.holder, ""), session=lead.holder, epoch=lead.epoch)
                 for name, lead in sorted(leads.items())
@@ -289,6 +294,10 @@ class Manager:
         if self.journal is None:
             return []
         return self.journal.entries(from_ms=after_ms + 1 if after_ms else None, limit=most)
+
+    async def output(self, query: JobOutputQuery) -> JobOutput:
+        """What a node has kept of the output of a job."""
+        return await self._outputs.output(query)
 
     def _heard(self) -> dict[str, float]:
         """By session: how many seconds ago a manager heard its node."""
@@ -322,6 +331,17 @@ class Manager:
         asked = await self._store.drain(sessions, by=by)
         self._note("node_draining", node, f"{by} asked node {node} to drain")
         return any(asked)
+
+
+def _shortened(nodes: list[NodeInfo]) -> list[NodeInfo]:
+    """Nodes with so many of their running jobs that the status of all of them fits into one message."""
+    most = max(1, _RUNNING_SHOWN // max(1, len(nodes)))
+    return [
+        info
+        if len(info.beat.running) <= most
+        else msgspec.structs.replace(info, beat=msgspec.structs.replace(info.beat, running=info.beat.running[:most]))
+        for info in nodes
+    ]
 
 
 __all__ = ["Manager", "ManagerOptions"]

@@ -63,7 +63,7 @@ class ManagerDirectory:
         async def listen() -> None:
             async with subscription:
                 async for message in subscription:
-                    with contextlib.suppress(msgspec.MsgspecError):
+                    with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                         self._receive(msgspec.msgpack.decode(message.body, type=ManagerInfo))
 
         self._tasks = [

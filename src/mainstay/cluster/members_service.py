@@ -20,7 +20,7 @@ from ..clock import Clock
 from ..errors import BusClosed, BusError, MainstayError, NotLeader
 from ..model import Leadership, Session
 from ..stores import JobStore
-from ..stores.remote import compatible
+from ..stores.remote import compatible, may_answer
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
 from .manager_words import answers_beat
@@ -67,6 +67,7 @@ from .membership_events import (
     StoredSessions,
     Tick,
 )
+from .node_messages import NodeRates, checked_beat, checked_end
 from .node_record import active_sessions, heard_list, may_claim, node_infos
 from .status import NodeBeat, NodeInfo
 
@@ -79,6 +80,7 @@ STORE_EVERY_S = 2.0
 #: nodes of other clusters that are remembered, so that each is named once
 _FOREIGN_KEPT = 1000
 TICK_S = 1.0
+_MOST_NODES = 10_000
 
 
 class MembersService:
@@ -114,6 +116,7 @@ class MembersService:
         self.state = Membership(manager=manager, settings=self.settings, version=version)
         #: messages that could not be used, by reason
         self.ignored: Counter[str] = Counter()
+        self._rates = NodeRates()
         self._bus = bus
         self._store = store
         self._manager = manager
@@ -213,28 +216,40 @@ class MembersService:
                 await handler(message)
             except BusClosed:
                 return
-            except msgspec.MsgspecError as error:
-                self.ignored["damaged"] += 1
-                log.warning("cannot read a message: subject=%s error=%s", message.subject, error)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self._ignore("damaged", "cannot read a message: subject=%s error=%s", message.subject, str(error)[:200])
             except MainstayError as error:
                 log.warning("cannot answer a message: subject=%s error=%s", message.subject, error)
             except Exception:
-                # a manager that hears nothing more would take all nodes for silent
+                # a manager that reads no beats would take every node for dead
                 self.ignored["failed"] += 1
                 log.exception("a message about nodes failed")
 
+    def _ignore(self, reason: str, text: str, *values: object) -> None:
+        """Count a message that is not used. The first of a hundred is logged: the sender decides how many there are."""
+        if self.ignored[reason] % 100 == 0:
+            log.warning(text, *values)
+        self.ignored[reason] += 1
+
     async def _take_beat(self, message: BusMessage) -> None:
-        beat = unpack(message.body, type=NodeBeat)
-        if beat.node != _last_token(message.subject):  # the server checks the subject only
-            self.ignored["name"] += 1
+        node = _last_token(message.subject)
+        if not self._rates.admits(node, self._now_s()):
+            self._ignore("flood", "too many messages of a node: node=%s", node)
             return
-        if beat.cluster and not self._is_of_this_cluster("beat", beat.node, beat.cluster, beat.environment):
+        beat = checked_beat(unpack(message.body, type=NodeBeat), node)  # the server checks the subject only
+        if beat is None:
+            self._ignore("beat", "a heartbeat is not that of its sender, or is too large: node=%s", node)
+            return
+        if beat.cluster and not self._is_of_this_cluster("beat", node, beat.cluster, beat.environment):
+            return
+        if node not in self.state.nodes and len(self.state.nodes) >= _MOST_NODES:
+            self._ignore("nodes", "there are too many nodes: node=%s", node)
             return
         self._feed(BeatHeard(beat=beat))
-        if message.reply is None:
+        if message.reply is None or not may_answer(message.reply, "node", node):
             return
         if answers_beat(self.state, beat, self._now_s(), led_elsewhere=self._led_elsewhere()):
-            closed = self.state.nodes[beat.node].closed
+            closed = self.state.nodes[node].closed
             await self._answer(message, BeatAnswer(closed=tuple(each for each in beat.sessions if each in closed)))
 
     def _is_of_this_cluster(self, what: str, node: str, cluster: str, environment: str) -> bool:
@@ -271,18 +286,21 @@ class MembersService:
 
     async def _take_end_report(self, message: BusMessage) -> None:
         """A node's parent reports its end to one manager, which passes it on: the leader may be another."""
-        request = unpack(message.body, type=MemberEnvelope)
         node = _last_token(message.subject)
+        if not self._rates.admits(node, self._now_s()):
+            self._ignore("flood", "too many messages of a node: node=%s", node)
+            return
+        request = unpack(message.body, type=MemberEnvelope)
         if not self._is_of_this_cluster("report", node, request.c, request.e):
             return
         if self._envelope.v and not compatible(self._envelope.v, request.v):
-            self.ignored["version"] += 1
-            log.warning("refused reason=version: the end of node %s is reported by version %s", node, request.v[:40])
+            self._ignore("version", "the end of node %s is reported by version %s", node, request.v[:40])
             return
-        end = unpack(request.a, type=NodeEnd)
+        end = checked_end(unpack(request.a, type=NodeEnd), node)
         self._end(node, end)
         await self._bus.publish(ENDED, pack(EndedMessage(manager=self._manager, node=node, end=end)))
-        await self._answer(message, True)
+        if may_answer(message.reply, "node", node):
+            await self._answer(message, True)
 
     def _end(self, node: str, end: NodeEnd) -> None:
         self._feed(NodeEnded(node=node, incarnation=end.incarnation, how=end.how, sessions=end.sessions))

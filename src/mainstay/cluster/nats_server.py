@@ -89,6 +89,8 @@ def server_config(
         "ping_max: 2",
         "max_payload: 1100000",
         "max_control_line: 4096",
+        # of one client: an engine has one for each of its requests in progress
+        "max_subscriptions: 10000",
         'write_deadline: "2s"',
     ]
     if tls is not None:

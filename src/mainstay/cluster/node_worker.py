@@ -7,21 +7,22 @@ the configuration on standard input, because the address of the cluster may cont
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
 
 import msgspec
 
-from ..bus import Bus
-from ..errors import MainstayError
+from ..bus import Bus, BusMessage
+from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
 from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
 from .node_config import FORCED_END, NodeConfig
 from .node_heart import NodeHeart
+from .node_output import NodeOutput
 
 log = logging.getLogger("mainstay.cluster")
 
@@ -57,9 +58,11 @@ def code_environment(folder: str) -> dict[str, str]:
 
 async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, config: NodeConfig) -> int:
     """Run the supervisor with the heart of its node, and answer managers; its exit code."""
+    output = NodeOutput(bus, config.options.node, config.options.output)
     tasks = [
         asyncio.create_task(heart.run(), name="mainstay node heart"),
-        asyncio.create_task(_answer(bus, config, supervisor), name="mainstay node requests"),
+        asyncio.create_task(_answer(bus, config, supervisor, output), name="mainstay node requests"),
+        asyncio.create_task(output.run(), name="mainstay node output"),
     ]
     try:
         return await supervisor.run()
@@ -69,19 +72,30 @@ async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, con
         await asyncio.wait(tasks)
 
 
-async def _answer(bus: Bus, config: NodeConfig, supervisor: Supervisor) -> None:
+async def _answer(bus: Bus, config: NodeConfig, supervisor: Supervisor, output: NodeOutput) -> None:
     """Answer managers: a ping proves that this loop runs; a drain stops the worker."""
     async with await bus.subscribe(f"control.node.{config.options.node}.>") as requests:
         async for message in requests:
-            method = message.subject.rpartition(".")[2]
-            answer: Mapping[str, object] = {"ok": {"incarnation": config.incarnation}}
-            if method == "drain":
-                by = msgspec.msgpack.decode(message.body).get("by", "an operator")
-                supervisor.drain(str(by))
-            elif method != "ping":
-                answer = {"error": f"a node has no method {method}"}
+            try:
+                answer = await _answer_of(message, config, supervisor, output)
+            except Exception as error:  # noqa: BLE001 - a node that answers no ping is taken for dead
+                log.warning("cannot answer a request: subject=%s error=%s", message.subject, error)
+                answer = {"error": f"the request failed: {type(error).__name__}"}
             if message.reply is not None:
-                await bus.publish(message.reply, msgspec.msgpack.encode(answer))
+                with contextlib.suppress(BusError):  # the manager asks again
+                    await bus.publish(message.reply, msgspec.msgpack.encode(answer))
+
+
+async def _answer_of(message: BusMessage, config: NodeConfig, supervisor: Supervisor, output: NodeOutput) -> object:
+    method = message.subject.rpartition(".")[2]
+    if method == "output":
+        return await output.answer(message.body)
+    if method == "drain":
+        by = msgspec.msgpack.decode(message.body).get("by", "an operator")
+        supervisor.drain(str(by))
+    elif method != "ping":
+        return {"error": f"a node has no method {method}"}
+    return {"ok": {"incarnation": config.incarnation}}
 
 
 def main() -> int:

@@ -40,7 +40,8 @@ def permissions_of(identity: Identity) -> BusPermissions:
     """
     role, name = identity.role, identity.name
     inbox = f"_INBOX.{role}.{name}.>"
-    calls = (f"*.store.{role}.{name}.>", f"control.at.*.store.{role}.{name}.>", f"data.bundle.{role}.{name}.>")
+    # a method is one word: with more, a caller could choose other names that begin with its own
+    calls = (f"*.store.{role}.{name}.*", f"control.at.*.store.{role}.{name}.*", f"data.bundle.{role}.{name}.*")
     if role == "node":
         return BusPermissions(
             publish=(*calls, f"control.beat.{name}", f"control.ended.{name}", f"telemetry.output.{name}"),
@@ -48,11 +49,11 @@ def permissions_of(identity: Identity) -> BusPermissions:
         )
     if role == "operator":
         return BusPermissions(
-            publish=(*calls, f"data.cluster.operator.{name}.>"), subscribe=("telemetry.output.*", inbox)
+            publish=(*calls, f"data.cluster.operator.{name}.*"), subscribe=("telemetry.output.*", inbox)
         )
     if role == "manager":
         return BusPermissions(
-            publish=(*calls, f"data.cluster.manager.{name}.>", "control.node.>", "control.manager.>", PING_VARZ),
+            publish=(*calls, f"data.cluster.manager.{name}.*", "control.node.>", "control.manager.>", PING_VARZ),
             subscribe=(
                 *(f"{kind}.store.>" for kind in ("control", "dispatch", "data")),
                 f"control.at.{name}.>",

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from .messages import Hello as Hello
     from .outage import Outage as Outage
     from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
+    from .output_capture import prune_output as prune_output
+    from .output_file import (
+        TAIL_BYTES as TAIL_BYTES,
+        OutputTail as OutputTail,
+        output_path as output_path,
+        read_output as read_output,
+    )
     from .ports import port_errors as port_errors, raise_open_files as raise_open_files
     from .processes import Processes as Processes, ProcessHandle as ProcessHandle
     from .processors import available as available
@@ -60,6 +67,8 @@ __getattr__, __dir__ = lazy_exports(
         ".messages": "Hello",
         ".outage": "Outage",
         ".outbox": "OutboxResult kept_files write_kept",
+        ".output_capture": "prune_output",
+        ".output_file": "OutputTail TAIL_BYTES output_path read_output",
         ".ports": "port_errors raise_open_files",
         ".processes": "ProcessHandle Processes",
         ".processors": "available",

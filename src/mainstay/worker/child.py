@@ -29,6 +29,7 @@ from .attempt import attempt
 from .endings import Ending, Failed, Halted
 from .exits import leave_at_once
 from .job_context import Context, Input
+from .output_capture import OutputCapture, capture_output
 from .pipe import (
     ChildAnswer,
     ChildConfig,
@@ -131,8 +132,9 @@ class PipeLink:
 class Child:
     """Serves the jobs that come over the pipe, one at a time."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, output: OutputCapture | None = None) -> None:
         self._program = program
+        self._output = output
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job")
         self._numbers = itertools.count(1)
         self._pipe: Pipe
@@ -166,6 +168,8 @@ class Child:
         self._pipe.send(ChildStarted())
         self._link = PipeLink(self._pipe, self._numbers)
         self._context = Context(job, self._link, pack=self._program.pack, unpack=self._program.unpack)
+        if self._output is not None:
+            self._output.alone = self._context
         try:
             work = self._program.work(job.kind, job.name)
         except MainstayError as error:  # the engine has this task: the program differs between processes
@@ -187,6 +191,8 @@ class Child:
         assert self._link is not None
         self._link.close()
         self._link = None
+        if self._output is not None:
+            self._output.alone = None
         try:
             data = frame(to_wire(ending, self._program.settings))
         except Exception as error:  # noqa: BLE001 - whatever cannot be sent, the job has to end
@@ -199,6 +205,7 @@ def main(argument: str) -> int:
     leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(argument, type=ChildConfig)
     die_with_parent(config.parent)
+    output = capture_output(config.options.output, echo=config.options.echo)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
     _prefer_in_oom_kill()
     faulthandler.enable()  # after a memory fault, stderr shows the line of Python
@@ -212,7 +219,7 @@ def main(argument: str) -> int:
             stack.push_async_callback(program.close)
             await stack.enter_async_context(program.lifespan())
             started = True
-            await Child(program).serve(sock)
+            await Child(program, output=output).serve(sock)
 
     with asyncio.Runner() as runner:
         try:

@@ -31,6 +31,7 @@ from .leads import Leads
 from .messages import Drain, EngineConfig, FromEngine, Hello, Isolate, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
 from .outbox import keep
+from .output_capture import capture_output
 from .program import Program, load_for, offer_of, placed_offer_of
 from .spawn import leave_stopping_to_the_supervisor
 
@@ -303,6 +304,7 @@ def main() -> int:
     leave_stopping_to_the_supervisor()
     config = msgspec.json.decode(sys.argv[1], type=EngineConfig)
     die_with_parent(config.supervisor_pid)
+    capture_output(config.options.output, echo=config.options.echo)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
     sys.setswitchinterval(SWITCH_S)
     try:

@@ -10,7 +10,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Coroutine, MutableMapping
 from datetime import timedelta
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from ..clock import seconds
 from ..control import Extension, JobRequest
 from ..errors import InvalidInput, MainstayError
 from ..model import ErrorInfo, Job, Progress
+
+if TYPE_CHECKING:
+    from .output_file import AttemptOutput
 
 T = TypeVar("T")
 
@@ -114,6 +117,8 @@ class Context:
         self._unpack = unpack
         self._stopping: str | None = None
         self._log: logging.LoggerAdapter[logging.Logger] | None = None
+        self.output: AttemptOutput | None = None
+        """what it printed, once it has printed something where that is kept; for its worker"""
 
     # the job ------------------------------------------------------------------------------------
 
@@ -209,6 +214,8 @@ class Context:
     def close(self) -> tuple[JobRequest, ...]:
         """The job has ended: the jobs to submit with its success. Called by its worker."""
         followups, self._followups = self._followups, None
+        if self.output is not None:
+            self.output.close()
         return tuple(followups or ())
 
     def retry(self, after: str | timedelta | None = None, reason: str = "asked to be tried again") -> NoReturn:
@@ -246,6 +253,11 @@ def context() -> Context:
     if current is None:
         raise MainstayError("no job is running here; context() works inside a task only")
     return current
+
+
+def current_job() -> Context | None:
+    """The context of the job that is running here; None outside of one."""
+    return _current.get(None)
 
 
 def enter(context: Context) -> contextvars.Token[Context]:

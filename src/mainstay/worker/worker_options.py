@@ -30,5 +30,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """the digest of the bundle that its program is from; empty: the program is installed"""
     grace_s: float = 30.0
     """how long jobs may go on after the first request to stop"""
+    output: str = ""
+    """the folder that keeps what its jobs print; empty: none"""
+    echo: bool = True
+    """what jobs print is also printed by their processes, as without such a folder"""
     log_level: str = "info"
     json_logs: bool = False

@@ -191,6 +191,20 @@ async def test_a_file_that_changed_since_it_was_collected_is_not_published(tmp_p
         assert (await side.client("operator", "ann").listing()).names == {}
 
 
+async def test_bombs_do_not_end_the_service_and_answers_go_to_inboxes_only(tmp_path: Path) -> None:
+    bundle = collect_bundle("shop.tasks:app", shop(tmp_path))
+    async with managed() as side:
+        await publish_bundle(side.blobs, bundle)
+        bus = side.network.client("x")
+        drains = await side.network.client("node.n2").subscribe("control.node.n2.drain")
+        for body in (b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\x81\xa1v\xa2\xff\xff") * 4:
+            answer = msgspec.msgpack.decode(await bus.request("data.bundle.node.x.fetch", body, 5))
+            assert answer["error"]["code"] == "invalid_input"
+        await bus.publish("data.bundle.node.x.fetch", b"", reply="control.node.n2.drain")
+        assert await side.client().manifest(bundle.digest) == bundle.manifest
+        assert drains.waiting == 0
+
+
 async def test_a_damaged_blob_is_not_sent_and_publishing_again_repairs_it(tmp_path: Path) -> None:
     bundle = collect_bundle("shop.tasks:app", shop(tmp_path))
     file = bundle.manifest.files[-1]

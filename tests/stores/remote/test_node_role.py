@@ -182,10 +182,30 @@ async def test_a_change_of_a_foreign_row_is_refused(world: NodeWorld) -> None:
         await node.apply([change(holder=other, actor=other)])
     with pytest.raises(RoleRefused):
         await node.apply([change(holder=None)])
-    # as its own session it is not the holder: the store refuses the token and records it
-    [stale] = await node.apply([change(holder=session)])
-    assert stale.outcome == "stale"
+    # its own session never held it: nothing is recorded, or a node could fill the history of any job
+    with pytest.raises(RoleRefused, match="not its own"):
+        await node.apply([change(holder=session)])
     assert (await world.direct.row(foreign)).status == "running"
+    assert await world.store.refusals(foreign.id) == []
+
+
+async def test_a_late_write_of_a_session_that_held_the_row_is_refused_and_recorded(world: NodeWorld) -> None:
+    node, session = await opened(world, "n1")
+    _, other = await opened(world, "n2")
+    held = await world.direct.running(session)
+    await world.direct.move(held, "pending", holder=session)
+    [now] = await world.store.claim([held.queue], other, 1)
+    secret = ClaimReport(job_id=now.id, session=other, token=now.token, checkpoint=b"secret")
+    await world.store.report([secret])
+    move = completion(None, starts=1, started_ms=world.clock.now_ms())
+    change = Change(before=held, moves=(move,), actor=session, at_ms=world.clock.now_ms(), holder=session)
+
+    [result] = await node.apply([change])
+
+    assert result.outcome == "stale"
+    assert result.job is not None
+    assert (result.job.token, result.job.checkpoint, result.job.payload) == (now.token, None, b"")
+    assert len(await world.store.refusals(held.id)) == 1
 
 
 async def test_forged_tokens_are_refused_and_recorded(world: NodeWorld) -> None:

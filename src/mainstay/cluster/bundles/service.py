@@ -28,7 +28,7 @@ from ...errors import (
     WrongCluster,
 )
 from ...outputs import Blobs
-from ...stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of
+from ...stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of, may_answer
 from .manifest import BundleLimits
 from .messages import (
     BUNDLE_PATTERN,
@@ -145,7 +145,8 @@ class BundleService:
 
     async def _run(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
-            if message.reply is None:
+            role, name = [*message.subject.split("."), "", "", ""][2:4]
+            if message.reply is None or not may_answer(message.reply, role, name):
                 continue
             body = await self.answer(message.subject, message.body)
             with contextlib.suppress(BusError):  # the caller asks again

@@ -12,6 +12,7 @@ import typer
 
 from ...cli import command, stderr_console
 from ...control import check_short_name
+from ...errors import InvalidInput
 from ...stores import shown_url
 from ...worker import logs
 from ..address import parse_address
@@ -87,10 +88,13 @@ def manager(
     """
     address = parse_address(url)
     host = _NOT_IN_A_NAME.sub("-", socket.gethostname())[:40] or "manager"
+    own = check_short_name(name or f"{host}-{os.getpid()}", field="name")
+    if "." in own:
+        raise InvalidInput("name", f"{own!r} contains a dot, which separates the words of a subject")
     config = ManagerConfig(
         url=url,
         store=store,
-        name=check_short_name(address.name("manager", name, default=f"{host}-{os.getpid()}"), field="name"),
+        name=own,
         certs=certs,
         state=state,
         blobs=blobs,

@@ -94,6 +94,9 @@ def join(
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="Folder of a cluster that `mainstay cluster up` started.")
     ] = FOLDER,
+    echo: Annotated[
+        bool, typer.Option("--echo/--no-echo", help="Also print here what jobs print; it is kept in any case.")
+    ] = True,
 ) -> int:
     """Join a cluster as a node: run the jobs of an app without access to the database, until Ctrl-C or SIGTERM.
 
@@ -128,6 +131,8 @@ def join(
         node=node,
         labels=check_labels(given, field="label"),
         joined=True,
+        output=str(state_folder("output") / node),
+        echo=echo,
     )
     process.configure()
     reference = target.removeprefix(BUNDLE_PREFIX)

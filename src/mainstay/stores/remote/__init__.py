@@ -4,10 +4,11 @@
 sessions and rows only; an *operator* may make every call. `wire` is the form of both on the bus.
 """
 
+from .callers import caller_of, may_answer
 from .node_role import NODE_CALLS
 from .service import StoreService
 from .store import RemoteStore
-from .url import open_remote
+from .url import check_password, open_remote
 from .versions import MAINSTAY_VERSION, check_versions, compatible
 from .wire import StoreAnswer, StoreRequest, error_of, fault_of, pack_change, unpack_change
 
@@ -18,10 +19,13 @@ __all__ = [
     "StoreAnswer",
     "StoreRequest",
     "StoreService",
+    "caller_of",
+    "check_password",
     "check_versions",
     "compatible",
     "error_of",
     "fault_of",
+    "may_answer",
     "open_remote",
     "pack_change",
     "unpack_change",

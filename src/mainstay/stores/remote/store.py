@@ -51,6 +51,8 @@ _LATE_S = 0.5
 #: calls that walk over the whole store: how long they may take in all. Each try waits twice as long as the one before
 _WALKS = frozenset({"check", "audit", "trim"})
 _WALKS_S = 300.0
+#: calls of one class under way; a node has several clients
+_UNDER_WAY = 32
 #: how long one request waits for a wake
 POLL_S = 10.0
 _decode_answer = msgspec.msgpack.Decoder(StoreAnswer).decode
@@ -127,6 +129,8 @@ class RemoteStore(StoreProxy):
         self._hello: RemoteHello | None = None
         self._manager = ""
         self._closed = False
+        self._places = asyncio.Semaphore(_UNDER_WAY), asyncio.Semaphore(_UNDER_WAY)
+        """for reads, and for submits and claims"""
         self._opening: dict[asyncio.Task[None], None] = {}
         """wakes that are being registered"""
         self._releasing: dict[asyncio.Task[None], None] = {}
@@ -262,7 +266,14 @@ class RemoteStore(StoreProxy):
         return (await self._answer_to(method, body))[0]
 
     async def _answer_to(self, method: str, body: bytes) -> tuple[bytes, bool]:
-        """As `_call`; and whether an answer was lost, so that a manager may have made the call twice."""
+        """As `_call`; and whether an answer was lost, so that a manager may have made the call twice. Of submits,
+        claims and reads only some are under way at a time: a manager refuses the rest of a caller."""
+        if method in CONTROL:
+            return await self._answered(method, body)
+        async with self._places[method in DISPATCH]:
+            return await self._answered(method, body)
+
+    async def _answered(self, method: str, body: bytes) -> tuple[bytes, bool]:
         if self._closed:
             raise StoreClosed("the store was closed; open it again")
         if self._opening:
@@ -443,7 +454,10 @@ class RemoteWake:
         except BusError:
             return
         if answer.error is not None:
-            raise error_of(answer.error)
+            error = error_of(answer.error)
+            if isinstance(error, Overloaded):
+                return  # this caller has enough wakes: it reads without one
+            raise error
         self._at, self._number = answer.m, msgspec.msgpack.decode(answer.ok, type=str)
 
     async def _await_wake(self, wait_s: float) -> bool | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+from urllib.parse import unquote
 
 from ...bus.nats import JoinSettings, client_tls, connect_nats, parse_servers
 from ...clock import Clock, SystemClock
@@ -17,6 +19,9 @@ from .store import RemoteStore
 from .versions import MAINSTAY_VERSION
 
 _KNOWN = ("cluster", "environment", "role", "name", "ca", "cert", "key")
+#: the caller's name is one word of a subject
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SHORTEST_PASSWORD = 16
 
 
 async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> RemoteStore:
@@ -31,6 +36,9 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
     tls = client_tls({name: options[name] for name in ("ca", "cert", "key") if name in options})
     servers = parse_servers(url.removeprefix("remote+"), field="store", secure=tls is not None)
     role, name = options["role"], options["name"]
+    if not _NAME.fullmatch(name):
+        raise InvalidInput("store", f"name={name!r} is not one word of letters, digits, '_' and '-'")
+    check_password(servers.credentials, field="store")
     join = JoinSettings.from_env(os.environ)
     bus = await connect_nats(
         servers,
@@ -59,4 +67,16 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
         raise
 
 
-__all__ = ["open_remote"]
+def check_password(credentials: str, *, field: str) -> None:
+    """Refuse the USER:PASSWORD of a bus with a password that could be guessed.
+
+    >>> check_password("node:secret", field="url")
+    Traceback (most recent call last):
+    mainstay.errors.InvalidInput: url: its password is shorter than 16 characters; draw a random one
+    """
+    _, given, password = credentials.partition(":")
+    if given and len(unquote(password)) < _SHORTEST_PASSWORD:
+        raise InvalidInput(field, f"its password is shorter than {_SHORTEST_PASSWORD} characters; draw a random one")
+
+
+__all__ = ["check_password", "open_remote"]

@@ -20,7 +20,7 @@ class ScriptedWorker:
     """A worker that ends with this code, or when it gets a signal."""
 
     def __init__(self, code: int | None) -> None:
-        self.returncode = code
+        self.returncode: int | None = code
         self.signals: list[int] = []
         self._ended = asyncio.Event()
         if code is not None:
@@ -28,6 +28,7 @@ class ScriptedWorker:
 
     async def wait(self) -> int:
         await self._ended.wait()
+        assert self.returncode is not None
         return self.returncode
 
     def send_signal(self, signal: int) -> None:

@@ -51,6 +51,10 @@ class _NatsProcess(OneProcess):
             [program.path, "-c", str(file)], folder / "nats.log", self.answers, ends_on=signal.SIGTERM
         )
 
+    def reload(self) -> None:
+        """Have it read its configuration again."""
+        self._process.send(signal.SIGHUP)
+
     def answers(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
             return connection.recv(4).startswith(b"INFO")

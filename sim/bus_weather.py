@@ -33,6 +33,10 @@ class BusWeather:
             case "one_way":
                 source, _, destination = host.partition(">")
                 return [(source, destination)]
+            case "split":
+                here = host.split("+")
+                there = [name for name in self._hosts if name not in here]
+                return [*product(here, there), *product(there, here)]
             case _:
                 return list(product(self._hosts, self._hosts))
 

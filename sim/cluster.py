@@ -47,7 +47,7 @@ from .faulty_world import Gate, insist
 from .linearizability import Operation
 from .nodes import NodesWorld, Phase
 from .run_places import RunPlace, RunPlaces
-from .runs import FAULTS_UNTIL_S, Violation
+from .runs import Violation
 from .workers import check_key
 
 #: how long work may go on after its machine was frozen, or after its node was isolated
@@ -69,13 +69,14 @@ _MANAGER_FAULTS: dict[FaultKind | BusFaultKind, tuple[int, float]] = {
 }
 _NODE_FAULTS: dict[FaultKind | BusFaultKind, tuple[int, float]] = {"crash": (6, 30.0), "freeze": (4, 45.0)}
 _BUS_FAULTS: dict[FaultKind | BusFaultKind, tuple[int, float]] = {
-    "deaf": (3, 45.0),
-    "mute": (4, 45.0),
-    "one_way": (6, 50.0),
-    "unplugged": (3, 40.0),
-    "lossy": (4, 40.0),
-    "bus_outage": (2, 45.0),
-    "outage": (2, 20.0),
+    "deaf": (3, 60.0),
+    "mute": (3, 60.0),
+    "one_way": (3, 60.0),
+    "unplugged": (3, 60.0),
+    "split": (8, 70.0),
+    "lossy": (3, 40.0),
+    "bus_outage": (1, 45.0),
+    "outage": (1, 20.0),
 }
 
 
@@ -86,8 +87,9 @@ class ClusterWorld(NodesWorld):
     nodes: Sequence[str] = ("n1", "n2", "n3")
     servers: Sequence[str] = (*managers, *nodes)
     clients: Sequence[str] = ("c1", "c2")
-    submits = 8
+    submits = 10
     """by each client"""
+    faults_until_s = 100.0
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         super().__init__(loop, seed)
@@ -119,7 +121,7 @@ class ClusterWorld(NodesWorld):
             [
                 (_MANAGER_FAULTS, cls.managers),
                 (_NODE_FAULTS, cls.nodes),
-                (_BUS_FAULTS, cls.servers),
+                (_BUS_FAULTS, cls.nodes),
                 (_BUS_FAULTS, cls.host_names()),
             ]
         )
@@ -130,7 +132,11 @@ class ClusterWorld(NodesWorld):
             host = ""
         elif kind == "one_way":
             host = ">".join(rng.sample([*cls.servers], 2))
-        return Fault(kind, host, round(rng.uniform(0, FAULTS_UNTIL_S - for_s), 2), for_s)
+        elif kind == "split":
+            managers = rng.sample([*cls.managers], rng.randint(0, len(cls.managers) - 1))
+            nodes = rng.sample([*cls.nodes], rng.randint(1, len(cls.nodes) - 1))
+            host = "+".join(sorted([*managers, *nodes]))
+        return Fault(kind, host, round(rng.uniform(0, cls.faults_until_s - for_s), 2), for_s)
 
     async def run(self, faults: Sequence[Fault]) -> None:
         with tempfile.TemporaryDirectory(prefix="mainstay-sim-") as folder:
@@ -299,7 +305,7 @@ class ClusterWorld(NodesWorld):
     # faults -------------------------------------------------------------------------------------
 
     async def _inflict(self, fault: Fault) -> None:
-        if fault.kind in ("deaf", "mute", "one_way", "bus_outage"):
+        if fault.kind in ("deaf", "mute", "one_way", "split", "bus_outage"):
             await asyncio.sleep(fault.at_s)
             self.note(f"fault {fault}")
             pairs = self.weather.pairs(fault.kind, fault.host)
@@ -418,6 +424,8 @@ class ClusterWorld(NodesWorld):
             worker = self.node_machines[name].worker
             if worker is not None and worker.processes.running:
                 raise Violation(f"{worker.processes.running} outlive their node")
+        if kept := [path.name for path in self._disks.rglob("*.ndjson")]:
+            raise Violation(f"kept ends that were not written: {kept}")
         for _ in range(60):
             left = [each.id for each in await self.store.sessions() if each.standing and not each.dead]
             if not left:
@@ -449,7 +457,7 @@ class ClusterUser:
         store = await insist(lambda: world.remote("operator", self._name))
         self._control = Control(store, settings=world.app.settings, rng=self._rng)
         for number in range(world.submits):
-            await asyncio.sleep(self._rng.uniform(0, 2 * FAULTS_UNTIL_S / world.submits))
+            await asyncio.sleep(self._rng.uniform(0, 1.5 * world.faults_until_s / world.submits))
             job_id = await self._submit(f"{self._name}-{number}", self._request(number))
             if self._rng.random() < 0.15:
                 await self._cancel(job_id)
@@ -457,13 +465,13 @@ class ClusterUser:
     def _request(self, number: int) -> JobRequest:
         key = f"{self._name}-{number}"
         drawn = self._world.rng(f"request {key}")
-        longest_s = drawn.choice([2.0, 12.0, 50.0])
+        longest_s = drawn.choice([2.0, 12.0, 90.0, 90.0])
         seconds = round(drawn.uniform(0, longest_s), 2)
         if drawn.random() < 0.25:
             options = self._world.compact.options(key=key)
             request: JobRequest = options.job(seconds=min(seconds, 8.0), fails=drawn.random() < 0.2).request()
             return request
-        task = self._world.clings if drawn.random() < 0.15 else self._world.work
+        task = self._world.clings if drawn.random() < 0.25 else self._world.work
         call: JobRequest = task.options(key=key).job(seconds, drawn.choice([0, 0, 0, 1]))
         return call
 

@@ -158,7 +158,7 @@ class WorkerOfNode:
             pid=_WORKER_PID,
             version=machine.version,
         )
-        code = await run_supervised(self.supervisor, heart, bus, machine.name)
+        code = await run_supervised(self.supervisor, heart, bus, self.config)
         await bus.close()
         world.loop.call_soon(self._end, code, context=self._parent)
 

@@ -10,8 +10,9 @@ import msgspec
 
 FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "stuck", "paused", "cut", "outage"]
 #: what happens to a bus beside that: a host hears nothing, is not heard, is not heard by one other, loses its
-#: connection; messages get lost, come twice and overtake each other; the bus is away for all
-BusFaultKind = Literal["deaf", "mute", "one_way", "unplugged", "lossy", "bus_outage"]
+#: connection; some hosts are cut off from the others; messages get lost, come twice and overtake each other; the bus
+#: is away for all
+BusFaultKind = Literal["deaf", "mute", "one_way", "unplugged", "split", "lossy", "bus_outage"]
 
 #: how often each kind is drawn, beside the others
 _WEIGHTS: dict[FaultKind, int] = {
@@ -45,7 +46,7 @@ class Fault(msgspec.Struct, frozen=True):
     kind: FaultKind | BusFaultKind
     host: str
     """the host whose connection or process it is; empty for an outage, which all hosts notice; two hosts, as in
-    "n1>m1", for a way from one to the other"""
+    "n1>m1", for a way from one to the other; some, as in "m1+n2", that are cut off from the others"""
     at_s: float
     for_s: float
 

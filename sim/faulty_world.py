@@ -30,6 +30,8 @@ HEAL_S = 600.0
 class FaultyWorld(ABC):
     """Servers that run and clients that ask, around one store. A subclass says what they do, and what must hold."""
 
+    faults_until_s = FAULTS_UNTIL_S
+    """faults are over by then"""
     servers: Sequence[str]
     """hosts that work; a crashed one comes back as a new one"""
     clients: Sequence[str]
@@ -57,7 +59,7 @@ class FaultyWorld(ABC):
 
     @classmethod
     def draw(cls, rng: random.Random, count: int) -> list[Fault]:
-        return draw_faults(rng, cls.host_names(), count=count, until_s=FAULTS_UNTIL_S)
+        return draw_faults(rng, cls.host_names(), count=count, until_s=cls.faults_until_s)
 
     def trace(self) -> list[str]:
         return self._trace
@@ -89,7 +91,7 @@ class FaultyWorld(ABC):
             self.start_server(name)
         asked = [self._start_client(name) for name in self.clients]
         begun = asyncio.gather(*(self._inflict(fault) for fault in faults))
-        await asyncio.sleep(FAULTS_UNTIL_S)
+        await asyncio.sleep(self.faults_until_s)
         await begun
         self.note("healed")
         await self._until_settled(asked)

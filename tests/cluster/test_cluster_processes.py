@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.local_clusters import running_cluster, until
+from tests.cluster.local_clusters import TARGET, running_cluster, until
 from tests.cluster.marked_processes import MarkedProcesses
 
 pytestmark = pytest.mark.slow
@@ -86,6 +88,37 @@ async def test_a_drained_node_finishes_its_job_and_ends(tmp_path: Path) -> None:
         assert (done.status, done.token) == ("succeeded", 1)
         await cluster.status(lambda found: all(each.state != "draining" for each in found.nodes))
         assert not await cluster.client.drain("n9", by="ann")
+
+
+async def joined(folder: Path, *words: str) -> asyncio.subprocess.Process:
+    """`mainstay node join` in the folder of a cluster."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mainstay", "node", "join", *words, "--folder", str(folder)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def test_another_terminal_joins_a_local_cluster_with_the_name_of_the_app(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", managers=1, nodes=0) as cluster:
+        process = await joined(tmp_path / "c", TARGET)
+        try:
+            await cluster.ready()
+        finally:
+            process.terminate()
+            await process.communicate()
+        assert process.returncode == 0
+
+
+async def test_a_node_of_another_environment_is_refused_and_says_why(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", managers=1, nodes=0) as cluster:
+        process = await joined(tmp_path / "c", f"{cluster.file.node_url}?environment=staging", TARGET)
+        output, _ = await process.communicate()
+
+        assert process.returncode == 2
+        assert b"this is the cluster local/default, not local/staging" in output
+        assert (await cluster.client.status()).refused["cluster"] >= 1
 
 
 async def test_nothing_is_left_after_many_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

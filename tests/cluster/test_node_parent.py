@@ -1,4 +1,4 @@
-"""The parent of a node's worker: which ends are final, and a request to stop at any moment."""
+"""The parent of a node's worker: which ends are final, a request to stop at any moment, and its report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import random
 import signal
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from mainstay.bus import Bus, MemoryBusNetwork
+from mainstay.cluster import node_parent
+from mainstay.cluster.member_messages import MemberEnvelope, NodeEnd
 from mainstay.cluster.node_config import FORCED_END, NodeConfig
 from mainstay.cluster.node_parent import NodeParent
 from mainstay.testing import run_virtual
@@ -43,6 +46,7 @@ class ParentWorld:
     def __init__(self, *codes: int | None, while_starting: Callable[[NodeParent], None] = lambda _: None) -> None:
         self.started: list[ScriptedWorker] = []
         self._codes = iter(codes)
+        self._network = MemoryBusNetwork()
         self._while_starting = while_starting
         options = WorkerOptions(target="shop:app", name="n1", node="n1")
         config = NodeConfig(url="nats://127.0.0.1:1/shop", options=options, incarnation="", parent=0)
@@ -53,8 +57,11 @@ class ParentWorld:
         self.started.append(ScriptedWorker(next(self._codes)))
         return self.started[-1]
 
+    def connect_to(self, network: MemoryBusNetwork) -> None:
+        self._network = network
+
     async def _connect(self) -> Bus:
-        return MemoryBusNetwork().client("node.n1")
+        return self._network.client("node.n1")
 
 
 @pytest.mark.parametrize(
@@ -89,3 +96,28 @@ def test_a_request_to_stop_between_two_workers_starts_none() -> None:
         return await running, len(world.started)
 
     assert run_virtual(scenario(), seed=1) == (STOPPED, 1)
+
+
+async def test_the_end_of_a_worker_is_reported_to_another_manager_if_the_first_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_parent, "_REPORT_S", 0.05)
+    monkeypatch.setattr(node_parent, "_REPORT_PAUSE_S", 0.0)
+    network = MemoryBusNetwork()
+    frozen = await network.client("manager.m1").subscribe("control.ended.*", group="managers")
+    alive = network.client("manager.m2")
+    reports = await alive.subscribe("control.ended.*", group="managers")
+    world = ParentWorld(7, STOPPED)
+    world.connect_to(network)
+    running = asyncio.create_task(world.parent.run())
+
+    async with asyncio.timeout(20):
+        message = await anext(reports)
+    assert message.reply is not None
+    await alive.publish(message.reply, b"")
+    world.parent.stop(signal.SIGTERM)
+    await running
+
+    assert frozen.waiting >= 1
+    end = msgspec.msgpack.decode(msgspec.msgpack.decode(message.body, type=MemberEnvelope).a, type=NodeEnd)
+    assert end.how == "its worker exited with code 7"

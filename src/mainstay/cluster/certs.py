@@ -188,6 +188,8 @@ def write_server_config(
         NatsUser(name=f"CN={each.role}:{each.name},OU={each.cluster}/{each.environment},O=mainstay", identity=each)
         for each in identities(folder)
     ]
+    if not users:  # without one, nats-server would ask for nothing but a certificate
+        raise InvalidInput("folder", f"{folder} has no certificate of a member; make one: mainstay cluster certs issue")
     files = {"ca": folder / "ca.pem", "cert": folder / f"server-{server}.pem", "key": folder / f"server-{server}.key"}
     tls = {name: str(path.absolute() if certs is None else certs / path.name) for name, path in files.items()}
     path = folder / "nats.conf"

@@ -97,9 +97,13 @@ class ClusterService:
             return StoreAnswer(m=self._manager, ok=msgspec.Raw(msgspec.msgpack.encode(value)))
         except MainstayError as error:
             return StoreAnswer(m=self._manager, error=fault_of(error))
-        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
             self.refused["input"] += 1
             return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
+        except Exception as error:  # the next request must be answered
+            log.exception("a request failed method=%s caller=%s:%s", method, role, name)
+            text = f"manager {self._manager} failed: {type(error).__name__}: {error}"
+            return StoreAnswer(m=self._manager, error=fault_of(MainstayError(text)))
 
     async def _call(self, method: str, name: str, values: dict[str, Any]) -> Any:
         match method:
@@ -125,11 +129,12 @@ class ClusterClient:
         environment: str = "default",
         role: str = "operator",
         rng: random.Random | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._role = role
         self._bus = bus
         self._name = name
-        self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="")
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="")
         self._rng = rng or random.Random()
 
     async def status(self) -> ClusterStatus:

@@ -72,13 +72,21 @@ class ClusterJournal:
     def entries(
         self, *, from_ms: int | None = None, until_ms: int | None = None, limit: int | None = None
     ) -> list[JournalEntry]:
-        """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`."""
-        found = (
-            entry
-            for entry in self._read(from_ms)
-            if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
-        )
-        return list(deque(found, maxlen=limit))
+        """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`, for
+        which older files are not read."""
+        parts: list[list[JournalEntry]] = []
+        missing = limit
+        for path in reversed(self._files_from(from_ms)):
+            if missing is not None and missing <= 0:
+                break
+            found = (
+                entry
+                for entry in _entries_of(path)
+                if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
+            )
+            parts.append(list(deque(found, maxlen=missing)))
+            missing = None if missing is None else missing - len(parts[-1])
+        return [entry for part in reversed(parts) for entry in part]
 
     def close(self) -> None:
         """Close the file. The next entry opens it again."""
@@ -86,18 +94,13 @@ class ClusterJournal:
             self._file.close()
             self._file = None
 
-    def _read(self, from_ms: int | None) -> Iterator[JournalEntry]:
+    def _files_from(self, from_ms: int | None) -> list[Path]:
         files = self._files()
         # a file ends where the next begins; the clock may have been set back between them, by less than a day
         ends = [_began_ms(path) + _DAY_MS for path in files[1:]]
-        for path, end_ms in zip_longest(files, ends):
-            if from_ms is not None and end_ms is not None and end_ms < from_ms:
-                continue
-            for line in path.read_bytes().splitlines():
-                try:
-                    yield msgspec.json.decode(line, type=JournalEntry)
-                except msgspec.MsgspecError:
-                    continue  # torn by a crash, or damaged: the rest is fine
+        return [
+            path for path, end_ms in zip_longest(files, ends) if from_ms is None or end_ms is None or end_ms >= from_ms
+        ]
 
     def _files(self) -> list[Path]:
         found = [path for path in self.folder.glob(f"{_PREFIX}*{_SUFFIX}") if _began_ms(path) >= 0]
@@ -123,7 +126,8 @@ class ClusterJournal:
         return file
 
     def _is_over(self, now_ms: int) -> bool:
-        return self._size >= self._file_bytes or abs(now_ms - self._began_ms) >= _DAY_MS
+        # after the clock was set back, entries follow in the newest file, whatever its name says
+        return self._size >= self._file_bytes or now_ms - self._began_ms >= _DAY_MS
 
     def _drop(self, files: list[Path], now_ms: int) -> None:
         """Drop the oldest files; the newest stays."""
@@ -132,6 +136,14 @@ class ClusterJournal:
             is_old = _began_ms(files[number + 1]) < now_ms - self._kept_ms
             if is_old or sum(sizes[number:]) > self._most_bytes:
                 path.unlink(missing_ok=True)
+
+
+def _entries_of(path: Path) -> Iterator[JournalEntry]:
+    for line in path.read_bytes().splitlines():
+        try:
+            yield msgspec.json.decode(line, type=JournalEntry)
+        except msgspec.MsgspecError:
+            continue  # torn by a crash, or damaged: the rest is fine
 
 
 def _began_ms(path: Path) -> int:

@@ -93,6 +93,7 @@ class Manager:
             store,
             manager=options.name,
             leading=lambda: None if self._placement is None else self._placement.lead,
+            led_elsewhere=lambda: self._placement is None or self._placement.may_be_led_elsewhere,
             clock=store.clock,
             rng=rng,
             settings=self._liveness,
@@ -242,8 +243,12 @@ class Manager:
 
     def _note(self, event: str, about: str, text: str) -> None:
         log.info("%s: event=%s about=%s", text, event, about)
-        if self.journal is not None:
+        if self.journal is None:
+            return
+        try:
             self.journal.append(event, about, text, manager=self._options.name)
+        except OSError as error:  # a full disk stops nothing but the journal
+            log.warning("cannot write the journal: error=%s", error)
 
     # what others see ------------------------------------------------------------------------------
 
@@ -283,7 +288,7 @@ class Manager:
         """The newest entries of its journal, the newest last."""
         if self.journal is None:
             return []
-        return [entry for entry in self.journal.entries() if entry.at_ms > after_ms][-most:]
+        return self.journal.entries(from_ms=after_ms + 1 if after_ms else None, limit=most)
 
     def _heard(self) -> dict[str, float]:
         """By session: how many seconds ago a manager heard its node."""
@@ -293,6 +298,7 @@ class Manager:
             for info in self.members.nodes()
             if info.state in ("active", "draining")
             for session in info.beat.sessions
+            if session not in self.members.state.pending  # it is being closed: work for it would be taken back
         }
 
     def _digests_in_use(self) -> dict[str, str]:

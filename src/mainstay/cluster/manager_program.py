@@ -12,9 +12,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -39,6 +38,8 @@ log = logging.getLogger("mainstay.cluster")
 
 #: how often a manager looks at the bus and the certificates
 _LOOK_S = 60.0
+#: how long the notice of a connection may take on a busy machine
+_NOTICE_S = 10.0
 
 
 class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,45 +66,64 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lambda: None) -> int:
     """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers."""
+    stopping = asyncio.Event()
+    started = asyncio.Event()
+
+    def up() -> None:
+        started.set()
+        ready()
+
+    with _signals(stopping):
+        serving = asyncio.create_task(_serve(config, stopping, up), name="mainstay manager")
+        asked = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait([serving, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not started.is_set():
+                serving.cancel()  # it waits for its store or for the bus, which may never come
+            await asyncio.wait([serving])
+        finally:
+            asked.cancel()
+            serving.cancel()
+    if not serving.cancelled():
+        serving.result()
+    return 0
+
+
+async def _serve(config: ManagerConfig, stopping: asyncio.Event, ready: Callable[[], None]) -> None:
     address = parse_address(config.url)
     settings = ClusterSettings.from_env(os.environ)
     name = address.name("manager", config.name)
     queues = NodeQueues(certs_folder(address, config.certs))
-    stopping = asyncio.Event()
-    with _signals(stopping):
-        async with contextlib.AsyncExitStack() as stack:
-            store = await open_store(config.store)
-            stack.push_async_callback(store.close)
-            blobs = await _open_blobs(config.blobs, stack)
-            bus = await _or_stop(address.connect("manager", name, join=settings.join), stopping)
-            if bus is None:
-                return 0
-            stack.push_async_callback(bus.close)
-            check_joined(version=bus.server_version, max_payload=bus.max_payload)
-            await check_neighbours(bus, name, address)
-            options = ManagerOptions(
-                name=name, cluster=address.cluster, environment=address.environment, state=config.state
-            )
-            manager = Manager(
-                store,
-                bus,
-                options,
-                allowed_queues=queues.of if address.identity is not None or config.certs else lambda _: None,
-                blobs=blobs,
-                bundle_limits=config.bundle_limits,
-                liveness=settings.liveness,
-            )
-            stack.push_async_callback(manager.stop)
-            await manager.start()
-            watching = asyncio.create_task(
-                _watch_surroundings(manager, bus, address, settings, queues), name="mainstay engine check"
-            )
-            stack.callback(watching.cancel)
-            log.info("manager %s is up cluster=%s store=%s", name, address.cluster, shown_url(config.store))
-            ready()
-            await stopping.wait()
-            log.info("manager %s stops", name)
-    return 0
+    async with contextlib.AsyncExitStack() as stack:
+        store = await open_store(config.store)
+        stack.push_async_callback(store.close)
+        blobs = await _open_blobs(config.blobs, stack)
+        bus = await address.connect("manager", name, join=settings.join)
+        stack.push_async_callback(bus.close)
+        check_joined(version=bus.server_version, max_payload=bus.max_payload)
+        await check_neighbours(bus, name, address)
+        options = ManagerOptions(
+            name=name, cluster=address.cluster, environment=address.environment, state=config.state
+        )
+        manager = Manager(
+            store,
+            bus,
+            options,
+            allowed_queues=queues.of if address.identity is not None or config.certs else lambda _: None,
+            blobs=blobs,
+            bundle_limits=config.bundle_limits,
+            liveness=settings.liveness,
+        )
+        stack.push_async_callback(manager.stop)
+        await manager.start()
+        watching = asyncio.create_task(
+            _watch_surroundings(manager, bus, address, settings, queues), name="mainstay engine check"
+        )
+        stack.callback(watching.cancel)
+        log.info("manager %s is up cluster=%s store=%s", name, address.cluster, shown_url(config.store))
+        ready()
+        await stopping.wait()
+        log.info("manager %s stops", name)
 
 
 async def _open_blobs(url: str, stack: contextlib.AsyncExitStack) -> Blobs | None:
@@ -114,17 +134,6 @@ async def _open_blobs(url: str, stack: contextlib.AsyncExitStack) -> Blobs | Non
     blobs = await open_blobs(url)
     stack.push_async_callback(blobs.close)
     return blobs
-
-
-async def _or_stop(connecting: Coroutine[Any, Any, NatsBus], stopping: asyncio.Event) -> NatsBus | None:
-    """The bus when it is there; None if the program has to stop before."""
-    tasks = [asyncio.create_task(connecting), asyncio.create_task(stopping.wait())]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    if not tasks[0].done():
-        tasks[0].cancel()
-        return None
-    tasks[1].cancel()
-    return tasks[0].result()  # type: ignore[return-value]
 
 
 async def check_neighbours(bus: Bus, name: str, address: ClusterAddress) -> None:
@@ -143,7 +152,7 @@ async def _watch_surroundings(
         try:
             found = findings(
                 await bus.engines(),
-                presence=await bus.shows_presence(),
+                presence=await bus.shows_presence(_NOTICE_S),
                 denied=bus.denied,
                 away_s=settings.liveness.away_s,
             )

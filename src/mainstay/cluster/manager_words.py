@@ -34,9 +34,10 @@ def ended(state: Membership, event: ManagerStopped | StoredManagers) -> list[Mem
     return [JournalNote(event="manager_left", about=event.manager, text=text)]
 
 
-def answers_beat(state: Membership, beat: NodeBeat, now_s: float) -> bool:
+def answers_beat(state: Membership, beat: NodeBeat, now_s: float, *, led_elsewhere: bool) -> bool:
     """Whether this manager answers a beat that it has just heard: it leads, or the leader hears it. Without a leader no
-    node is closed; but a manager that cannot be heard may lead."""
+    node is closed; but a manager that cannot be heard may lead, or the store says that another one does
+    (`led_elsewhere`)."""
     record = state.nodes.get(beat.node)
     if record is None or record.beat.incarnation != beat.incarnation or record.beat.number < beat.number:
         return False  # refused: it wants the name of another, or has another version
@@ -44,6 +45,8 @@ def answers_beat(state: Membership, beat: NodeBeat, now_s: float) -> bool:
         return True
     oldest_s = now_s - _FRESH * state.settings.heard_every_s
     leaders = [word for word in state.words.values() if word.leads and word.at_s > oldest_s]
+    if led_elsewhere and not leaders:
+        return False
     return all(word.hears_us and word.at_s > oldest_s for word in leaders or state.words.values())
 
 

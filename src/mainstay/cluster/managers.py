@@ -36,16 +36,20 @@ class ManagerDirectory:
         self._own = own
         self._every_s = every_s
         self._heard: dict[str, tuple[ManagerInfo, float]] = {}
+        self._twin: ManagerInfo | None = None
+        """another manager that uses the name of this one"""
+        self._twin_s = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._skewed: dict[str, tuple[str, float]] = {}
 
     def alarms(self) -> list[str]:
-        """Managers that do not work with this one, by their version."""
-        own = self._own().version
-        return [
-            f"manager {name} has version {version}, which does not work with {own}: upgrade the older one"
+        """Managers that do not work with this one: by their version, or because they use its name."""
+        own, twin = self._own(), self._twin
+        skewed = [
+            f"manager {name} has version {version}, which does not work with {own.version}: upgrade the older one"
             for name, (version, _) in sorted(self._skewed.items())
         ]
+        return skewed if twin is None else [*skewed, _twin_alarm(own, twin)]
 
     def known(self) -> list[ManagerInfo]:
         """The managers that were heard recently, this one included, by name."""
@@ -89,10 +93,15 @@ class ManagerDirectory:
             for name, (_, at_s) in list(self._skewed.items()):
                 if now_s - at_s > GONE_S:
                     del self._skewed[name]
+            if self._twin is not None and now_s - self._twin_s > GONE_S:
+                self._twin = None
             await asyncio.sleep(self._every_s)
 
     def _receive(self, info: ManagerInfo) -> None:
-        if info.name == self._own().name:
+        own = self._own()
+        if info.name == own.name:
+            if info.started_ms and (info.host, info.pid, info.started_ms) != (own.host, own.pid, own.started_ms):
+                self._meet(info)
             return
         if not info.started_ms:
             self._heard.pop(info.name, None)
@@ -108,6 +117,17 @@ class ManagerDirectory:
             return
         self._skewed.pop(info.name, None)
         self._heard[info.name] = (info, now_s)
+
+    def _meet(self, twin: ManagerInfo) -> None:
+        first, self._twin = self._twin is None, twin
+        self._twin_s = asyncio.get_running_loop().time()
+        if first:
+            log.error("%s", _twin_alarm(self._own(), twin))
+
+
+def _twin_alarm(own: ManagerInfo, twin: ManagerInfo) -> str:
+    """Each of two managers with one name answers requests that are meant for the other."""
+    return f"two managers use the name {own.name}: this one on {own.host} and one on {twin.host}; rename one of them"
 
 
 __all__ = ["ManagerDirectory"]

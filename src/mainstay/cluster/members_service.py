@@ -84,7 +84,8 @@ TICK_S = 1.0
 class MembersService:
     """Follows the nodes of a cluster for one manager. Used as `async with MembersService(...)`.
 
-    `leading` returns the leadership of `placement` while this manager holds it. `node_of` names the node of a session
+    `leading` returns the leadership of `placement` while this manager holds it, `led_elsewhere` whether the store says
+    that another session does. `node_of` names the node of a session
     in the store, and is only asked about standing sessions; `node_of_peer` names the node of a client of the bus.
     `changed` is called when a node becomes active, away or closed.
     """
@@ -98,6 +99,7 @@ class MembersService:
         leading: Callable[[], Leadership | None],
         clock: Clock,
         rng: random.Random,
+        led_elsewhere: Callable[[], bool] = lambda: False,
         settings: LivenessSettings | None = None,
         journal: ClusterJournal | None = None,
         version: str = "",
@@ -116,6 +118,7 @@ class MembersService:
         self._store = store
         self._manager = manager
         self._leading = leading
+        self._led_elsewhere = led_elsewhere
         self._clock = clock
         self._rng = rng
         self._journal = journal
@@ -215,6 +218,10 @@ class MembersService:
                 log.warning("cannot read a message: subject=%s error=%s", message.subject, error)
             except MainstayError as error:
                 log.warning("cannot answer a message: subject=%s error=%s", message.subject, error)
+            except Exception:
+                # a manager that hears nothing more would take all nodes for silent
+                self.ignored["failed"] += 1
+                log.exception("a message about nodes failed")
 
     async def _take_beat(self, message: BusMessage) -> None:
         beat = unpack(message.body, type=NodeBeat)
@@ -224,7 +231,9 @@ class MembersService:
         if beat.cluster and not self._is_of_this_cluster("beat", beat.node, beat.cluster, beat.environment):
             return
         self._feed(BeatHeard(beat=beat))
-        if message.reply is not None and answers_beat(self.state, beat, self._now_s()):
+        if message.reply is None:
+            return
+        if answers_beat(self.state, beat, self._now_s(), led_elsewhere=self._led_elsewhere()):
             closed = self.state.nodes[beat.node].closed
             await self._answer(message, BeatAnswer(closed=tuple(each for each in beat.sessions if each in closed)))
 
@@ -311,6 +320,8 @@ class MembersService:
                 return
             except MainstayError as error:
                 log.warning("cannot follow the nodes: error=%s", error)
+            except Exception:
+                log.exception("following the nodes failed; trying again")
             # not all managers at the same moment
             await asyncio.sleep(every_s * self._rng.uniform(0.9, 1.0))
 

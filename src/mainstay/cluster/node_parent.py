@@ -20,7 +20,7 @@ from typing import Protocol
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError, MainstayError
+from ..errors import MainstayError, NoResponders, RequestTimeout
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import FORCED, STOPPED, UNFIT, describe_exit
 from .address import parse_address
@@ -36,7 +36,12 @@ _WORKER = (sys.executable, "-m", "mainstay.cluster.node_worker")
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 #: a worker that lived for longer was not part of a crash loop
 _LONG_LIFE_S = 30.0
+#: how long the end of a worker is reported
 _REPORT_S = 3.0
+_REPORT_TRIES = 3
+_REPORT_PAUSE_S = 0.1
+#: signals that ask it to stop
+_ASKED = (signal.SIGTERM, signal.SIGINT)
 
 
 class WorkerProcess(Protocol):
@@ -89,10 +94,13 @@ class NodeParent:
                             return unready
                     begun_s = asyncio.get_running_loop().time()
                     code, incarnation = await self._run_worker()
+                    asked = self._stopping.is_set()
+                    if asked and -code in _ASKED:
+                        code = STOPPED  # it was still waiting for the bus, and ran nothing
                     await self._report(connecting, incarnation, code)
                     if code == FORCED_END:
                         return FORCED
-                    if self._stopping.is_set() or code in (STOPPED, UNFIT):
+                    if asked or code in (STOPPED, UNFIT):
                         return code if code >= 0 else FORCED
                     if asyncio.get_running_loop().time() - begun_s > _LONG_LIFE_S:
                         wait_s = _FIRST_WAIT_S
@@ -104,7 +112,7 @@ class NodeParent:
                 return STOPPED
         finally:
             connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError, BusError, OSError):
+            with contextlib.suppress(asyncio.CancelledError, MainstayError, OSError):
                 await (await connecting).close()
 
     async def _prepare(self, bundle: NodeBundle, connecting: asyncio.Future[Bus]) -> int | None:
@@ -139,12 +147,12 @@ class NodeParent:
         process = self._process = await self._start(
             msgspec.structs.replace(self._config, incarnation=incarnation, parent=self._pid)
         )
-        if self._stopping.is_set():  # asked while the process was started
+        if self._stopping.is_set():  # a signal came while it was being started
             process.send_signal(signal.SIGTERM)
         return await process.wait(), incarnation
 
     async def _report(self, connecting: asyncio.Future[Bus], incarnation: str, code: int) -> None:
-        """Tell the managers that this start has ended. Without an answer the silence of the node tells them."""
+        """Report to the managers that this start has ended. If none answers, the silence of the node tells them."""
         node = self._config.options.node
         end = NodeEnd(incarnation=incarnation, how=f"its worker {describe_exit(code)}")
         report = MemberEnvelope(
@@ -154,10 +162,15 @@ class NodeParent:
             id=f"{self._rng.getrandbits(96):024x}",
             a=msgspec.Raw(pack(end)),
         )
-        with contextlib.suppress(BusError, TimeoutError, OSError):
+        with contextlib.suppress(MainstayError, TimeoutError, OSError):
             async with asyncio.timeout(_REPORT_S):
                 bus = await asyncio.shield(connecting)
-                await bus.request(f"control.ended.{node}", pack(report), _REPORT_S)
+                for _ in range(_REPORT_TRIES):
+                    # a manager that does not answer has died, and another try reaches another one
+                    with contextlib.suppress(NoResponders, RequestTimeout):
+                        await bus.request(f"control.ended.{node}", pack(report), _REPORT_S / _REPORT_TRIES)
+                        return
+                    await asyncio.sleep(_REPORT_PAUSE_S)
 
     def stop(self, number: signal.Signals) -> None:
         """What a signal does: pass it on to the worker. After SIGTERM or SIGINT no other worker is started."""

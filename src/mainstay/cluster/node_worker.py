@@ -37,9 +37,8 @@ async def run_node(config: NodeConfig) -> int:
     bus = await address.connect("node", name, join=settings.join)
     try:
         supervisor = Supervisor(config.options)
-        return await run_supervised(
-            supervisor, NodeHeart(bus, config, supervisor, settings=settings.liveness), bus, name
-        )
+        heart = NodeHeart(bus, config, supervisor, settings=settings.liveness)
+        return await run_supervised(supervisor, heart, bus, config)
     finally:
         await bus.close()
 
@@ -56,11 +55,11 @@ def code_environment(folder: str) -> dict[str, str]:
     }
 
 
-async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, name: str) -> int:
+async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, config: NodeConfig) -> int:
     """Run the supervisor with the heart of its node, and answer managers; its exit code."""
     tasks = [
         asyncio.create_task(heart.run(), name="mainstay node heart"),
-        asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
+        asyncio.create_task(_answer(bus, config, supervisor), name="mainstay node requests"),
     ]
     try:
         return await supervisor.run()
@@ -70,12 +69,12 @@ async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, nam
         await asyncio.wait(tasks)
 
 
-async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:
+async def _answer(bus: Bus, config: NodeConfig, supervisor: Supervisor) -> None:
     """Answer managers: a ping proves that this loop runs; a drain stops the worker."""
-    async with await bus.subscribe(f"control.node.{name}.>") as requests:
+    async with await bus.subscribe(f"control.node.{config.options.node}.>") as requests:
         async for message in requests:
             method = message.subject.rpartition(".")[2]
-            answer: Mapping[str, object] = {"ok": True}
+            answer: Mapping[str, object] = {"ok": {"incarnation": config.incarnation}}
             if method == "drain":
                 by = msgspec.msgpack.decode(message.body).get("by", "an operator")
                 supervisor.drain(str(by))

@@ -177,7 +177,10 @@ class Engine:
                 self._runs.leave_behind(run)
         flushed = await self._flushed_by(ends_s)
         self._runs.end_left_behind()
-        if not flushed or not await self._flushed_by(ends_s):
+        if self._runs.left_behind and self._process.keep is not None:
+            # what did not stop still runs: its end is written by the supervisor, when this process has ended
+            await self._keep_unwritten()
+        elif not flushed or not await self._flushed_by(ends_s):
             await self._keep_unwritten()
         await self._close()
         self.stopped.set()

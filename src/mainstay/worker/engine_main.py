@@ -156,6 +156,9 @@ class EngineHost:
                 await self._program.prepare(control)
             except (StoreLocked, StoreUnavailable) as error:
                 await asyncio.sleep(outage.failed(error))
+            except MainstayError as error:
+                self._send(Unfit(str(error)))  # the link is closed when `main` gets it
+                raise
             else:
                 outage.over()
                 return control

@@ -292,6 +292,8 @@ class Supervisor:
                 await asyncio.sleep(outage.failed(error))
                 continue
             outage.over()
+            if self._options.joined:
+                self._create_task(self._write_left(store))
             control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
             loops = SupervisorLoops(control, lambda: self._engines, rng=self._rng, on_drain=self.drain)
             for loop in (loops.beat(), loops.mark(), loops.sweep(), loops.watch()):
@@ -345,6 +347,7 @@ class Supervisor:
                 await self._pass_on_drain(control, death)
                 await self._write_outbox(control, death)
                 result = await reap(control, death)
+                await self._write_outbox(control, death)  # what conflicted is refused now, and no longer kept
             except Exception as error:  # noqa: BLE001 - its jobs have no owner until this is done
                 wait_s = outage.failed(error)
             else:
@@ -370,6 +373,21 @@ class Supervisor:
         files = kept_files(control.store.url, session=death.session, state=self._state)
         async for written in write_kept(control.store, files):
             log.info("kept end written job_id=%s outcome=%s", written.job_id, written.outcome)
+
+    async def _write_left(self, store: JobStore) -> None:
+        """Write the ends that an earlier start of this node kept: no operator can do it from elsewhere."""
+        outage = Outage("kept ends", self._rng)
+        while True:
+            live = {engine.session for engine in self._engines}
+            files = [each for each in kept_files(store.url, state=self._state) if each.header.session not in live]
+            try:
+                async for written in write_kept(store, files):
+                    log.info("kept end written job_id=%s outcome=%s", written.job_id, written.outcome)
+            except Exception as error:  # noqa: BLE001 - the next try may succeed
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                return
 
     def _let_leave(self, engine: EngineRecord) -> None:
         """It takes no more jobs, and is killed if it has not ended within its grace."""

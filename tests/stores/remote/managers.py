@@ -65,7 +65,9 @@ def remote_of(network: MemoryBusNetwork, clock: Clock, *, seed: int = 3, **more:
 
 
 class FirstAnswersLost(MemoryBusNetwork):
-    """Loses the answer to the first try of every call, or of the calls of one method."""
+    """Loses the answers to the first try of every call, or of the calls of one method; `lost`: to how many tries."""
+
+    lost = 1
 
     def __init__(self, method: str = "") -> None:
         super().__init__()
@@ -84,6 +86,6 @@ class FirstAnswersLost(MemoryBusNetwork):
         call = self._calls.get(message.subject)
         if call is not None:
             self.tried[call] = self.tried.get(call, 0) + 1
-            if self.tried[call] == 1:
+            if self.tried[call] <= self.lost:
                 return
         super().send(sender, message)

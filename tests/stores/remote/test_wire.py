@@ -10,12 +10,12 @@ import pytest
 from mainstay.bus import MemoryBusNetwork, MessageClass
 from mainstay.errors import Overloaded, RoleRefused, StoreUnavailable, VersionSkew, WrongCluster
 from mainstay.model import Session
-from mainstay.stores import Change
+from mainstay.stores import Change, ClaimReport
 from mainstay.stores.remote import RemoteStore, StoreAnswer
 from mainstay.stores.remote.store import ManagerClock
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.conformance.world import World
-from tests.stores.remote.managers import VERSION, service_of
+from tests.stores.remote.managers import VERSION, FirstAnswersLost, service_of
 
 
 class LosingNetwork(MemoryBusNetwork):
@@ -59,6 +59,56 @@ async def test_a_lost_answer_makes_nothing_happen_twice(monkeypatch: pytest.Monk
     rows = [await world.row(each[0].id) for each in made]
     assert [(row.status, row.token, row.version) for row in rows] == [("succeeded", 1, 3)] * 3
     assert network.lost > 12
+    await service.stop()
+    await store.close()
+
+
+async def test_a_claim_that_got_no_answer_is_repeated_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstay.stores.remote.store._TRY_S", 0.02)
+    clock, network = VirtualClock(), FirstAnswersLost("claim")
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock, answer_s=0.06)
+    await remote.open()
+    world = World(remote, clock)
+    await world.open("s1")
+    job = await world.submit()
+    network.lost = 1000
+    with pytest.raises(StoreUnavailable):
+        await remote.claim(["default"], "s1", 1)
+    assert (await world.row(job)).session == "s1"
+    network.lost = 0
+
+    [row] = await remote.claim(["default"], "s1", 5)
+
+    assert (row.id, row.token) == (job.id, 1)
+    await service.stop()
+    await store.close()
+
+
+async def test_a_cancelled_claim_is_given_back() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = await client(network, clock).open()
+    world = World(remote, clock)
+    await world.open("s1")
+    jobs = [await world.submit() for _ in range(20)]
+    for at in range(20):
+        claim = asyncio.create_task(remote.claim(["default"], "s1", 1))
+        for _ in range(at):
+            await asyncio.sleep(0)
+        claim.cancel()
+        [result] = await asyncio.gather(claim, return_exceptions=True)
+        for row in result if isinstance(result, list) else []:
+            await world.move(row, "pending", holder="s1")  # it was faster than the cancel
+    async with asyncio.timeout(5):
+        while remote._releasing:
+            await asyncio.wait(list(remote._releasing))
+
+    assert {(await world.row(job)).status for job in jobs} == {"pending"}
     await service.stop()
     await store.close()
 
@@ -205,6 +255,33 @@ async def test_a_flood_of_reads_is_refused_with_a_time_and_heartbeats_go_on() ->
     await store.close()
 
 
+async def test_a_store_that_stands_still_does_not_fill_the_memory_of_its_manager(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainstay.stores.remote.service._TASKS", 20)
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    going = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def beat(self, sessions, reports=()):
+            await going.wait()
+            return await super().beat(sessions, reports)
+
+    store = SlowStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    flood = [asyncio.create_task(remote.beat([])) for _ in range(200)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert len(service._tasks) <= 21
+    going.set()
+    assert await asyncio.gather(*flood) == [[]] * 200
+    await service.stop()
+    await store.close()
+
+
 async def test_a_replayed_request_changes_nothing() -> None:
     clock, network = VirtualClock(), MemoryBusNetwork()
     store = MemoryStore(clock)
@@ -268,8 +345,8 @@ async def test_a_request_that_its_manager_reads_too_late_is_not_carried_out() ->
 
 
 async def test_a_caller_whose_clock_is_behind_is_served() -> None:
-    clock = VirtualClock()
-    network, store = MemoryBusNetwork(), MemoryStore(clock)
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
     service = service_of(store, network, "m1")
     await service.start()
     behind = VirtualClock()
@@ -322,3 +399,26 @@ class Steady:
 
     def __call__(self) -> float:
         return self.ms
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_row_that_another_manager_brought_up_to_date_is_changed(together: bool) -> None:
+    """A start mark changes a row without a new version, so this manager cannot know that its own copy is old."""
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(store, clock)
+    await world.open("s1")
+    job = await world.running(session="s1")
+    await remote.get([job.id])
+
+    await store.report([ClaimReport(job_id=job.id, session="s1", token=job.token, started_ms=clock.now_ms())])
+    fresh = await world.row(job)
+    [result] = await remote.apply([world.change(fresh, "cancelling")], together=together)
+
+    assert fresh.version == job.version
+    assert fresh.starts > job.starts
+    assert result.outcome == "applied"
+    await service.stop()

@@ -28,13 +28,13 @@ from ...errors import (
     VersionSkew,
     WrongCluster,
 )
-from ...lifecycle import Move
 from ...model import Job
 from ...storage import shown_url
 from ..durability import LEVELS
-from ..port import CALLS, AnyChange, Audited, Change, ChangeResult, JobStore, Wake
+from ..port import CALLS, AnyChange, Audited, ChangeResult, JobStore, Wake
 from .node_role import NodeRole, actor_of
 from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
+from .unanswered_claims import release_of
 from .versions import check_versions
 from .wire import (
     ApplyArguments,
@@ -58,7 +58,11 @@ AT_ONCE: Mapping[MessageClass, int] = {
     MessageClass.DISPATCH: 500,
     MessageClass.DATA: 500,
 }
+#: requests in all that are under way, with those that wait for a wake
+_TASKS = 20_000
 _RETRY_AFTER_S = 0.5
+#: how long requests may go on when the service stops
+_STOP_S = 2.0
 _TOO_LARGE = "the answer to its claim would have been too large"
 #: bytes of a claim's rows in one answer
 CLAIM_BYTES = 4 * 1024 * 1024
@@ -67,7 +71,11 @@ _PARTS_BYTES = 256 * 1024 * 1024
 _LARGEST_BYTES = 64 * 1024 * 1024
 _KEPT_S = 120.0
 _WAKE_KEPT_S = 60.0
+#: nodes whose sessions and jobs a manager remembers
+_NODES_KEPT = 2000
+#: rows, and bytes of their values, that a manager keeps for the changes of callers
 _ROWS_KEPT = 20_000
+_ROWS_BYTES = 64 * 1024 * 1024
 #: the fields of a row that say how far it has come, and who holds it
 _PLACE = ("status", "version", "head", "token", "session", "settled_ms", "starts", "failures", "crashes", "releases")
 _decode_request = msgspec.msgpack.Decoder(StoreRequest).decode
@@ -107,6 +115,7 @@ class StoreService:
         self._nodes: dict[str, NodeRole] = {}
         self._rows: OrderedDict[str, Job] = OrderedDict()
         """rows that were sent to callers: their changes name them without the payload"""
+        self._rows_bytes = 0
         self._incoming: OrderedDict[tuple[str, str], dict[int, bytes]] = OrderedDict()
         self._outgoing: OrderedDict[tuple[str, str], list[bytes]] = OrderedDict()
         self._wakes: dict[str, _HeldWake] = {}
@@ -133,12 +142,14 @@ class StoreService:
         self._subscriptions = []
         readers, self._readers = self._readers, []
         if readers:
-            await asyncio.wait(readers)
+            await asyncio.wait(readers, timeout=_STOP_S)
+            for reader in readers:  # one may wait for a store that stands still
+                reader.cancel()
         for wake in list(self._wakes.values()):
             await wake.close()
         self._wakes.clear()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=2.0)
+            await asyncio.wait(list(self._tasks), timeout=_STOP_S)
         for task in list(self._tasks):
             task.cancel()
 
@@ -151,6 +162,10 @@ class StoreService:
 
     async def _read(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
+            while (
+                len(self._tasks) > _TASKS
+            ):  # the store stands still: what arrives waits in the bounded queue of the bus
+                await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._answer(message))
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -243,6 +258,8 @@ class StoreService:
         found = self._nodes.get(name)
         if found is None:
             found = self._nodes[name] = NodeRole(self._store, name, self._allowed_queues)
+            if len(self._nodes) > _NODES_KEPT:  # what it knew is read from the store again
+                del self._nodes[next(iter(self._nodes))]
         return found
 
     # calls of the port --------------------------------------------------------------------------
@@ -257,7 +274,7 @@ class StoreService:
             actor = None if node is None else actor_of(name)
             values["jobs"] = [resealed(new, self._store.chain, actor=actor) for new in values["jobs"]]
         for report in values.get("reports", ()):
-            self._rows.pop(report.job_id, None)  # a report changes the row without a new version
+            self._forget(report.job_id)  # a report changes the row without a new version
         if method == "mend":
             values["found"] = _with_key(values["found"])
         result = await getattr(self._store, method)(**values)
@@ -283,18 +300,7 @@ class StoreService:
 
     async def _give_back(self, rows: Sequence[Job]) -> None:
         now_ms = self._store.clock.now_ms()
-        await self._store.apply(
-            [
-                Change(
-                    before=row,
-                    moves=(Move(to="pending", reason=_TOO_LARGE, fields={"releases": row.releases + 1}),),
-                    actor=row.session or "",
-                    at_ms=now_ms,
-                    holder=row.session,
-                )
-                for row in rows
-            ]
-        )
+        await self._store.apply([release_of(row, reason=_TOO_LARGE, at_ms=now_ms) for row in rows])
 
     async def _apply(self, arguments: ApplyArguments) -> list[ChangeResult]:
         made = await self._apply_once(arguments)
@@ -312,7 +318,12 @@ class StoreService:
 
     def _was_old(self, wire: WireChange, result: ChangeResult) -> bool:
         """Whether a change was refused because the row that was kept here was not the stored one."""
-        return result.outcome == "conflict" and wire.sealed is None and _is_at(result.job, wire.before)
+        return (
+            result.outcome == "conflict"
+            and wire.sealed is None
+            and result.job is not None
+            and _is_at(result.job, wire.before)
+        )
 
     async def _apply_once(self, arguments: ApplyArguments) -> list[ChangeResult]:
         rows = await self._rows_of([wire.before for wire in arguments.changes])
@@ -337,12 +348,12 @@ class StoreService:
                 if result.job.settled_ms is None:
                     self._keep([result.job])
                 else:
-                    self._rows.pop(result.job.id, None)
+                    self._forget(result.job.id)
         return made
 
     async def _rows_of(self, sent: Sequence[Job]) -> dict[str, Job]:
-        """The stored rows of changes; a row that was kept counts if it is at the version that the caller saw."""
-        found = {row.id: self._rows[row.id] for row in sent if _is_at(self._rows.get(row.id), row)}
+        """The stored rows of changes; a row that was kept counts if the caller saw the same."""
+        found = {row.id: kept for row in sent if (kept := self._rows.get(row.id)) is not None and _is_same(kept, row)}
         unknown = [row.id for row in sent if row.id not in found]
         if unknown:
             found |= {row.id: row for row in await self._store.get(unknown) if row is not None}
@@ -350,10 +361,16 @@ class StoreService:
 
     def _keep(self, rows: Any) -> None:
         for row in rows:
+            self._forget(row.id)
             self._rows[row.id] = row
-            self._rows.move_to_end(row.id)
-        while len(self._rows) > _ROWS_KEPT:
-            self._rows.popitem(last=False)
+            self._rows_bytes += _size(row)
+        while len(self._rows) > _ROWS_KEPT or self._rows_bytes > _ROWS_BYTES:
+            self._forget(next(iter(self._rows)))
+
+    def _forget(self, job_id: str) -> None:
+        row = self._rows.pop(job_id, None)
+        if row is not None:
+            self._rows_bytes -= _size(row)
 
     # calls of the wire --------------------------------------------------------------------------
 
@@ -376,6 +393,8 @@ class StoreService:
             raise PayloadTooLarge(
                 "body", f"{of} parts of {len(data)} bytes; at most {_LARGEST_BYTES} bytes are accepted"
             )
+        if (name, call) not in self._incoming:
+            asyncio.get_running_loop().call_later(_KEPT_S, lambda: self._incoming.pop((name, call), None))
         parts = self._incoming.setdefault((name, call), {})
         parts[number] = data
         while sum(len(part) for each in self._incoming.values() for part in each.values()) > _PARTS_BYTES:
@@ -469,16 +488,27 @@ def _with_key(found: Audited) -> Audited:
 
 
 def _before(sent: Job, row: Job) -> Job:
-    """The row that a change was decided from. At the version that is stored, what the caller sent does not count. At
-    another one the store refuses the change, or recognizes it: for that it needs where the caller believed the row to
-    be, and nothing else of what it sent."""
+    """The row that a change was decided from. At the version that is stored, what the caller sent does not count,
+    except that it had not seen the last reports: those write no version. At another one the store refuses it, or
+    recognizes it: for that it needs where the caller believed the row to be, and nothing else of what it sent."""
     if _is_at(row, sent):
-        return row
+        if _is_same(row, sent):
+            return row
+        return msgspec.structs.replace(row, starts=min(row.starts, sent.starts), progress_ms=sent.progress_ms)
     return msgspec.structs.replace(row, **{name: getattr(sent, name) for name in _PLACE})
 
 
-def _is_at(row: Job | None, sent: Job) -> bool:
-    return row is not None and (row.version, row.head) == (sent.version, sent.head)
+def _is_at(row: Job, sent: Job) -> bool:
+    return (row.version, row.head) == (sent.version, sent.head)
+
+
+def _is_same(row: Job, sent: Job) -> bool:
+    """Whether the caller has also seen the last report."""
+    return _is_at(row, sent) and (row.starts, row.progress_ms) == (sent.starts, sent.progress_ms)
+
+
+def _size(row: Job) -> int:
+    return len(row.payload) + len(row.result or b"") + len(row.checkpoint or b"")
 
 
 _OWN: dict[str, Any] = {

@@ -17,7 +17,16 @@ import msgspec
 
 from ...bus import Bus, MessageClass
 from ...clock import Clock
-from ...errors import BusError, InvalidInput, NoResponders, Overloaded, RequestTimeout, StoreClosed, StoreUnavailable
+from ...errors import (
+    BusError,
+    InvalidInput,
+    MainstayError,
+    NoResponders,
+    Overloaded,
+    RequestTimeout,
+    StoreClosed,
+    StoreUnavailable,
+)
 from ...lifecycle import Chain
 from ...model import Job, Leadership
 from ..durability import LEVELS, Durability
@@ -25,6 +34,7 @@ from ..pages import check_page
 from ..port import CALLS, AnyChange, ChangeResult, Deletion, JobStore, Observer, Page, Query, Wake
 from ..proxy import StoreMethod, StoreProxy
 from ..server_clock import ServerClock, steady_ms
+from .unanswered_claims import UnansweredClaims, release_of
 from .wire import CONTROL, DISPATCH, StoreAnswer, StoreRequest, encode, error_of, wire_call, wire_change
 
 #: bytes in one message; a larger body goes in parts
@@ -119,6 +129,9 @@ class RemoteStore(StoreProxy):
         self._closed = False
         self._opening: dict[asyncio.Task[None], None] = {}
         """wakes that are being registered"""
+        self._releasing: dict[asyncio.Task[None], None] = {}
+        """claims that are being given back"""
+        self._claims = UnansweredClaims()
         self._observed: Observer | None = None
         self.url = url or f"remote+nats:///?cluster={cluster}&role={role}&name={name}"
         self._times = ManagerClock(steady)
@@ -157,19 +170,43 @@ class RemoteStore(StoreProxy):
         if self._closed:
             return
         self._closed = True
-        for task in list(self._opening):
+        for task in (*self._opening, *self._releasing):
             task.cancel()
         if self._owns_bus:
             await self._bus.close()
 
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
-        # without a mark of the caller, one of ours makes the call repeatable
-        own = mark or f"{self._rng.getrandbits(64):016x}"
         wire = wire_call("claim")
-        found: list[Job] = wire.result.decode(
-            await self._call("claim", wire.encode((queues, session, n), {"mark": own}))
-        )
+        if mark is not None:
+            made = await self._call("claim", wire.encode((queues, session, n), {"mark": mark}))
+            claimed: list[Job] = wire.result.decode(made)
+            return claimed
+        # a mark of ours makes the call repeatable: within this call, and by the next one if no answer came at all
+        own = self._claims.mark_for(session, n) or f"{self._rng.getrandbits(64):016x}"
+        body = wire.encode((queues, session, n), {"mark": own})
+        try:
+            found: list[Job] = wire.result.decode(await self._call("claim", body))
+        except StoreUnavailable:
+            self._claims.add(session, n, own)
+            raise
+        except asyncio.CancelledError:
+            if not self._closed:
+                self._give_back(body)
+            raise
         return found
+
+    def _give_back(self, claim: bytes) -> None:
+        """Release the rows of a claim whose caller was cancelled: they are known by its mark."""
+
+        async def give_back() -> None:
+            with contextlib.suppress(MainstayError):  # the audit of the engine finds them, or the end of its session
+                rows: list[Job] = wire_call("claim").result.decode(await self._call("claim", claim))
+                now_ms = self.clock.now_ms()
+                await self.apply([release_of(row, reason="its claimer was cancelled", at_ms=now_ms) for row in rows])
+
+        task = asyncio.create_task(give_back(), name="mainstay remote release")
+        self._releasing[task] = None
+        task.add_done_callback(lambda done: self._releasing.pop(done, None))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         check_page(cursor, limit)  # before the wire refuses a wrong type in other words

@@ -127,7 +127,7 @@ async def test_nothing_is_left_after_many_starts(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TMPDIR", str(temporary))
     processes = MarkedProcesses(monkeypatch)
     left: list[tuple[set[Path], int]] = []
-    for number in range(4):
+    for number in range(3):
         async with running_cluster(folder, managers=1) as cluster:
             if number % 2:  # the others are stopped while their node starts
                 await cluster.ready()

@@ -23,7 +23,7 @@ class ScriptedWorker:
     """A worker that ends with this code, or when it gets a signal."""
 
     def __init__(self, code: int | None) -> None:
-        self.returncode = code
+        self.returncode: int | None = code
         self.signals: list[int] = []
         self._ended = asyncio.Event()
         if code is not None:

@@ -7,16 +7,12 @@ bus, the processes and the store's connections are simulated.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mainstay import App
-from mainstay.cluster.liveness_settings import LivenessSettings
 from mainstay.cluster.manager import Manager, ManagerOptions
 from mainstay.cluster.node_config import NodeConfig
 from mainstay.cluster.node_heart import NodeHeart
@@ -25,7 +21,6 @@ from mainstay.cluster.node_worker import run_supervised
 from mainstay.control import Control
 from mainstay.errors import StoreError
 from mainstay.stores import JobStore
-from mainstay.stores.remote import RemoteStore
 from mainstay.task.connection import StoreConnection
 from mainstay.testing import SimulatedHost
 from mainstay.worker import Program, Supervisor, WorkerOptions

@@ -10,7 +10,8 @@ import msgspec
 
 FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "stuck", "paused", "cut", "outage"]
 #: what happens to a bus beside that: a host hears nothing, is not heard, is not heard by one other, loses its
-#: connection; some hosts are cut off from the others; messages get lost, come twice and overtake each other; the bus is away for all
+#: connection; some hosts are cut off from the others; messages get lost, come twice and overtake each other; the bus is
+#: away for all
 BusFaultKind = Literal["deaf", "mute", "one_way", "unplugged", "split", "lossy", "bus_outage"]
 
 #: how often each kind is drawn, beside the others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import msgspec
 
@@ -57,5 +58,5 @@ class RunPlaces:
         found = []
         for work in list(self._open):
             running = [each for each in self.of(work) if not each.host.frozen]
-            found += list(zip(running, running[1:], strict=False))
+            found += pairwise(running)
         return found

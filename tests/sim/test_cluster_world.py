@@ -8,9 +8,6 @@ import pytest
 
 from mainstay.cluster import members_service, membership
 from mainstay.cluster.isolation import Isolation
-from mainstay.stores.memory import directory
-from mainstay.stores.remote.service import StoreService
-from mainstay.worker import Supervisor
 from mainstay.worker.outbox import Recording
 from sim.cluster import ClusterWorld
 from sim.runs import RunResult, simulate
@@ -44,20 +41,9 @@ def test_a_seed_gives_the_same_history_again() -> None:
     assert (one.digest, one.steps, one.virtual_s) == (again.digest, again.steps, again.virtual_s)
 
 
-def test_a_store_without_the_check_of_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory.LeadershipTable, "fence", lambda self, lead, lease_ms: None)
-    assert "which is over" in first_failure().error
-
-
 def test_a_node_that_works_on_without_managers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Isolation, "_isolate", lambda self: None)
     first_failure(5)
-
-
-def test_isolated_engines_that_are_not_killed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their jobs may ignore the request to stop."""
-    monkeypatch.setattr(Supervisor, "_kill_isolated", lambda self, engines: None)
-    first_failure()
 
 
 def test_a_beat_that_does_not_renew_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +73,3 @@ def test_a_node_that_seals_what_it_keeps_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Recording, "__init__", sealing)
     assert "kept ends" in first_failure().error
-
-
-def test_a_manager_that_decides_from_an_old_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StoreService, "_was_old", lambda self, wire, result: False)
-    first_failure()

@@ -58,5 +58,5 @@ class RunPlaces:
         found = []
         for work in list(self._open):
             running = [each for each in self.of(work) if not each.host.frozen]
-            found += list(pairwise(running))
+            found += pairwise(running)
         return found

@@ -17,8 +17,9 @@ from mainstay.control import Control
 from mainstay.errors import NotLeader, SessionLost, StoreUnavailable, VersionSkew
 from mainstay.model import Job, Leadership
 from mainstay.stores import AnyChange, ChangeResult
-from mainstay.stores.memory import MemoryStore
+from mainstay.stores.memory import MemoryStore, directory
 from mainstay.testing import StoreFaults, VirtualLoop, run_virtual
+from mainstay.worker import Engine, Supervisor
 from sim.cluster import STOPS_S, ClusterWorld
 from sim.cluster_hosts import CLUSTER
 from sim.faults import Fault
@@ -249,25 +250,26 @@ def test_a_killed_worker_is_proven_dead_and_its_job_moves_within_seconds() -> No
 # isolation -------------------------------------------------------------------------------------------
 
 
+async def cut_off_with_work(scene: ClusterScene) -> None:
+    """One job of the node stops when it is asked to, the other does not."""
+    jobs = [await scene.run_on("n1", 100), await scene.run_on("n1", 100, task=scene.clings)]
+    async with scene.fault("split", "n1"):
+        runs = [run for job in jobs for run in scene.places.of(job)]
+        stopped_s = await scene.until(lambda: not any(scene.places.of(job) for job in jobs))
+        assert len(runs) == 2
+        assert 18 <= stopped_s < 24
+        moved_s = stopped_s + await scene.until(lambda: scene.row(jobs[0]).token == 2)
+        assert moved_s > 24
+        await asyncio.sleep(60)
+        assert scene.state_of("n1") == "closed"
+    await scene.until(lambda: not scene.disagreement())
+    rows = await scene.settled(*jobs)
+    assert [(row.status, row.token, row.crashes) for row in rows] == [("succeeded", 2, 0)] * 2
+
+
 def test_a_node_that_is_cut_off_stops_its_work_before_it_begins_elsewhere() -> None:
     """Also a job that ignores the request to stop: its engine is killed."""
-
-    async def script(scene: ClusterScene) -> None:
-        jobs = [await scene.run_on("n1", 100), await scene.run_on("n1", 100, task=scene.clings)]
-        async with scene.fault("split", "n1"):
-            runs = [run for job in jobs for run in scene.places.of(job)]
-            stopped_s = await scene.until(lambda: not any(scene.places.of(job) for job in jobs))
-            assert len(runs) == 2
-            assert 18 <= stopped_s < 24
-            moved_s = stopped_s + await scene.until(lambda: scene.row(jobs[0]).token == 2)
-            assert moved_s > 24
-            await asyncio.sleep(60)
-            assert scene.state_of("n1") == "closed"
-        await scene.until(lambda: not scene.disagreement())
-        rows = await scene.settled(*jobs)
-        assert [(row.status, row.token, row.crashes) for row in rows] == [("succeeded", 2, 0)] * 2
-
-    play(script)
+    play(cut_off_with_work)
 
 
 def test_a_job_that_ends_while_its_node_is_cut_off_counts_if_it_was_not_taken_back() -> None:
@@ -369,26 +371,27 @@ def test_calls_of_a_manager_that_dies_are_answered_by_another_and_nothing_happen
     play(script)
 
 
+async def paused_in_a_write(scene: ClusterScene) -> None:
+    """The leader stands still for 60 s, and its write arrives when another has taken over."""
+    first, epoch = scene.leader(), scene.epoch()
+    pausing = asyncio.create_task(scene._pause_in_write(Fault("paused", first, 0, 60)))
+    request = scene.compact.job(seconds=1.0, fails=False).request()
+    submitted = await scene.control.jobs.submit_request(request)
+    took_s = await scene.until(lambda: scene.leader() not in ("", first))
+    assert took_s <= 14
+    await pausing
+    await scene.settled(submitted.id)
+    assert scene.row(submitted.id).status == "succeeded"
+    assert scene.epoch() == (epoch or 0) + 1
+    assert [refusal for refusal in scene.store.refused if refusal is not None]
+    manager = scene.manager_machines[first].manager
+    assert manager is not None
+    await scene.until(lambda: not manager.leading or scene.leader() == first)
+
+
 def test_a_leader_that_is_paused_in_a_write_is_fenced() -> None:
     """Scenario 15."""
-
-    async def script(scene: ClusterScene) -> None:
-        first, epoch = scene.leader(), scene.epoch()
-        pausing = asyncio.create_task(scene._pause_in_write(Fault("paused", first, 0, 60)))
-        request = scene.compact.job(seconds=1.0, fails=False).request()
-        submitted = await scene.control.jobs.submit_request(request)
-        took_s = await scene.until(lambda: scene.leader() not in ("", first))
-        assert took_s <= 14
-        await pausing
-        await scene.settled(submitted.id)
-        assert scene.row(submitted.id).status == "succeeded"
-        assert scene.epoch() == (epoch or 0) + 1
-        assert [refusal for refusal in scene.store.refused if refusal is not None]
-        manager = scene.manager_machines[first].manager
-        assert manager is not None
-        await scene.until(lambda: not manager.leading or scene.leader() == first)
-
-    play(script)
+    play(paused_in_a_write)
 
 
 # messages --------------------------------------------------------------------------------------------
@@ -487,3 +490,19 @@ def test_a_node_of_a_version_that_does_not_fit_is_refused_by_name() -> None:
         assert not [each for each in await scene.store.sessions() if each.worker == "n1" and not each.dead]
 
     play(script)
+
+
+# planted bugs ----------------------------------------------------------------------------------------
+
+
+def test_a_store_without_the_check_of_epochs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory.LeadershipTable, "fence", lambda self, lead, lease_ms: None)
+    with pytest.raises(AssertionError):
+        play(paused_in_a_write)
+
+
+def test_isolated_engines_that_are_not_killed_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervisor, "_kill_isolated", lambda self, engines: None)
+    monkeypatch.setattr(Engine, "isolate", lambda self, grace_s: None)
+    with pytest.raises(AssertionError):
+        play(cut_off_with_work)

@@ -44,13 +44,17 @@ T = TypeVar("T")
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-#: prints the digest of some runs of every world
+#: the big cluster runs the code of the small one, for longer
+CHECKED = [name for name in WORLDS if name != "big-cluster"]
+#: prints the digest of some runs of these worlds
 DIGESTS = """
 import logging
 from sim.runs import simulate
 from sim.worlds import WORLDS
 logging.disable(logging.CRITICAL)
 for name, world in sorted(WORLDS.items()):
+    if name == "big-cluster":
+        continue
     for seed in range(4):
         result = simulate(world, seed)
         print(name, seed, result.digest, result.steps, result.error)
@@ -68,7 +72,7 @@ def digests(hash_seed: str) -> list[str]:
 def test_a_seed_gives_the_same_history_in_another_process_with_other_hashes() -> None:
     first = digests("1")
 
-    assert len(first) == 4 * len(WORLDS)
+    assert len(first) == 4 * len(CHECKED)
     assert first == digests("2")
 
 
@@ -96,7 +100,7 @@ def no_system_sources(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_system_sources")
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", CHECKED)
 def test_a_world_takes_no_time_chance_or_thread_from_the_system(world: str) -> None:
     for seed in range(3):
         result = simulate(WORLDS[world], seed)

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from ..bus import Bus, BusMessage, Subscription
 from ..errors import BusError, InvalidInput, MainstayError, RoleRefused, WrongCluster
 from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, error_of, fault_of
+from .journal_merge import merge_journals
 from .status import ClusterStatus, JournalEntry
 
 log = logging.getLogger("mainstay.cluster")
@@ -21,6 +23,10 @@ log = logging.getLogger("mainstay.cluster")
 _PATTERN = "data.cluster.>"
 _ROLES = ("operator", "manager")
 _ANSWER_S = 5.0
+#: how long another manager may take for its part of the journal
+_PEER_S = 2.0
+#: entries in one answer
+MOST_ENTRIES = 1000
 
 
 class ClusterView(Protocol):
@@ -32,11 +38,26 @@ class ClusterView(Protocol):
         """False: no such node."""
         ...
 
-    def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]: ...
+    def peers(self) -> list[str]:
+        """The other managers."""
+        ...
+
+    def journal_entries(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]: ...
+
+
+class JournalRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries of the journal: at or after `from_ms`, before `until_ms`, the newest `most`."""
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+    most: int = 50
 
 
 class ClusterService:
-    """Answers `data.cluster.ROLE.NAME.METHOD`. A service: `start`, then `stop`."""
+    """Answers `data.cluster.ROLE.NAME.METHOD`, and other managers that ask for its part of the journal. A service:
+    `start`, then `stop`."""
 
     def __init__(self, bus: Bus, view: ClusterView, *, manager: str, cluster: str, environment: str) -> None:
         self._bus = bus
@@ -44,28 +65,50 @@ class ClusterService:
         self._manager = manager
         self._cluster = cluster
         self._environment = environment
-        self._subscription: Subscription[BusMessage] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="journal")
+        self._subscriptions: list[Subscription[BusMessage]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         #: refused requests, by reason
         self.refused: Counter[str] = Counter()
 
     async def start(self) -> None:
-        self._subscription = await self._bus.subscribe(_PATTERN, group="managers")
-        self._task = asyncio.create_task(self._run(self._subscription), name="mainstay cluster requests")
+        for pattern, group, answer in (
+            (_PATTERN, "managers", self._answer),
+            (f"control.manager.{self._manager}.journal", None, self._answer_peer),
+        ):
+            subscription = await self._bus.subscribe(pattern, group=group)
+            self._subscriptions.append(subscription)
+            self._tasks.append(asyncio.create_task(self._run(subscription, answer), name=f"mainstay {pattern}"))
 
     async def stop(self) -> None:
-        if self._subscription is not None:
-            await self._subscription.close()
-        if self._task is not None:
-            await self._task
-        self._subscription = self._task = None
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            await subscription.close()
+        tasks, self._tasks = self._tasks, []
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _run(self, requests: Subscription[BusMessage]) -> None:
+    async def _run(
+        self, requests: Subscription[BusMessage], answer_of: Callable[[BusMessage], Awaitable[StoreAnswer]]
+    ) -> None:
         async for message in requests:
-            answer = await self._answer(message)
+            answer = await answer_of(message)
             if message.reply is not None:
                 with contextlib.suppress(BusError):  # the caller asks again
                     await self._bus.publish(message.reply, msgspec.msgpack.encode(answer))
+
+    async def _answer_peer(self, message: BusMessage) -> StoreAnswer:
+        """Another manager collects the journal."""
+        try:
+            request = msgspec.msgpack.decode(message.body, type=StoreRequest)
+            if (request.c, request.e) != (self._cluster, self._environment):
+                raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
+            entries = self._own_journal(msgspec.msgpack.decode(request.a, type=JournalRange))
+            return StoreAnswer(m=self._manager, ok=msgspec.Raw(msgspec.msgpack.encode(entries)))
+        except MainstayError as error:
+            return StoreAnswer(m=self._manager, error=fault_of(error))
+        except msgspec.MsgspecError as error:
+            return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
 
     async def _answer(self, message: BusMessage) -> StoreAnswer:
         words = message.subject.split(".")
@@ -91,11 +134,30 @@ class ClusterService:
             case "status":
                 return await self._view.status()
             case "journal":
-                most = min(1000, int(values.get("most", 50)))
-                return self._view.journal_entries(after_ms=int(values.get("after_ms", 0)), most=most)
+                return await self.journal(msgspec.convert(values, JournalRange))
             case "drain":
                 return await self._view.drain(str(values["node"]), str(values.get("by") or f"operator:{name}"))
         raise InvalidInput("method", f"a cluster has no {method!r}")
+
+    def _own_journal(self, wanted: JournalRange) -> list[JournalEntry]:
+        most = max(0, min(MOST_ENTRIES, wanted.most))
+        return self._view.journal_entries(from_ms=wanted.from_ms, until_ms=wanted.until_ms, most=most)
+
+    async def journal(self, wanted: JournalRange) -> list[JournalEntry]:
+        """The journals of all managers as one; without those that do not answer."""
+        arguments = msgspec.Raw(msgspec.msgpack.encode(wanted))
+        body = msgspec.msgpack.encode(msgspec.structs.replace(self._envelope, a=arguments))
+
+        async def part_of(manager: str) -> list[JournalEntry]:
+            try:
+                answer = await self._bus.request(f"control.manager.{manager}.journal", body, _PEER_S)
+                found = msgspec.msgpack.decode(answer, type=StoreAnswer)
+                return [] if found.error is not None else msgspec.msgpack.decode(found.ok, type=list[JournalEntry])
+            except (MainstayError, msgspec.MsgspecError):
+                return []
+
+        parts = await asyncio.gather(*(part_of(manager) for manager in self._view.peers()))
+        return merge_journals([self._own_journal(wanted), *parts], most=max(0, min(MOST_ENTRIES, wanted.most)))
 
 
 class ClusterClient:
@@ -117,9 +179,11 @@ class ClusterClient:
         """Ask a node to drain; False: no such node."""
         return msgspec.msgpack.decode(await self._ask("drain", {"node": node, "by": by}), type=bool)
 
-    async def journal(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]:
-        """The newest entries of one manager's journal."""
-        body = await self._ask("journal", {"after_ms": after_ms, "most": most})
+    async def journal(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]:
+        """The journal of all managers: the newest entries of a time range, oldest first."""
+        body = await self._ask("journal", {"from_ms": from_ms, "until_ms": until_ms, "most": most})
         return msgspec.msgpack.decode(body, type=list[JournalEntry])
 
     async def _ask(self, method: str, values: dict[str, Any]) -> msgspec.Raw:
@@ -133,4 +197,4 @@ class ClusterClient:
         return answer.ok
 
 
-__all__ = ["ClusterClient", "ClusterService", "ClusterView"]
+__all__ = ["MOST_ENTRIES", "ClusterClient", "ClusterService", "ClusterView", "JournalRange"]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,10 +31,13 @@ _PREFIX, _SUFFIX = "journal-", ".jsonl"
 _DAY_MS = 86_400_000
 #: characters of one text; a longer one is cut
 _LONGEST_TEXT = 2000
+#: the newest entries, which are kept in memory: they are asked for every second
+_RECENT = 1000
 
 
 class ClusterJournal:
-    """The journal of one manager. It is written by one process.
+    """The journal of one manager. It is written by one process. Without a folder it keeps the newest entries only, in
+    memory.
 
     `kept_days`: older files are dropped. `file_bytes`: a file that has reached this size is followed by a new one, as
     is one that is a day old. `most_bytes`: if all files are larger than this, the oldest is dropped first.
@@ -42,7 +45,7 @@ class ClusterJournal:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         *,
         clock: Clock,
         kept_days: float = 30.0,
@@ -57,11 +60,26 @@ class ClusterJournal:
         self._file: BinaryIO | None = None
         self._began_ms = 0
         self._size = 0
+        self._recent: deque[JournalEntry] | None = None
+        """the newest entries, once they have been read"""
 
-    def append(self, event: str, about: str, text: str, *, manager: str = "") -> JournalEntry:
+    def append(
+        self, event: str, about: str, text: str, *, manager: str = "", cause: str = "", seconds: float | None = None
+    ) -> JournalEntry:
         """Write an entry with the time of now, and return it."""
         now_ms = self._clock.now_ms()
-        entry = JournalEntry(at_ms=now_ms, event=event, about=about, text=text[:_LONGEST_TEXT], manager=manager)
+        entry = JournalEntry(
+            at_ms=now_ms,
+            event=event,
+            about=about,
+            text=text[:_LONGEST_TEXT],
+            manager=manager,
+            cause=cause,
+            seconds=seconds,
+        )
+        self._newest().append(entry)
+        if self.folder is None:
+            return entry
         line = msgspec.json.encode(entry) + b"\n"
         file = self._writable(now_ms)
         file.write(line)
@@ -73,12 +91,25 @@ class ClusterJournal:
         self, *, from_ms: int | None = None, until_ms: int | None = None, limit: int | None = None
     ) -> list[JournalEntry]:
         """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`."""
+        recent = self._newest()
+        # the files hold more than the memory only if it is full, and then only before its oldest entry
+        enough = len(recent) < _RECENT or (from_ms is not None and from_ms > recent[0].at_ms)
+        enough = enough or (until_ms is None and limit is not None and limit <= _RECENT)
         found = (
             entry
-            for entry in self._read(from_ms)
+            for entry in (recent if enough else self._read(from_ms))
             if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
         )
         return list(deque(found, maxlen=limit))
+
+    def _newest(self) -> deque[JournalEntry]:
+        if self._recent is None:
+            found = reversed(list(islice(self._read_backwards(), _RECENT)))
+            self._recent = deque(found, maxlen=_RECENT)
+        oldest_ms = self._clock.now_ms() - self._kept_ms
+        while self._recent and self._recent[0].at_ms < oldest_ms:
+            self._recent.popleft()
+        return self._recent
 
     def close(self) -> None:
         """Close the file. The next entry opens it again."""
@@ -93,13 +124,15 @@ class ClusterJournal:
         for path, end_ms in zip_longest(files, ends):
             if from_ms is not None and end_ms is not None and end_ms < from_ms:
                 continue
-            for line in path.read_bytes().splitlines():
-                try:
-                    yield msgspec.json.decode(line, type=JournalEntry)
-                except msgspec.MsgspecError:
-                    continue  # torn by a crash, or damaged: the rest is fine
+            yield from _entries_of(path)
+
+    def _read_backwards(self) -> Iterator[JournalEntry]:
+        for path in reversed(self._files()):
+            yield from reversed(list(_entries_of(path)))
 
     def _files(self) -> list[Path]:
+        if self.folder is None:
+            return []
         found = [path for path in self.folder.glob(f"{_PREFIX}*{_SUFFIX}") if _began_ms(path) >= 0]
         return sorted(found, key=_began_ms)
 
@@ -107,6 +140,7 @@ class ClusterJournal:
         if self._file is not None and not self._is_over(now_ms):
             return self._file
         self.close()
+        assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
         if files:
@@ -132,6 +166,14 @@ class ClusterJournal:
             is_old = _began_ms(files[number + 1]) < now_ms - self._kept_ms
             if is_old or sum(sizes[number:]) > self._most_bytes:
                 path.unlink(missing_ok=True)
+
+
+def _entries_of(path: Path) -> Iterator[JournalEntry]:
+    for line in path.read_bytes().splitlines():
+        try:
+            yield msgspec.json.decode(line, type=JournalEntry)
+        except msgspec.MsgspecError:
+            continue  # torn by a crash, or damaged: the rest is fine
 
 
 def _began_ms(path: Path) -> int:

@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import socket
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ import msgspec
 
 from ..app import App
 from ..bus import Bus
-from ..control import Control, Duties
+from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
 from ..errors import StoreError
-from ..model import Session, Settings
+from ..model import Leadership, Session, Settings
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import Outage
@@ -31,13 +32,14 @@ from .cluster_service import ClusterService
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
 from .managers import ManagerDirectory
-from .member_sessions import MemberSessions
 from .members_service import MembersService
-from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo
+from .status import ClusterStatus, JournalEntry, LeadInfo, LeadTerm, ManagerInfo
 
 log = logging.getLogger("mainstay.cluster")
 
 _LOOK_S = 0.5
+#: alarms that a manager reports to the others
+_ALARMS = 50
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,8 @@ class Manager:
         self._changing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._started_ms = store.clock.now_ms()
-        self.journal = None if not options.state else ClusterJournal(Path(options.state), clock=store.clock)
+        self._terms: dict[str, LeadTerm] = {}
+        self.journal = ClusterJournal(Path(options.state) if options.state else None, clock=store.clock)
         self.members = MembersService(
             bus,
             store,
@@ -124,7 +127,7 @@ class Manager:
         await self.managers.start()
         await self.calls.start()
         await self.requests.start()
-        loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leader())
+        loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leads())
         self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
 
     async def stop(self) -> None:
@@ -143,8 +146,7 @@ class Manager:
         if session is not None:
             with contextlib.suppress(StoreError):  # its lock is free, or its lease ends
                 await self._control.claims.close_session(session.id)
-        if self.journal is not None:
-            self.journal.close()
+        self.journal.close()
 
     # its session and its leads -------------------------------------------------------------------
 
@@ -205,23 +207,32 @@ class Manager:
                 wait_s = outage.failed(error)
             await asyncio.sleep(wait_s)
 
-    async def _watch_leader(self) -> None:
-        """Write into the journal when it takes or loses the lead `leader`; that of `placement` is the members'."""
-        held: int | None = None
+    async def _watch_leads(self) -> None:
+        """Keep the terms of its leads. Write into the journal when it takes or loses the lead `leader`; the members do
+        that for `placement`."""
         while True:
-            lead = None if self._leader is None else self._leader.lead
-            epoch = None if lead is None else lead.epoch
-            if epoch is not None and epoch != held:
-                self._note("lead_taken", "leader", f"{self._options.name} leads leader in epoch {epoch}")
-            elif epoch is None and held is not None:
-                self._note("lead_lost", "leader", f"{self._options.name} no longer leads leader")
-            held = epoch
+            self._follow_lead("leader", self._leader)
+            self._follow_lead("placement", self._placement)
             await asyncio.sleep(_LOOK_S)
+
+    def _follow_lead(self, name: str, duties: Duties | None) -> None:
+        lead = None if duties is None else duties.lead
+        held = self._terms.get(name)
+        if lead is None:
+            if self._terms.pop(name, None) is not None and name == "leader":
+                self._note("lead_lost", name, f"{self._options.name} no longer leads {name}")
+        elif held is None or held.epoch != lead.epoch:
+            now_ms = self._store.clock.now_ms()
+            self._terms[name] = LeadTerm(epoch=lead.epoch, since_ms=now_ms, takeover_s=self.managers.unled_s(name))
+            if name == "leader":
+                self._note("lead_taken", name, f"{self._options.name} leads {name} in epoch {lead.epoch}")
 
     def _note(self, event: str, about: str, text: str) -> None:
         log.info("%s: event=%s about=%s", text, event, about)
-        if self.journal is not None:
+        try:
             self.journal.append(event, about, text, manager=self._options.name)
+        except OSError as error:  # a full disk must not stop a manager
+            log.warning("cannot write the journal: error=%s", error)
 
     # what others see ------------------------------------------------------------------------------
 
@@ -234,13 +245,21 @@ class Manager:
             version=MAINSTAY_VERSION,
             started_ms=self._started_ms,
             session="" if self._session is None else self._session.id,
+            leads=self._terms,
+            refused=self.refused(),
+            closed=dict(self.members.closed),
+            stale=self.calls.stale,
+            alarms=dict(sorted(self.members.alarms().items())[:_ALARMS]),
         )
 
     async def status(self) -> ClusterStatus:
         """The cluster as this manager sees it."""
         managers = self.managers.known()
-        by_session = {each.session: each.name for each in managers}
+        by_session = {each.session: each for each in managers}
         leads = (await self._store.stats()).leads
+        refused: Counter[str] = Counter()
+        for each in managers:
+            refused.update(each.refused)
         return ClusterStatus(
             cluster=self._options.cluster,
             environment=self._options.environment,
@@ -248,20 +267,24 @@ class Manager:
             manager=self._options.name,
             managers=managers,
             nodes=self.members.nodes(),
-            leads=[
-                LeadInfo(name=name, manager=by_session.get(lead.holder, ""), session=lead.holder, epoch=lead.epoch)
-                for name, lead in sorted(leads.items())
-            ],
+            leads=[_lead_info(name, lead, by_session.get(lead.holder)) for name, lead in sorted(leads.items())],
             journal=self.journal_entries(),
-            alarms=self.members.alarms(),
-            refused=self.refused(),
+            # two managers see most of them both, as the same sentence
+            alarms=list(dict.fromkeys(text for each in managers for text in each.alarms.values())),
+            refused=dict(refused),
+            away_s=self._liveness.away_s,
+            closed_s=self._liveness.closed_s,
         )
 
-    def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]:
-        """The newest entries of its journal, the newest last."""
-        if self.journal is None:
-            return []
-        return [entry for entry in self.journal.entries() if entry.at_ms > after_ms][-most:]
+    def peers(self) -> list[str]:
+        """The other managers, by name."""
+        return [each.name for each in self.managers.known() if each.name != self._options.name]
+
+    def journal_entries(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]:
+        """The newest entries of its own journal in a time range, the newest last."""
+        return self.journal.entries(from_ms=from_ms, until_ms=until_ms, limit=most)
 
     def _heard(self) -> dict[str, float]:
         """By session: how many seconds ago a manager heard its node."""
@@ -276,7 +299,7 @@ class Manager:
     def refused(self) -> Mapping[str, int]:
         """Refused requests, by reason."""
         counts: dict[str, int] = {}
-        for source in (self.calls.refused, self.requests.refused):
+        for source in (self.calls.refused, self.requests.refused, self.members.ignored):
             for reason, n in source.items():
                 counts[reason] = counts.get(reason, 0) + n
         return counts
@@ -289,6 +312,19 @@ class Manager:
         asked = await self._store.drain(sessions, by=by)
         self._note("node_draining", node, f"{by} asked node {node} to drain")
         return any(asked)
+
+
+def _lead_info(name: str, lead: Leadership, manager: ManagerInfo | None) -> LeadInfo:
+    term = None if manager is None else manager.leads.get(name)
+    of_epoch = term is not None and term.epoch == lead.epoch
+    return LeadInfo(
+        name=name,
+        manager="" if manager is None else manager.name,
+        session=lead.holder,
+        epoch=lead.epoch,
+        since_ms=term.since_ms if term is not None and of_epoch else None,
+        takeover_s=term.takeover_s if term is not None and of_epoch else None,
+    )
 
 
 __all__ = ["Manager", "ManagerOptions"]

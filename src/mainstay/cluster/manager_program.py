@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -49,8 +50,14 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     json_logs: bool = False
 
 
-async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers."""
+async def run_manager(
+    config: ManagerConfig,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    beside: Callable[[Manager], AbstractAsyncContextManager[object]] = lambda _: contextlib.nullcontext(),
+) -> int:
+    """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers. `beside` runs in its
+    process as long as it does."""
     address = parse_address(config.url)
     stopping = asyncio.Event()
     with _signals(stopping):
@@ -71,6 +78,7 @@ async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lamb
             )
             stack.push_async_callback(manager.stop)
             await manager.start()
+            await stack.enter_async_context(beside(manager))
             log.info("manager %s is up cluster=%s store=%s", config.name, address.cluster, shown_url(config.store))
             ready()
             await stopping.wait()

@@ -32,6 +32,8 @@ class ManagerDirectory:
         self._own = own
         self._every_s = every_s
         self._heard: dict[str, tuple[ManagerInfo, float]] = {}
+        self._led: dict[str, float] = {}
+        """when another manager last said that it holds a lead"""
         self._tasks: list[asyncio.Task[None]] = []
 
     def known(self) -> list[ManagerInfo]:
@@ -39,6 +41,11 @@ class ManagerDirectory:
         own = self._own()
         others = [info for info, _ in self._heard.values() if info.name != own.name]
         return sorted([own, *others], key=lambda info: info.name)
+
+    def unled_s(self, lead: str) -> float | None:
+        """How long no other manager has said that it holds a lead; None: none ever did."""
+        at_s = self._led.get(lead)
+        return None if at_s is None else round(asyncio.get_running_loop().time() - at_s, 3)
 
     async def start(self) -> None:
         subscription = await self._bus.subscribe(SUBJECT)
@@ -62,7 +69,7 @@ class ManagerDirectory:
         if tasks:
             await asyncio.wait(tasks)
             with contextlib.suppress(BusError):
-                leaving = msgspec.structs.replace(self._own(), session="", started_ms=0)
+                leaving = msgspec.structs.replace(self._own(), session="", started_ms=0, leads={})
                 await self._bus.publish(SUBJECT, msgspec.msgpack.encode(leaving))
 
     async def _announce(self) -> None:
@@ -81,7 +88,9 @@ class ManagerDirectory:
         if not info.started_ms:
             self._heard.pop(info.name, None)
             return
-        self._heard[info.name] = (info, asyncio.get_running_loop().time())
+        now_s = asyncio.get_running_loop().time()
+        self._heard[info.name] = (info, now_s)
+        self._led.update(dict.fromkeys(info.leads, now_s))
 
 
 __all__ = ["ManagerDirectory"]

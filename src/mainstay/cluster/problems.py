@@ -1,0 +1,24 @@
+"""What an operator should look at in a cluster."""
+
+from __future__ import annotations
+
+from ..words import counted
+from .status import ClusterStatus
+
+
+def problems_of(status: ClusterStatus) -> list[str]:
+    """What an operator should look at, as sentences."""
+    problems = list(status.alarms)
+    if len(status.managers) < 2:
+        problems.append("there is one manager only: if it ends, no node can work; run three")
+    if not any(lead.name == "placement" for lead in status.leads):
+        problems.append("no manager leads placement: nothing is assigned to nodes, and no dead node is closed")
+    away = [node.name for node in status.nodes if node.state == "away"]
+    if away:
+        problems.append(f"{counted(len(away), 'node')} away: {', '.join(away)}")
+    if not any(node.state == "active" for node in status.nodes):
+        problems.append("no node is active; add one: mainstay node join URL module:app")
+    return problems
+
+
+__all__ = ["problems_of"]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..bus import Bus, BusMessage, Subscription
-from ..errors import BusError, InvalidInput, MainstayError, RoleRefused, WrongCluster
+from ..errors import BusError, InvalidInput, MainstayError, RequestTimeout, RoleRefused, WrongCluster
 from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, error_of, fault_of
 from .journal_merge import merge_journals
 from .status import ClusterStatus, JournalEntry
@@ -22,7 +22,8 @@ log = logging.getLogger("mainstay.cluster")
 
 _PATTERN = "data.cluster.>"
 _ROLES = ("operator", "manager")
-_ANSWER_S = 5.0
+#: how long a manager may take to answer; after the first time another one is asked, since this one may just have ended
+_ANSWER_S = (1.5, 4.0)
 #: how long another manager may take for its part of the journal
 _PEER_S = 2.0
 #: entries in one answer
@@ -190,7 +191,11 @@ class ClusterClient:
         arguments = msgspec.Raw(msgspec.msgpack.encode(values))
         request = msgspec.structs.replace(self._envelope, id=f"{self._rng.getrandbits(96):024x}", a=arguments)
         subject = f"data.cluster.operator.{self._name}.{method}"
-        body = await self._bus.request(subject, msgspec.msgpack.encode(request), _ANSWER_S)
+        data = msgspec.msgpack.encode(request)
+        try:
+            body = await self._bus.request(subject, data, _ANSWER_S[0])
+        except RequestTimeout:
+            body = await self._bus.request(subject, data, _ANSWER_S[1])
         answer = msgspec.msgpack.decode(body, type=StoreAnswer)
         if answer.error is not None:
             raise error_of(answer.error)

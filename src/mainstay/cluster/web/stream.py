@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ...errors import InvalidInput, MainstayError
 from ...web.api import ApiRequest, Masker, NoParameters
 from ...web.live import TroubleMessage, event, event_of, stream_operation, stream_response
-from ..status import ClusterStatus, JournalEntry
+from ..status import JournalEntry
 from .views import masked_status, watch_of
 from .watch import ClusterWatch
 
@@ -63,7 +63,7 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
         elif last is not None:
             for entry in await _since(watch, last.at_ms - _LATE_MS):
                 yield event("journal", entry, f"{watch.run_id}-{number}-{max(at_ms, entry.at_ms)}")
-        sent: ClusterStatus | None = None
+        sent = 0
         trouble = ""
         while True:
             changed, status = watch.changed, watch.status
@@ -77,8 +77,8 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
                 yield event("journal", each.entry, f"{watch.run_id}-{number}-{at_ms}")
             if watch.error and watch.error != trouble:
                 yield event("trouble", TroubleMessage(detail=watch.error))
-            elif status is not None and status is not sent and not watch.error:
-                sent = status
+            elif status is not None and not watch.error and (watch.version != sent or trouble):
+                sent = watch.version
                 shown = masked_status(status, masker)
                 mark = f"{watch.run_id}-{number}-{at_ms or status.at_ms}"
                 data = watch.encoded(status) if shown is status else msgspec.json.encode(shown)

@@ -64,6 +64,8 @@ class ClusterWatch:
         self.reader = reader
         self.status: ClusterStatus | None = None
         """the last answer, without its journal"""
+        self.version = 0
+        """grows when an answer differs from the one before in more than its time and the manager that gave it"""
         self.error = ""
         """why the last read failed; empty: it did not"""
         self.changed = asyncio.Event()
@@ -181,7 +183,9 @@ class ClusterWatch:
                 self.error = str(error) or "no manager answers in time"
             else:
                 self.error = ""
-                self.status = msgspec.structs.replace(status, journal=[])
+                status = msgspec.structs.replace(status, journal=[])
+                self.version += self.status is None or _content(self.status) != _content(status)
+                self.status = status
                 self._add(entries)
             self._answered_s = _now_s()
         self.changed.set()
@@ -199,6 +203,13 @@ class ClusterWatch:
 
     def _is_watched(self) -> bool:
         return self._watchers > 0 or (self._attended_s is not None and _now_s() - self._attended_s < _ATTENTION_S)
+
+
+def _content(status: ClusterStatus) -> tuple[object, ...]:
+    """What clients want to know at once. Each manager hears a node at another moment, so times are left out; a new beat
+    has another number."""
+    nodes = [(node.name, node.state, node.reason, node.overload, node.beat) for node in status.nodes]
+    return status.managers, status.leads, status.alarms, status.refused, nodes
 
 
 def _now_s() -> float:

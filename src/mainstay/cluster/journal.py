@@ -93,7 +93,7 @@ class ClusterJournal:
         """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`."""
         recent = self._newest()
         # the files hold more than the memory only if it is full, and then only before its oldest entry
-        enough = len(recent) < _RECENT or (from_ms is not None and from_ms > recent[0].at_ms)
+        enough = self.folder is None or len(recent) < _RECENT or (from_ms is not None and from_ms > recent[0].at_ms)
         enough = enough or (until_ms is None and limit is not None and limit <= _RECENT)
         found = (
             entry

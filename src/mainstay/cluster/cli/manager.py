@@ -39,6 +39,8 @@ def manager(
     store: Annotated[
         str, typer.Option("--store", "-s", envvar="MAINSTAY_STORE", metavar="URL", help="URL of the store.")
     ],
+    tls: TlsOptions,
+    access: AccessOptions,
     name: Annotated[str, typer.Option("--name", help="Name of the manager.", show_default="HOST-PID")] = "",
     certs: Annotated[
         str,
@@ -50,7 +52,7 @@ def manager(
         ),
     ] = "",
     state: Annotated[
-        str, typer.Option("--state", metavar="DIR", help="Folder of its journal.", show_default="no journal")
+        str, typer.Option("--state", metavar="DIR", help="Folder of its journal.", show_default="in memory")
     ] = "",
     presence: Annotated[
         str,
@@ -71,9 +73,6 @@ def manager(
             show_default="nothing",
         ),
     ] = "",
-    *,
-    tls: TlsOptions,
-    access: AccessOptions,
     log_level: Annotated[str, typer.Option("--log-level", help="Level of the log.")] = "info",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON.")] = False,
 ) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..words import counted
 from .status import ClusterStatus
 
+#: nodes that are named; the rest is counted
+_NAMED = 10
+
 
 def problems_of(status: ClusterStatus) -> list[str]:
     """What an operator should look at, as sentences."""
@@ -15,7 +18,8 @@ def problems_of(status: ClusterStatus) -> list[str]:
         problems.append("no manager leads placement: nothing is assigned to nodes, and no dead node is closed")
     away = [node.name for node in status.nodes if node.state == "away"]
     if away:
-        problems.append(f"{counted(len(away), 'node')} away: {', '.join(away)}")
+        more = f" and {len(away) - _NAMED} more" if len(away) > _NAMED else ""
+        problems.append(f"{counted(len(away), 'node')} away: {', '.join(away[:_NAMED])}{more}")
     if not any(node.state == "active" for node in status.nodes):
         problems.append("no node is active; add one: mainstay node join URL module:app")
     return problems

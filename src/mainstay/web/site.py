@@ -60,7 +60,7 @@ def make_site(
             *login.routes(site),
             Mount(
                 api.PREFIX,
-                app=Router(api.routes(site, also=live.operations()), redirect_slashes=False, default=_not_found),
+                app=Router(api.routes(site, also=live.live_operations()), redirect_slashes=False, default=_not_found),
             ),
             # another version of the API, or none: an error for programs, not a page
             Mount("/api", app=_not_found),

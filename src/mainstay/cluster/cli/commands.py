@@ -126,8 +126,10 @@ def up(
     """Start a small real cluster on this machine, until Ctrl-C: a bus, a store, managers and nodes as processes.
 
     The bus listens on loopback with random passwords. Other commands find the cluster through a file in its folder that
-    only you can read. This command serves the dashboard, through any manager: as with `mainstay serve`, every user of
-    this machine can use it. Ctrl-C drains the nodes and ends all processes.
+    only you can read. Ctrl-C drains the nodes and ends all processes.
+
+    This command serves the dashboard, through any manager: as with `mainstay serve`, every user of this machine can use
+    it.
 
     Exit codes: 0 stopped cleanly, 2 could not start.
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ProgressMessage as ProgressMessage,
         TroubleMessage as TroubleMessage,
     )
+    from .routes import live_operations as live_operations
     from .snapshot import HeldJob as HeldJob, Snapshot as Snapshot
     from .sse import event as event, event_of as event_of
     from .streams import stream_operation as stream_operation, stream_response as stream_response
@@ -26,6 +27,7 @@ __getattr__, __dir__ = lazy_exports(
         ".alerts": "alert_rules",
         ".history": "Sample",
         ".messages": "EndMessage JobMessage ListMessage ProgressMessage TroubleMessage",
+        ".routes": "live_operations",
         ".snapshot": "HeldJob Snapshot",
         ".sse": "event event_of",
         ".streams": "stream_operation stream_response",

@@ -12,7 +12,7 @@ from . import health, metrics
 from .streams import OPERATIONS
 
 
-def operations() -> list[ApiOperation]:
+def live_operations() -> list[ApiOperation]:
     """The live streams: our own, and those of the installed kinds and the cluster."""
     return [*OPERATIONS, *(each for parts in server_parts() if parts.streams for each in part(parts.streams))]
 
@@ -20,7 +20,7 @@ def operations() -> list[ApiOperation]:
 def routes(site: WebServices) -> list[BaseRoute]:
     """These routes come before those of the API: `/jobs/stream` is not the id of a job."""
     return [
-        *(Route(PREFIX + operation.path, Endpoint(site, {"GET": operation})) for operation in operations()),
+        *(Route(PREFIX + operation.path, Endpoint(site, {"GET": operation})) for operation in live_operations()),
         *metrics.routes(site, site.requests),
         *health.routes(site),
     ]

@@ -12,12 +12,13 @@ from rich.text import Text
 
 from ..control import Control, event_view
 from ..control.explain import ClusterFacts, Explanation, explained
+from ..errors import BusError
 from ..kinds import part
 from ..stores import JobStore
 from ..words import SessionNames
 from . import jobs_view
 from .commands import CommandOutput
-from .common import coloured, print_command, printable
+from .common import aside, coloured, print_command, printable
 from .ids import IdArgument, full_id
 from .options import panel
 from .target import StoreTarget, Where, shell_word
@@ -55,11 +56,17 @@ class ClusterWhere(Where, frozen=True, kw_only=True):
         return f"{command} --store {shell_word(self.target().url)}"
 
     async def facts(self) -> ClusterFacts | None:
-        """What managers know; None: no cluster is named."""
+        """What managers know; None: no cluster is named, or it does not answer and the store is read without it."""
         named = self.cluster or (self.store if self.store.startswith("remote+") else "")
         if not named:
             return None
-        found: ClusterFacts = await part("mainstay.cluster.operator:read_cluster_facts")(named)
+        try:
+            found: ClusterFacts = await part("mainstay.cluster.operator:read_cluster_facts")(named)
+        except BusError as error:
+            if self._is_first():
+                raise
+            aside(f"the cluster does not answer, so its nodes are not explained: {error}")
+            return None
         return found
 
     def _is_first(self) -> bool:

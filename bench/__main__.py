@@ -7,6 +7,7 @@ study through Mainstay and what people use for it (`batch_study`), and very many
 `registry` times one job, and a thousand, in a folder and in what stands in for each cloud.
 `web` asks, watches and pages through a server of the HTTP API.
 `nodes` runs node jobs on three nodes, and kills, freezes and stops their leader.
+`cluster` runs empty tasks on a node, through a manager, beside a direct worker.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from docs import generate
 from . import (
     batch,
     batch_report,
+    cluster,
+    cluster_report,
     fleet,
     load,
     load_report,
@@ -63,6 +66,7 @@ QUICK_LOAD = load.Sizes(seconds=4, connections=(4,), rounds=1, users=200)
 QUICK_WEB = web.Sizes(
     seconds=1, connections=(2,), middle=2, clients=4, watched=5, moves=1, jobs=1500, pages=20, times=5
 )
+QUICK_CLUSTER = cluster.Sizes(jobs=200, rounds=1, pickups=3)
 QUICK_NODES = nodes.Sizes(wakes=5, jobs=20, kills=1, stops=1, freezes=0)
 SUITES = {
     "sqlite": tuple(SCENARIOS),
@@ -72,6 +76,7 @@ SUITES = {
     "registry": ("registry",),
     "web": web.SCENARIOS,
     "nodes": nodes.SCENARIOS,
+    "cluster": cluster.SCENARIOS,
 }
 
 
@@ -97,6 +102,8 @@ def main() -> int:
         failed |= _run_web(names["web"], given, _kept_in("web", names, given))
     if names["nodes"] and not given.systems:
         failed |= _run_nodes(names["nodes"], given, _kept_in("nodes", names, given))
+    if names["cluster"] and not given.systems:
+        failed |= _run_cluster(names["cluster"], given, _kept_in("cluster", names, given))
     return failed
 
 
@@ -289,6 +296,24 @@ def _run_nodes(names: list[str], given: argparse.Namespace, out: Path | None) ->
         nodes_report.save(found, out)
         console.print(f"kept in {out}")
         if out == nodes_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+# -- a cluster ----------------------------------------------------------------------------------
+
+
+def _run_cluster(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_CLUSTER if given.quick else cluster.Sizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = cluster.measure(names, sizes, _telling(console, status.update))
+    _show(cluster_report.sections(found), cluster_report.about(found))
+    _warn(console, {}, found.trouble)
+    if out is not None:
+        cluster_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == cluster_report.KEPT:
             generate.main([])
     return 1 if found.trouble else 0
 

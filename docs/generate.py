@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import batch_report, load_report, nodes_report, report, web_report
+from bench import batch_report, cluster_report, load_report, nodes_report, report, web_report
 from docs.vocabularies import VOCABULARIES, Vocabulary
 from mainstay.cluster.web.metrics import CLUSTER_METRICS
 from mainstay.lifecycle import JOB, UNIT, Table
@@ -117,6 +117,14 @@ def _nodes_benchmark() -> str:
     return "\n\n".join([nodes_report.about(stored), *tables])
 
 
+def _cluster_benchmark() -> str:
+    if not cluster_report.KEPT.exists():
+        return "No run is stored yet: `python -m bench --only cluster` makes one."
+    stored = cluster_report.load()
+    tables = [grid(each.headings, each.lines) for each in cluster_report.sections(stored)]
+    return "\n\n".join([cluster_report.about(stored), *tables])
+
+
 def _soak() -> str:
     stored = soaks.load()
     return f"{grid(soaks.headings(stored), soaks.lines(stored))}\n\n{soaks.about(stored)}"
@@ -144,6 +152,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "load benchmark": _load_benchmark,
     "web benchmark": _web_benchmark,
     "nodes benchmark": _nodes_benchmark,
+    "cluster benchmark": _cluster_benchmark,
     "soak": _soak,
 }
 

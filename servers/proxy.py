@@ -63,7 +63,7 @@ class _Way:
 
     @property
     def _may_send(self) -> bool:
-        return self.out is not None and not self._wire.stalled
+        return self.out is not None and self.name not in self._wire.stalled
 
     def _next(self) -> None:
         # one timer per piece, and each sends the oldest: equal times must not swap pieces
@@ -77,7 +77,8 @@ class _Way:
 
     def _finish(self) -> None:
         if self.has_ended and not self._waiting and self.out is not None and not self.out.is_closing():
-            self.out.write_eof()
+            with contextlib.suppress(OSError):  # the other end was reset
+                self.out.write_eof()
             if self.over:
                 self.out.close()
 
@@ -175,7 +176,7 @@ class _Wire:
         self.links: set[_Link] = set()
         self.transports: set[asyncio.Transport] = set()
         self.delay_s = {"up": 0.0, "down": 0.0}
-        self.stalled = False
+        self.stalled: frozenset[str] = frozenset()
         self.cuts: dict[str, int] = {}
         """bytes that may still pass before a connection is cut"""
         self.cut_links = 0
@@ -221,7 +222,7 @@ class _Wire:
                 transport.abort()
             await asyncio.sleep(0)
 
-    def set_stalled(self, stalled: bool) -> None:
+    def set_stalled(self, stalled: frozenset[str]) -> None:
         self.stalled = stalled
         for link in list(self.links):
             link.up.release()
@@ -277,13 +278,14 @@ class Proxy:
     def accept(self) -> None:
         self._do(partial(self._wire.listen, self.port))
 
-    def stall(self) -> None:
-        """Pass nothing on, and say nothing: the wire is there and dead, as after a firewall forgot it."""
-        self._do(partial(self._wire.set_stalled, True))
+    def stall(self, *ways: str) -> None:
+        """Pass nothing on, and say nothing: the wire is there and dead, as after a firewall forgot it. With `up` or
+        `down` in that direction only."""
+        self._do(partial(self._wire.set_stalled, frozenset(ways or ("up", "down"))))
 
     def flow(self) -> None:
         """End a stall: what was held up arrives."""
-        self._do(partial(self._wire.set_stalled, False))
+        self._do(partial(self._wire.set_stalled, frozenset()))
 
     def delay(self, *, up: float = 0.0, down: float = 0.0) -> None:
         """Seconds that everything takes longer from now on."""

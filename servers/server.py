@@ -139,6 +139,11 @@ class Process:
         if _libc is not None and hasattr(_libc, "prctl"):
             _libc.prctl(_PR_SET_PDEATHSIG, int(self._ends_on))
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to it, for example to have it read its configuration again."""
+        assert self._process is not None, "it does not run"
+        self._process.send_signal(number)
+
     def stop(self) -> None:
         """Ask it to end, and see it gone."""
         if self._process is None:

@@ -18,7 +18,7 @@ from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop
 from mainstay.worker.engine import Engine
 
-from .faults import Fault
+from .faults import Fault, draw_faults
 from .runs import FAULTS_UNTIL_S, Violation
 
 R = TypeVar("R")
@@ -30,6 +30,8 @@ HEAL_S = 600.0
 class FaultyWorld(ABC):
     """Servers that run and clients that ask, around one store. A subclass says what they do, and what must hold."""
 
+    faults_until_s = FAULTS_UNTIL_S
+    """faults are over by then"""
     servers: Sequence[str]
     """hosts that work; a crashed one comes back as a new one"""
     clients: Sequence[str]
@@ -54,6 +56,10 @@ class FaultyWorld(ABC):
     @classmethod
     def host_names(cls) -> Sequence[str]:
         return (*cls.servers, *cls.clients)
+
+    @classmethod
+    def draw(cls, rng: random.Random, count: int) -> list[Fault]:
+        return draw_faults(rng, cls.host_names(), count=count, until_s=cls.faults_until_s)
 
     def trace(self) -> list[str]:
         return self._trace
@@ -85,7 +91,7 @@ class FaultyWorld(ABC):
             self.start_server(name)
         asked = [self._start_client(name) for name in self.clients]
         begun = asyncio.gather(*(self._inflict(fault) for fault in faults))
-        await asyncio.sleep(FAULTS_UNTIL_S)
+        await asyncio.sleep(self.faults_until_s)
         await begun
         self.note("healed")
         await self._until_settled(asked)

@@ -77,11 +77,15 @@ class NodesWorld(FaultyWorld):
         """the leader phases that ran to their end: the job and the fencing token"""
         self.broken: list[str] = []
         """what was found wrong while the world ran"""
-        self.compact, self.rotate, self.collect = _declare(self)
+        self.compact, self.rotate, self.collect = self.declare(self.app)
 
     async def run(self, faults: Sequence[Fault]) -> None:
         with self.app.using(self.store):  # a leader phase reads the results of the nodes
             await super().run(faults)
+
+    def declare(self, app: App) -> tuple[Any, Any, Any]:
+        """The jobs of this world, in an app."""
+        return _declare(self, app)
 
     async def serve(self, name: str) -> None:
         await _NodeHost(self, name, self.started).run()
@@ -111,8 +115,11 @@ class NodesWorld(FaultyWorld):
             self._check_epoch(after, event)
         if before is None:
             return
-        if before.settled_ms is not None and after.status != before.status:
+        withdrawn = after.status == "cancelled" and after.id in self.cancelled  # a failed job may be, by an operator
+        if before.settled_ms is not None and after.status != before.status and not withdrawn:
             raise Violation(f"{after.id} was {before.status}, and then {after.status}")
+        if after.token < before.token:
+            raise Violation(f"{after.id} had token {before.token}, and then {after.token}")
         if after.status == "dispatched" and before.status != "dispatched":
             self._check_assignment(before, after)
 
@@ -200,9 +207,8 @@ class BigNodesWorld(NodesWorld):
     submits = 8
 
 
-def _declare(world: NodesWorld) -> tuple[Any, Any, Any]:
+def _declare(world: NodesWorld, app: App) -> tuple[Any, Any, Any]:
     """The jobs of the world: with both phases, with the leader phase only, with the local phase only."""
-    app = world.app
 
     @app.node_job(name="compact", quorum="majority", on_no_quorum="proceed", stragglers="20s", retries=2)
     class Compact:

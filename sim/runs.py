@@ -12,7 +12,7 @@ import msgspec
 
 from mainstay.testing.virtual_loop import VirtualLoop, virtual_loop
 
-from .faults import Fault, draw_faults
+from .faults import Fault
 
 #: faults are over by then; what remains is healing
 FAULTS_UNTIL_S = 60.0
@@ -28,8 +28,8 @@ class World(Protocol):
     def __init__(self, loop: VirtualLoop, seed: int) -> None: ...
 
     @classmethod
-    def host_names(cls) -> Sequence[str]:
-        """The hosts that faults are drawn for."""
+    def draw(cls, rng: random.Random, count: int) -> list[Fault]:
+        """As many faults, all over before `FAULTS_UNTIL_S`."""
         ...
 
     async def run(self, faults: Sequence[Fault]) -> None:
@@ -71,11 +71,7 @@ def simulate(
 ) -> RunResult:
     """Run a world once. The faults are drawn from the seed unless they are given."""
     rng = random.Random(f"faults {seed}")
-    chosen = (
-        draw_faults(rng, world.host_names(), count=rng.randint(0, fault_count), until_s=FAULTS_UNTIL_S)
-        if faults is None
-        else list(faults)
-    )
+    chosen = world.draw(rng, rng.randint(0, fault_count)) if faults is None else list(faults)
     error = where = ""
     with virtual_loop(seed) as loop:
         made = world(loop, seed)

@@ -79,7 +79,7 @@ class WorkersWorld(FaultyWorld):
     async def verify(self) -> None:
         rows = {row.id: row for row in await self.rows()}
         for key, history in self.submits.items():
-            _check_key(key, history, rows)
+            check_key(key, history, rows)
         for row in rows.values():
             await self._check_job(row)
 
@@ -102,7 +102,8 @@ class WorkersWorld(FaultyWorld):
             raise Violation(f"two sessions led in epoch {lead.epoch}")
 
 
-def _check_key(key: str, history: Sequence[Operation[str, str]], rows: dict[str, Any]) -> None:
+def check_key(key: str, history: Sequence[Operation[str, str]], rows: dict[str, Any]) -> None:
+    """Raise a `Violation` if an answered submit is not stored, or if the key stands for several jobs."""
     answers = {operation.answer for operation in history if operation.answer is not None}
     if lost := answers - rows.keys():
         raise Violation(f"the submit of {key} was answered with {lost}, which is not stored")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from .cluster import BigClusterWorld, ClusterWorld
 from .nodes import BigNodesWorld, NodesWorld
 from .runs import RunResult, World, simulate
 from .supervised import SupervisedWorld
@@ -13,10 +14,12 @@ WORLDS: dict[str, type[World]] = {
     "workers": WorkersWorld,
     "supervised": SupervisedWorld,
     "nodes": NodesWorld,
+    "cluster": ClusterWorld,
     "big-nodes": BigNodesWorld,
+    "big-cluster": BigClusterWorld,
 }
 #: the worlds of a size: small ones for every change, big ones for a night
-SIZES = {"small": ("workers", "supervised", "nodes"), "big": ("big-nodes",)}
+SIZES = {"small": ("workers", "supervised", "nodes", "cluster"), "big": ("big-nodes", "big-cluster")}
 #: one seed in this number runs twice, and must give the same trace
 TWICE = 20
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from servers import ServerMissing
+from servers.nats import nats_program
 from servers.shared import Host
 from tests import places
 from tests.collecting import Collecting
@@ -58,6 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and (leave := in_memory()):
         config.add_cleanup(leave)
     config.add_cleanup(Host().close)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which server of the bus the tests ran with."""
+    with contextlib.suppress(ServerMissing):
+        terminalreporter.write_line(f"bus and JetStream: {nats_program()}")
 
 
 @pytest.hookimpl(wrapper=True)

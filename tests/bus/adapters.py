@@ -38,13 +38,19 @@ async def _on(network: MemoryBusNetwork) -> AsyncIterator[Connect]:
 
 
 #: clients of the suite connect as this user, which may do everything
-_ANY = """
+ANY_USER = """
 listen: "127.0.0.1:{port}"
 max_payload: 1100000
 ping_interval: "2s"
 accounts {{
-  CLUSTER {{ users: [ {{ user: all, password: all }} ] }}
-  SYS {{ users: [ {{ user: system, password: system }} ] }}
+  CLUSTER {{
+    users: [ {{ user: all, password: all }} ]
+    imports: [
+      {{ stream: {{ account: SYS, subject: "$SYS.ACCOUNT.CLUSTER.CONNECT" }} }}
+      {{ stream: {{ account: SYS, subject: "$SYS.ACCOUNT.CLUSTER.DISCONNECT" }} }}
+    ]
+  }}
+  SYS {{ exports: [ {{ stream: "$SYS.ACCOUNT.CLUSTER.CONNECT" }}, {{ stream: "$SYS.ACCOUNT.CLUSTER.DISCONNECT" }} ] }}
 }}
 system_account: SYS
 """
@@ -52,11 +58,11 @@ system_account: SYS
 
 @asynccontextmanager
 async def _on_nats() -> AsyncIterator[Connect]:
-    with folder("bus-") as place, NatsCore(place, _ANY) as server:
+    with folder("bus-") as place, NatsCore(place, ANY_USER) as server:
         clients: list[Bus] = []
 
         async def connect(name: str) -> Bus:
-            clients.append(await connect_nats(server.url("all"), name=name, watch=server.url("system"), timeout_s=20))
+            clients.append(await connect_nats(server.url("all"), name=name, timeout_s=20))
             return clients[-1]
 
         yield connect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from mainstay import App, context
 from mainstay.node import LeaderRun, Node, NodeResult
 
 app = App("memory:")
+
+#: the file that many tasks of this process wait for, and the one task that looks
+_looks: dict[str, asyncio.Task[None]] = {}
 
 
 @app.task(name="add")
@@ -26,9 +30,31 @@ def where() -> str:
 @app.task(name="hold")
 async def hold(file: str) -> int:
     """Runs until the file exists; the result is the number of the attempt."""
-    while not Path(file).exists():
-        await asyncio.sleep(0.05)
+    look = _looks.get(file)
+    if look is None:
+        look = _looks[file] = asyncio.create_task(_exists(Path(file)))
+    await asyncio.shield(look)
     return context().attempt
+
+
+@app.task(name="hold_attempt")
+async def hold_attempt(folder: str) -> int:
+    """Runs until the folder has a file with the number of this attempt."""
+    await _exists(Path(folder) / str(context().attempt))
+    return context().attempt
+
+
+@app.task(name="hold_process", process=True)
+def hold_process(file: str) -> int:
+    """In a process of its own, which ends only with the file or by force."""
+    while not Path(file).exists():
+        time.sleep(0.05)
+    return os.getpid()
+
+
+async def _exists(path: Path) -> None:
+    while not path.exists():  # another process makes it
+        await asyncio.sleep(0.05)
 
 
 @app.task(name="chain")

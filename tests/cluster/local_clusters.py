@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +15,8 @@ from typing import Any, TypeVar
 from mainstay.bus import Bus
 from mainstay.cluster.address import parse_address
 from mainstay.cluster.cluster_service import ClusterClient
-from mainstay.cluster.local_cluster import LocalCluster, LocalClusterFile, LocalClusterOptions
+from mainstay.cluster.local_cluster import LocalCluster, LocalClusterOptions
+from mainstay.cluster.local_cluster_file import LocalClusterFile
 from mainstay.cluster.status import ClusterStatus
 from mainstay.control import Control
 from mainstay.model import Job
@@ -27,13 +30,18 @@ TARGET = "tests.cluster.cluster_program:app"
 class RunningCluster:
     """A cluster, its operator and its store."""
 
-    def __init__(self, cluster: LocalCluster, file: LocalClusterFile, bus: Bus, store: JobStore) -> None:
+    def __init__(self, cluster: LocalCluster, bus: Bus, store: JobStore, joined: contextlib.AsyncExitStack) -> None:
         self.cluster = cluster
-        self.file = file
         self.bus = bus
         self.store = store
         self.control = Control(store)
-        self.client = ClusterClient(bus, name="local", cluster=file.cluster)
+        self.client = ClusterClient(bus, name="local", cluster=cluster.file.cluster)
+        self._joined = joined
+
+    @property
+    def file(self) -> LocalClusterFile:
+        """As other commands read it."""
+        return self.cluster.file
 
     def pid(self, name: str) -> int:
         return next(process.pid for process in self.file.processes if process.name == name)
@@ -41,8 +49,18 @@ class RunningCluster:
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.pid(name), number)
 
-    async def submit(self, task: str, **arguments: Any) -> str:
-        return (await self.control.jobs.submit(task, arguments)).id
+    async def join(self, name: str, *, url: str = "", **options: str) -> asyncio.subprocess.Process:
+        """Have a node join as a user would, through another URL if one is given; it is stopped at the end."""
+        more = [word for option, value in options.items() for word in (f"--{option.replace('_', '-')}", value)]
+        command = [sys.executable, "-m", "mainstay", "node", "join", url or self.file.node_url, TARGET]
+        process = await asyncio.create_subprocess_exec(
+            *command, "--name", name, "--grace", "2s", "--log-level", "error", *more, start_new_session=True
+        )
+        self._joined.push_async_callback(_end, process)
+        return process
+
+    async def submit(self, task: str, *, queue: str = "default", **arguments: Any) -> str:
+        return (await self.control.jobs.submit(task, arguments, queue=queue)).id
 
     async def rows(self, ids: list[str]) -> list[Job]:
         return [row for row in await self.store.get(ids) if row is not None]
@@ -71,6 +89,15 @@ class RunningCluster:
         async def look() -> ClusterStatus | None:
             found = await self.client.status()
             return found if fits(found) else None
+
+        return await until(look)
+
+    async def taken_back(self, ids: list[str]) -> list[Job]:
+        """The rows when each of them has begun again, under another token."""
+
+        async def look() -> list[Job] | None:
+            rows = await self.rows(ids)
+            return rows if all(row.token > 1 and row.status == "running" for row in rows) else None
 
         return await until(look)
 
@@ -104,9 +131,22 @@ async def running_cluster(folder: Path, **options: Any) -> AsyncIterator[Running
         bus = await address.connect("operator", "local", timeout_s=10)
         store = await open_store(file.store)
         try:
-            yield RunningCluster(cluster, file, bus, store)
+            async with contextlib.AsyncExitStack() as joined:
+                yield RunningCluster(cluster, bus, store, joined)
         finally:
             await store.close()
             await bus.close()
     finally:
         await cluster.stop()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """SIGTERM, and SIGKILL for one that is cut off and does not end."""
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(20):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from mainstay.bus import Bus
+from mainstay.bus.nats import NatsBus, client_tls, connect_nats
 from mainstay.cluster.address import parse_address
 from mainstay.cluster.certs import CertificateFiles, identity_of, issue, make_authority, write_server_config
+from mainstay.cluster.engine_check import check_joined, findings
 from mainstay.cluster.permissions import Identity, permissions_of
 from mainstay.errors import BusError, InvalidInput, NoResponders, RequestTimeout
 from servers.nats import NatsCore
@@ -34,6 +37,11 @@ class SecureBus:
         place = folder / "server"
         place.mkdir()
         self.server = NatsCore(place, config.replace("{", "{{").replace("}", "}}"), port=self.port)
+
+    def reload(self, config: str) -> None:
+        """Have the server read another configuration, as after SIGHUP."""
+        (self.folder.parent / "server" / "nats.conf").write_text(config)
+        self.server.reload()
 
     async def connect(self, files: CertificateFiles, *, timeout_s: float = 5.0) -> Bus:
         address = parse_address(files.url(f"127.0.0.1:{self.port}"))
@@ -92,6 +100,10 @@ SPEAKERS = {
     ("n1", "control.manager.heard"): False,
     ("n1", "data.cluster.operator.ann.status"): False,
     ("n1", "control.ended.n2"): False,
+    ("n1", "data.bundle.node.n1.fetch"): True,
+    ("n1", "data.bundle.node.n2.fetch"): False,
+    ("n1", "data.bundle.operator.ann.put"): False,
+    ("ann", "data.bundle.operator.ann.put"): True,
     ("ann", "data.cluster.operator.ann.status"): True,
     ("ann", "control.store.operator.ann.apply"): True,
     ("ann", "control.store.node.n1.apply"): False,
@@ -103,6 +115,7 @@ SPEAKERS = {
 async def test_the_server_lets_each_role_speak_as_itself_only(clients: dict[str, Bus]) -> None:
     manager = clients["m1"]
     patterns = ("control.store.>", "control.beat.*", "control.ended.*", "control.manager.>", "data.cluster.>")
+    patterns += ("data.bundle.>",)
     heard = [await manager.subscribe(pattern) for pattern in patterns]
 
     for speaker, subject in SPEAKERS:
@@ -154,27 +167,73 @@ async def test_a_node_answers_a_manager_and_gets_its_own_answers(clients: dict[s
         await task
 
 
-async def test_a_certificate_of_another_authority_is_refused(bus: SecureBus, tmp_path: Path) -> None:
+async def test_the_server_refuses_a_certificate_of_another_authority(bus: SecureBus, tmp_path: Path) -> None:
     make_authority(tmp_path / "other", cluster="shop")
     foreign = issue(tmp_path / "other", "manager", "m1")
-    mixed = CertificateFiles(ca=bus.files["m1"].ca, cert=foreign.cert, key=foreign.key, identity=foreign.identity)
-    with pytest.raises(BusError):
-        await bus.connect(mixed, timeout_s=1)
+    # a program of ours would not send it
+    tls = client_tls({"ca": str(bus.files["m1"].ca), "cert": str(foreign.cert), "key": str(foreign.key)})
+    with pytest.raises(BusError, match="another cluster"):
+        await connect_nats(f"tls://127.0.0.1:{bus.port}", name="manager.m1", tls=tls, timeout_s=5)
 
 
 async def test_a_certificate_that_the_server_does_not_know_is_refused(bus: SecureBus) -> None:
     late = issue(bus.folder, "node", "n3")
-    with pytest.raises(BusError):
-        await bus.connect(late, timeout_s=1)
+    with pytest.raises(BusError, match="does not know this certificate"):
+        await bus.connect(late)
 
 
-async def test_a_new_authority_and_the_old_one_are_valid_at_once(bus: SecureBus) -> None:
+async def test_certificates_of_a_new_authority_and_of_the_old_one_are_valid_at_once(bus: SecureBus) -> None:
+    old = bus.files["n1"]
+    kept = CertificateFiles(
+        ca=old.ca,
+        cert=old.cert.rename(bus.folder / "kept.pem"),
+        key=old.key.rename(bus.folder / "kept.key"),
+        identity=old.identity,
+    )
     make_authority(bus.folder, cluster="shop")
-    issue(bus.folder, "node", "n3")
-    write_server_config(bus.folder, listen=f"127.0.0.1:{bus.port}", server="bus")
-    text = (bus.folder / "nats.conf").read_text()
-    assert text.count("CN=node:") == 3
-    assert (bus.folder / "ca.pem").read_text().count("BEGIN CERTIFICATE") == 2
+    new = issue(bus.folder, "node", "n1")
+    bus.server.stop()
+    for server_is_new in (False, True):
+        if server_is_new:
+            issue(bus.folder, "server", "bus", hosts=["127.0.0.1"])
+        bus.server.start()
+        for files in (kept, new):
+            client = await bus.connect(files)
+            await client.close()
+        bus.server.stop()
+    bus.server.start()
+
+
+async def test_managers_hear_of_connections_and_nodes_cannot_pretend_to_be_another(
+    bus: SecureBus, clients: dict[str, Bus]
+) -> None:
+    manager = clients["m1"]
+    async with await manager.presence() as notices:
+        files = bus.files["n2"]
+        tls = client_tls({"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)})
+        for name in ("node.n1", "node.n2"):
+            client = await connect_nats(f"tls://127.0.0.1:{bus.port}", name=name, tls=tls, timeout_s=5)
+            await client.close()
+        async with asyncio.timeout(10):
+            heard = [await anext(notices), await anext(notices)]
+    assert [(notice.peer, notice.opened) for notice in heard] == [("node.n2", True), ("node.n2", False)]
+
+
+async def test_a_configuration_of_ours_has_nothing_to_report(clients: dict[str, Bus]) -> None:
+    manager = clients["m1"]
+    assert isinstance(manager, NatsBus)
+    engines, presence = await manager.engines(), await manager.shows_presence(10)
+    assert findings(engines, presence=presence, denied=manager.denied, away_s=10.0) == []
+    assert [(each.max_payload, each.ping_interval_s, each.ping_max) for each in engines] == [(1_100_000, 2.0, 2)]
+    check_joined(version=manager.server_version, max_payload=manager.max_payload)
+
+
+async def test_a_node_may_not_ask_about_the_servers(clients: dict[str, Bus]) -> None:
+    node = clients["n1"]
+    assert isinstance(node, NatsBus)
+    assert await node.engines() == []
+    assert not await node.shows_presence(0.2)
+    assert node.denied
 
 
 async def test_asking_without_an_answer_is_told_apart(clients: dict[str, Bus]) -> None:
@@ -191,3 +250,64 @@ def test_a_node_has_no_subject_of_a_manager() -> None:
     node, manager = (permissions_of(Identity(role=role, name="x")) for role in ("node", "manager"))
     assert not set(node.subscribe) & set(manager.subscribe)
     assert not set(node.publish) & set(manager.publish)
+
+
+async def test_a_member_whose_certificate_was_removed_is_put_out_when_the_server_reloads(
+    bus: SecureBus, clients: dict[str, Bus]
+) -> None:
+    gone, stays = clients["n1"], clients["n2"]
+    assert isinstance(gone, NatsBus)
+    assert isinstance(stays, NatsBus)
+    bus.files["n1"].cert.unlink()
+    text = write_server_config(bus.folder, listen=f"127.0.0.1:{bus.port}", server="bus").read_text()
+    bus.reload(text)
+    async with asyncio.timeout(10):
+        while gone.connected:
+            await asyncio.sleep(0.01)
+    with pytest.raises((NoResponders, RequestTimeout)):
+        await stays.request("control.store.node.n2.hello", b"", 1)
+    assert stays.connected
+    assert not gone.connected
+
+
+async def test_two_servers_are_one_bus_and_a_request_crosses_them(tmp_path: Path) -> None:
+    certs = tmp_path / "certs"
+    make_authority(certs, cluster="shop")
+    issue(certs, "server", "bus", hosts=["localhost"])
+    files = {name: issue(certs, role, name) for role, name in (("node", "n1"), ("manager", "m1"))}
+    ports, routes = [free_port(), free_port()], [f"localhost:{free_port()}" for _ in range(2)]
+    async with contextlib.AsyncExitStack() as stack:
+        for port, route in zip(ports, routes, strict=True):
+            config = write_server_config(
+                certs, listen=f"127.0.0.1:{port}", server="bus", routes=routes, routes_listen=route
+            ).read_text()
+            place = tmp_path / str(port)
+            place.mkdir()
+            stack.enter_context(NatsCore(place, config.replace("{", "{{").replace("}", "}}"), port=port))
+        clients = []
+        for port, each in zip(ports, files.values(), strict=True):
+            tls = client_tls({"ca": str(each.ca), "cert": str(each.cert), "key": str(each.key)})
+            role, name = each.identity.role, each.identity.name
+            client = await connect_nats(
+                f"tls://localhost:{port}", name=f"{role}.{name}", inbox=f"_INBOX.{role}.{name}", tls=tls, timeout_s=20
+            )
+            stack.push_async_callback(client.close)
+            clients.append(client)
+        node, manager = clients
+        calls = await manager.subscribe("control.store.>", group="managers")
+
+        async def answer() -> None:
+            message = await anext(calls)
+            assert message.reply is not None
+            await manager.publish(message.reply, b"yes")
+
+        answering = asyncio.create_task(answer())
+        async with asyncio.timeout(20):
+            while True:  # subscriptions spread between the servers a little later
+                try:
+                    assert await node.request("control.store.node.n1.hello", b"", 5) == b"yes"
+                    break
+                except NoResponders:
+                    await asyncio.sleep(0.01)
+            await answering
+        assert len(await manager.engines()) == 2

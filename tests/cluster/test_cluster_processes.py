@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.local_clusters import running_cluster, until
+from tests.cluster.local_clusters import TARGET, running_cluster, until
+from tests.cluster.marked_processes import MarkedProcesses
 
 pytestmark = pytest.mark.slow
 
@@ -43,25 +47,6 @@ async def test_a_node_job_runs_on_every_node_and_its_leader_phase_on_one(tmp_pat
         assert names.returns.unpack(row.result, job_id=row.id).value == ["n1", "n2"]
 
 
-async def test_a_killed_manager_restarts_nothing(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path / "c", managers=2, nodes=2, concurrency=50) as cluster:
-        before = await cluster.ready(2)
-        file = tmp_path / "go"
-        ids = [await cluster.submit("hold", file=str(file)) for _ in range(60)]
-        await cluster.running(ids)
-        leader = next(lead.manager for lead in before.leads if lead.name == "placement")
-
-        cluster.kill(leader)
-        after = await cluster.status(
-            lambda found: any(lead.name == "placement" and lead.manager not in ("", leader) for lead in found.leads)
-        )
-        file.touch()
-        rows = await cluster.settled(ids)
-
-        assert [(row.status, row.token, row.starts) for row in rows] == [("succeeded", 1, 1)] * 60
-        assert {node.state for node in after.nodes} == {"active"}
-
-
 async def test_a_killed_worker_of_a_node_is_proven_dead_and_its_job_runs_again(tmp_path: Path) -> None:
     async with running_cluster(tmp_path / "c", nodes=2) as cluster:
         status = await cluster.ready(2)
@@ -87,22 +72,6 @@ async def test_a_killed_worker_of_a_node_is_proven_dead_and_its_job_runs_again(t
         assert any(entry.event == "node_closed" and "parent" in entry.text for entry in entries)
 
 
-async def test_a_bus_that_is_killed_and_back_loses_no_work(tmp_path: Path) -> None:
-    async with running_cluster(tmp_path / "c") as cluster:
-        await cluster.ready()
-        file = tmp_path / "go"
-        ids = [await cluster.submit("hold", file=str(file)) for _ in range(5)]
-        await cluster.running(ids)
-        bus = cluster.cluster.bus
-
-        await bus.kill()
-        file.touch()
-        await bus.begin()
-        rows = await cluster.settled(ids)
-
-        assert [(row.status, row.token) for row in rows] == [("succeeded", 1)] * 5
-
-
 async def test_a_drained_node_finishes_its_job_and_ends(tmp_path: Path) -> None:
     async with running_cluster(tmp_path / "c", nodes=2, grace_s=30.0) as cluster:
         status = await cluster.ready(2)
@@ -121,10 +90,54 @@ async def test_a_drained_node_finishes_its_job_and_ends(tmp_path: Path) -> None:
         assert not await cluster.client.drain("n9", by="ann")
 
 
-async def test_nothing_is_left_after_many_starts(tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    for _ in range(5):
+async def joined(folder: Path, *words: str) -> asyncio.subprocess.Process:
+    """`mainstay node join` in the folder of a cluster."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mainstay", "node", "join", *words, "--folder", str(folder)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def test_another_terminal_joins_a_local_cluster_with_the_name_of_the_app(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", managers=1, nodes=0) as cluster:
+        process = await joined(tmp_path / "c", TARGET)
+        try:
+            await cluster.ready()
+        finally:
+            process.terminate()
+            await process.communicate()
+        assert process.returncode == 0
+
+
+async def test_a_node_of_another_environment_is_refused_and_says_why(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path / "c", managers=1, nodes=0) as cluster:
+        process = await joined(tmp_path / "c", f"{cluster.file.node_url}?environment=staging", TARGET)
+        output, _ = await process.communicate()
+
+        assert process.returncode == 2
+        assert b"this is the cluster local/default, not local/staging" in output
+        assert (await cluster.client.status()).refused["cluster"] >= 1
+
+
+async def test_nothing_is_left_after_many_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, temporary = tmp_path / "c", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    processes = MarkedProcesses(monkeypatch)
+    left: list[tuple[set[Path], int]] = []
+    for number in range(4):
         async with running_cluster(folder, managers=1) as cluster:
-            pids = [process.pid for process in cluster.file.processes]
-        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-        assert not (folder / "cluster.json").exists()
+            if number % 2:  # the others are stopped while their node starts
+                await cluster.ready()
+            assert len(processes.alive()) >= 3
+            port = cluster.cluster.bus.port
+        files = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+        left.append((files, len(list(Path("/proc/self/fd").iterdir()))))
+        assert processes.alive() == {}
+        assert list(temporary.iterdir()) == []
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 5)
+
+    assert left[-1] == left[1]

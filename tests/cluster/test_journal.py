@@ -129,3 +129,29 @@ def test_the_cause_of_a_closing_and_its_seconds_are_kept(tmp_path: Path) -> None
     journal.close()
     [entry] = journal_in(tmp_path, VirtualClock()).entries()
     assert (entry.cause, entry.seconds) == ("silence", 25.3)
+
+
+def test_a_clock_that_was_set_back_by_days_makes_no_file_for_each_entry(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    clock.advance(40 * DAY_S)
+    ahead = journal_in(tmp_path, clock)
+    write(ahead, "a")
+    ahead.close()
+    journal = journal_in(tmp_path, VirtualClock())
+    write(journal, *"bcdefgh")
+    assert texts(journal) == list("abcdefgh")
+    assert len(list((tmp_path / "journal").iterdir())) <= 2
+    journal.close()
+
+
+def test_the_newest_entries_are_read_without_the_oldest_files(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    journal = journal_in(tmp_path, clock)
+    for number in range(5):
+        write(journal, f"{number}a", f"{number}b")
+        clock.advance(DAY_S)
+    for path in sorted((tmp_path / "journal").iterdir())[:3]:
+        path.unlink()
+        path.mkdir()  # reading it would fail
+    assert texts(journal, limit=3) == ["3b", "4a", "4b"]
+    journal.close()

@@ -139,6 +139,21 @@ def test_it_refuses_as_a_server_that_is_not_there_and_takes_connections_again(pr
         assert _said(client, b"b") == b"b"
 
 
+def test_a_wire_can_be_silent_in_one_direction_only(proxy: Proxy, echo: Echo) -> None:
+    with _connected(proxy) as client:
+        client.sendall(b"a")
+        assert client.recv(1) == b"a"
+        proxy.stall("down")
+        client.sendall(b"b")
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        assert echo.heard == b"ab"
+        proxy.flow()
+        client.settimeout(10)
+        assert client.recv(1) == b"b"
+
+
 def test_a_stalled_wire_is_silent_and_what_was_held_up_arrives_in_order(proxy: Proxy) -> None:
     with _connected(proxy) as client:
         assert _said(client, b"a") == b"a"

@@ -6,7 +6,18 @@ import msgspec
 import pytest
 
 from mainstay.model import Settings
-from mainstay.worker.messages import Drain, FromEngine, Hello, Pulsed, Retiring, StartClaiming, ToEngine, Unfit, line
+from mainstay.worker.messages import (
+    Drain,
+    FromEngine,
+    Hello,
+    Isolate,
+    Pulsed,
+    Retiring,
+    StartClaiming,
+    ToEngine,
+    Unfit,
+    line,
+)
 
 NASTY = "two\nlines, a nul \0, and a smile 🙂"
 
@@ -20,6 +31,7 @@ NASTY = "two\nlines, a nul \0, and a smile 🙂"
         (StartClaiming(), ToEngine),
         (Pulsed(session="s", known=True, cancelling=("x",)), ToEngine),
         (Drain(1.5), ToEngine),
+        (Isolate(1.5), ToEngine),
     ],
     ids=lambda value: type(value).__name__,
 )

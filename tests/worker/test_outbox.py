@@ -7,13 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mainstay.bus import MemoryBusNetwork
 from mainstay.errors import InvalidInput
-from mainstay.lifecycle import Move
-from mainstay.model import Job
+from mainstay.lifecycle import Chain, Move
+from mainstay.model import Job, Session
 from mainstay.stores import SealedChange
 from mainstay.stores.memory import MemoryStore
+from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore, StoreService
 from mainstay.testing import VirtualClock
-from mainstay.worker.outbox import keep, kept_files, write_kept
+from mainstay.worker.outbox import Recording, keep, kept_files, write_kept
 from tests.conformance.world import World
 
 URL = "memory:"
@@ -111,3 +113,30 @@ async def test_a_file_that_cannot_be_used_is_named_and_left(world: World, text: 
     with pytest.raises(InvalidInput, match=why):
         kept_files(URL)
     assert path.exists()
+
+
+async def test_what_a_node_kept_is_sealed_by_the_store_that_has_the_key(folder: Path) -> None:
+    clock = VirtualClock()
+    direct = World(MemoryStore(clock, Chain(b"key")), clock)
+    network = MemoryBusNetwork()
+    service = StoreService(direct.store, network.client("m1"), manager="m1", cluster="c", version=MAINSTAY_VERSION)
+    await service.start()
+    bus = network.client("n1")
+    node = RemoteStore(bus, role="node", name="n1", cluster="c", version=MAINSTAY_VERSION, clock=clock)
+    await node.open()
+    session = f"n1.{'a' * 32}"
+    await node.open_session(Session(id=session, worker="n1", started_ms=clock.now_ms()))
+    await direct.submit()
+    [job] = await node.claim(["default"], session, 1)
+
+    recording = Recording(node)
+    end = Move(to="succeeded", fields={"result": b"\x00 42"})
+    await recording.apply([direct.change(job, end, holder=session, spawn=(direct.new(queue="next"),))])
+    keep(recording.changes, store_url=node.url, session=session, at_ms=clock.now_ms())
+
+    assert [one.outcome async for one in write_kept(node, kept_files(node.url))] == ["applied"]
+    row = await direct.row(job)
+    assert (row.status, row.result) == ("succeeded", b"\x00 42")
+    assert list(folder.iterdir()) == []
+    await direct.assert_sound()
+    await service.stop()

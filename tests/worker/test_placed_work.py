@@ -14,10 +14,11 @@ from mainstay.control.payload import encoded
 from mainstay.errors import InvalidInput, StoreUnavailable
 from mainstay.lifecycle import Move
 from mainstay.model import PLACE_QUEUE, IdSource, Job, Session
-from mainstay.stores import Change, Wake
+from mainstay.stores import Change, JobStore, Wake
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop, new_job, run_virtual
 from mainstay.worker import Engine, EngineProcess
+from tests.stores.remote.managers import FirstAnswersLost, remote_of, service_of
 from tests.worker.program import LIMIT, Stage
 
 #: how long a node has to confirm what it was assigned
@@ -37,11 +38,11 @@ class Link(FaultyStore):
 class NodeHost:
     """A node: its engine, and what its supervisor does for it."""
 
-    def __init__(self, world: World, name: str, *, concurrency: int, deaf: bool) -> None:
+    def __init__(self, world: World, name: str, *, concurrency: int, deaf: bool, store: JobStore | None = None) -> None:
         self.world = world
         self.name = name
         self.stage = Stage()
-        self.link = Link(world.store, rng=random.Random(f"link {name}"))
+        self.link = Link(store or world.store, rng=random.Random(f"link {name}"))
         self.link.deaf = deaf
         self.control = Control(self.link, rng=random.Random(f"control {name}"))
         self.host: SimulatedHost = world.loop.host(name)
@@ -127,8 +128,16 @@ class World:
         self._ids = IdSource(random.Random(8))
         self._parent: str | None = None
 
-    async def node(self, name: str = "n1", *, concurrency: int = 2, deaf: bool = False, start: bool = True) -> NodeHost:
-        host = NodeHost(self, name, concurrency=concurrency, deaf=deaf)
+    async def node(
+        self,
+        name: str = "n1",
+        *,
+        concurrency: int = 2,
+        deaf: bool = False,
+        start: bool = True,
+        store: JobStore | None = None,
+    ) -> NodeHost:
+        host = NodeHost(self, name, concurrency=concurrency, deaf=deaf, store=store)
         await host.begin(start=start)
         return host
 
@@ -341,6 +350,24 @@ def test_a_unit_that_is_cancelled_stops_within_a_second_of_the_wake(seed: int, n
         await asyncio.sleep(1.0)
         assert node.engine.held == 0
         assert (await world.row(unit)).status == "cancelled"
+
+
+def test_a_confirmation_that_a_node_sent_to_two_managers_begins_its_unit() -> None:
+    @story()
+    async def _(world: World) -> None:
+        network = FirstAnswersLost("apply")
+        services = [service_of(world.store, network, name) for name in ("m1", "m2")]
+        for service in services:
+            await service.start()
+        node = await world.node(store=await remote_of(network, world.clock).open())
+        unit = await world.placed(node, unit="a", seconds=10.0)
+
+        await world.until(unit, "succeeded", within_s=20.0)
+
+        assert node.begun == [("a", 3)]  # the second manager answered after 2.5 s
+        assert await world.path(unit) == ["pending", "dispatched", "running", "succeeded"]
+        for service in services:
+            await service.stop()
 
 
 def test_a_lost_wake_for_a_cancelled_unit_is_made_good_with_the_next_heartbeat() -> None:

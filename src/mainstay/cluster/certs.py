@@ -52,16 +52,22 @@ class CertificateFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_authority(folder: Path, *, cluster: str, environment: str = "default", clock: Clock | None = None) -> None:
     """Make the authority of a cluster, once. If there is one already, a new one is put before it: certificates of both
-    are accepted until the old one is removed from `ca.pem`."""
+    are accepted until the old one is retired (`retire_authority`)."""
     _check_name(cluster, "cluster")
     _check_name(environment, "environment")
     x509, hashes, _, ec = _cryptography()
+    if (folder / "ca.pem").exists() and (known := _place_of(_authorities(folder)[0])) != f"{cluster}/{environment}":
+        rule = f"{folder} has the authority of {known}; use a folder for each cluster and environment"
+        raise InvalidInput("folder", rule)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _subject(x509, f"{cluster}/{environment}", "mainstay authority")
+    # two authorities of a cluster need two names: TLS looks up the issuer of a certificate by its name
+    number = x509.SubjectKeyIdentifier.from_public_key(key.public_key()).digest.hex()[:16]
+    name = _subject(x509, f"{cluster}/{environment}", f"mainstay authority {number}")
     builder = _builder(x509, name, name, key.public_key(), clock or SystemClock(), _AUTHORITY_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(x509, signs=True), critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     made = builder.sign(key, hashes.SHA256())
     before = (folder / "ca.pem").read_bytes() if (folder / "ca.pem").exists() else b""
     _write(folder / "ca.key", _key_text(key))
@@ -88,18 +94,24 @@ def issue(
     if role == _SERVER and not hosts:
         raise InvalidInput("hosts", "the server's certificate needs the names or addresses that clients connect to")
     x509, hashes, serialization, ec = _cryptography()
-    authority, signer = _authority(folder, x509, serialization)
-    place = authority.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATIONAL_UNIT_NAME)[0].value
-    cluster, _, environment = str(place).partition("/")
+    authority, signer = _authority(folder, serialization)
+    place = _place_of(authority)
+    cluster, _, environment = place.partition("/")
     identity = Identity(role=role, name=name, cluster=cluster, environment=environment, queues=tuple(queues))
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _subject(x509, str(place), f"{role}:{name}")
+    subject = _subject(x509, place, f"{role}:{name}")
     builder = _builder(x509, subject, authority.subject, key.public_key(), clock or SystemClock(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    builder = builder.add_extension(issuer, critical=False)
     names: list[Any] = [x509.UniformResourceIdentifier(_uri(identity))]
     names += [_host(x509, host) for host in hosts]
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(_usage(x509, signs=False), critical=True)
+    purposes = [x509.ExtendedKeyUsageOID.CLIENT_AUTH]
+    if role == _SERVER:  # it is the client of other servers of the same bus, too
+        purposes.insert(0, x509.ExtendedKeyUsageOID.SERVER_AUTH)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     files = CertificateFiles(
         ca=folder / "ca.pem", cert=folder / f"{role}-{name}.pem", key=folder / f"{role}-{name}.key", identity=identity
     )
@@ -122,24 +134,69 @@ def identity_of(certificate: bytes) -> Identity:
     return Identity(role=role, name=name, cluster=uri.netloc, environment=environment, queues=queues)
 
 
+def retire_authority(folder: Path) -> list[Path]:
+    """Remove the authorities from `ca.pem` that were replaced. Refuses while a certificate in the folder is of one of
+    them; the list of certificates that were checked."""
+    newest, *replaced = _authorities(folder)
+    x509, *_ = _cryptography()
+    checked = sorted(folder.glob("*-*.pem"))
+    old = [path.name for path in checked if not _issued_by(x509.load_pem_x509_certificate(path.read_bytes()), newest)]
+    if old:
+        raise InvalidInput("folder", f"not of the newest authority, and to be issued again first: {', '.join(old)}")
+    if replaced:
+        _write(folder / "ca.pem", _pem(newest), mode=0o644)
+    return checked
+
+
 def identities(folder: Path) -> list[Identity]:
     """Everything that was issued in a folder, but the server's own certificate."""
     found = [identity_of(path.read_bytes()) for path in sorted(folder.glob("*-*.pem"))]
     return [identity for identity in found if identity.role != _SERVER]
 
 
-def write_server_config(folder: Path, *, listen: str, server: str) -> Path:
+def node_queues(folder: Path) -> dict[str, tuple[str, ...]]:
+    """By node that has a certificate in a folder: the queues that it may claim from; empty: all."""
+    found = [identity_of(path.read_bytes()) for path in sorted(folder.glob("node-*.pem"))]
+    return {identity.name: identity.queues for identity in found if identity.role == "node"}
+
+
+def write_server_config(
+    folder: Path,
+    *,
+    listen: str,
+    server: str,
+    routes: Sequence[str] = (),
+    routes_listen: str = "0.0.0.0:6222",
+    http: str = "",
+    certs: Path | None = None,
+) -> Path:
     """Write `nats.conf`: TLS with the certificate of this server, and one user with its own subjects for each
-    certificate. A running server reads it again on SIGHUP (`nats-server --signal reload`)."""
+    certificate. A running server reads it again on SIGHUP. `certs` is the folder of the certificates on the machine of
+    the server; by default this one."""
     host, _, port = listen.rpartition(":")
+    if not port.isdecimal():
+        raise InvalidInput("listen", f"{listen!r} is not HOST:PORT")
+    if not (folder / f"server-{server}.pem").exists():
+        fix = f"mainstay cluster certs issue server {server} --host NAME"
+        raise InvalidInput("server", f"{folder} has no certificate of the server {server!r}; make it: {fix}")
+    place = _place_of(_authorities(folder)[0])
+    for each in identities(folder):
+        if f"{each.cluster}/{each.environment}" != place:
+            rule = f"{each.role}-{each.name}.pem is of {each.cluster}/{each.environment}, and the authority of {place}"
+            raise InvalidInput("folder", f"{rule}; members of two clusters on one bus would reach each other")
     users = [
         NatsUser(name=f"CN={each.role}:{each.name},OU={each.cluster}/{each.environment},O=mainstay", identity=each)
         for each in identities(folder)
     ]
+    if not users:  # without one, nats-server would ask for nothing but a certificate
+        raise InvalidInput("folder", f"{folder} has no certificate of a member; make one: mainstay cluster certs issue")
     files = {"ca": folder / "ca.pem", "cert": folder / f"server-{server}.pem", "key": folder / f"server-{server}.key"}
-    tls = {name: str(path.absolute()) for name, path in files.items()}
+    tls = {name: str(path.absolute() if certs is None else certs / path.name) for name, path in files.items()}
     path = folder / "nats.conf"
-    _write(path, server_config(host=host, port=int(port), users=users, system=None, tls=tls).encode())
+    text = server_config(
+        host=host, port=int(port), users=users, tls=tls, routes=list(routes), routes_listen=routes_listen, http=http
+    )
+    _write(path, text.encode())
     return path
 
 
@@ -156,14 +213,54 @@ def _cryptography() -> tuple[Any, Any, Any, Any]:
     return x509, hashes, serialization, ec
 
 
-def _authority(folder: Path, x509: Any, serialization: Any) -> tuple[x509.Certificate, Any]:
+def _authority(folder: Path, serialization: Any) -> tuple[x509.Certificate, Any]:
+    certificate = _authorities(folder)[0]
     try:
-        certificate = x509.load_pem_x509_certificates((folder / "ca.pem").read_bytes())[0]
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
+    except FileNotFoundError:
+        raise InvalidInput(
+            "folder", f"{folder} has ca.pem and not its key (ca.key), which signs certificates"
+        ) from None
+    return certificate, key
+
+
+def _authorities(folder: Path) -> list[x509.Certificate]:
+    """Those in `ca.pem`, the newest first."""
+    x509, *_ = _cryptography()
+    try:
+        found: list[Any] = x509.load_pem_x509_certificates((folder / "ca.pem").read_bytes())
     except FileNotFoundError:
         rule = f"{folder} has no authority; make one: mainstay cluster certs init --name CLUSTER"
         raise InvalidInput("folder", rule) from None
-    return certificate, key
+    return found
+
+
+def _place_of(authority: x509.Certificate) -> str:
+    """CLUSTER/ENVIRONMENT."""
+    x509, *_ = _cryptography()
+    return str(authority.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATIONAL_UNIT_NAME)[0].value)
+
+
+def _issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # noqa: BLE001 - of three kinds, one for each reason why it does not fit
+        return False
+    return True
+
+
+def issued_by_one_of(certificate: bytes, authorities: bytes) -> bool:
+    """Whether one of these authorities (PEM) has signed a certificate (PEM)."""
+    x509, *_ = _cryptography()
+    found = x509.load_pem_x509_certificate(certificate)
+    return any(_issued_by(found, each) for each in x509.load_pem_x509_certificates(authorities))
+
+
+def validity(certificate: bytes) -> tuple[datetime.datetime, datetime.datetime]:
+    """From when to when a certificate (PEM) is valid."""
+    x509, *_ = _cryptography()
+    found = x509.load_pem_x509_certificate(certificate)
+    return found.not_valid_before_utc, found.not_valid_after_utc
 
 
 def _builder(x509: Any, subject: Any, issuer: Any, key: Any, clock: Clock, days: int) -> Any:
@@ -250,6 +347,10 @@ __all__ = [
     "identities",
     "identity_of",
     "issue",
+    "issued_by_one_of",
     "make_authority",
+    "node_queues",
+    "retire_authority",
+    "validity",
     "write_server_config",
 ]

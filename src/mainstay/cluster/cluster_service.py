@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..bus import Bus, BusMessage, Subscription
-from ..errors import BusError, InvalidInput, MainstayError, RequestTimeout, RoleRefused, WrongCluster
+from ..errors import BusError, InvalidInput, MainstayError, RequestTimeout, RoleRefused, VersionSkew, WrongCluster
 from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, error_of, fault_of
 from .journal_merge import merge_journals
 from .status import ClusterStatus, JournalEntry
@@ -60,13 +60,23 @@ class ClusterService:
     """Answers `data.cluster.ROLE.NAME.METHOD`, and other managers that ask for its part of the journal. A service:
     `start`, then `stop`."""
 
-    def __init__(self, bus: Bus, view: ClusterView, *, manager: str, cluster: str, environment: str) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        view: ClusterView,
+        *,
+        manager: str,
+        cluster: str,
+        environment: str,
+        version: str = MAINSTAY_VERSION,
+    ) -> None:
+        self._version = version
         self._bus = bus
         self._view = view
         self._manager = manager
         self._cluster = cluster
         self._environment = environment
-        self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="journal")
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="journal")
         self._subscriptions: list[Subscription[BusMessage]] = []
         self._tasks: list[asyncio.Task[None]] = []
         #: refused requests, by reason
@@ -110,6 +120,9 @@ class ClusterService:
             return StoreAnswer(m=self._manager, error=fault_of(error))
         except msgspec.MsgspecError as error:
             return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
+        except Exception as error:  # the next request must be answered
+            log.exception("its part of the journal cannot be read")
+            return self._failed(error)
 
     async def _answer(self, message: BusMessage) -> StoreAnswer:
         words = message.subject.split(".")
@@ -119,7 +132,11 @@ class ClusterService:
             if (request.c, request.e) != (self._cluster, self._environment):
                 self.refused["cluster"] += 1
                 raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
-            check_versions(MAINSTAY_VERSION, request.v)
+            try:
+                check_versions(self._version, request.v)
+            except VersionSkew:
+                self.refused["version"] += 1
+                raise
             if role not in _ROLES:
                 self.refused["role"] += 1
                 raise RoleRefused(role[:40], name[:80], method[:40], "only operators and managers may")
@@ -127,8 +144,16 @@ class ClusterService:
             return StoreAnswer(m=self._manager, ok=msgspec.Raw(msgspec.msgpack.encode(value)))
         except MainstayError as error:
             return StoreAnswer(m=self._manager, error=fault_of(error))
-        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+            self.refused["input"] += 1
             return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
+        except Exception as error:  # the next request must be answered
+            log.exception("a request failed method=%s caller=%s:%s", method, role, name)
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> StoreAnswer:
+        text = f"manager {self._manager} failed: {type(error).__name__}: {error}"
+        return StoreAnswer(m=self._manager, error=fault_of(MainstayError(text)))
 
     async def _call(self, method: str, name: str, values: dict[str, Any]) -> Any:
         match method:
@@ -162,14 +187,23 @@ class ClusterService:
 
 
 class ClusterClient:
-    """An operator's side: asks any manager."""
+    """The side of an operator, or of another manager: asks any manager."""
 
     def __init__(
-        self, bus: Bus, *, name: str, cluster: str, environment: str = "default", rng: random.Random | None = None
+        self,
+        bus: Bus,
+        *,
+        name: str,
+        cluster: str,
+        environment: str = "default",
+        role: str = "operator",
+        rng: random.Random | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
+        self._role = role
         self._bus = bus
         self._name = name
-        self._envelope = StoreRequest(v=MAINSTAY_VERSION, c=cluster, e=environment, id="")
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="")
         self._rng = rng or random.Random()
 
     async def status(self) -> ClusterStatus:
@@ -190,7 +224,7 @@ class ClusterClient:
     async def _ask(self, method: str, values: dict[str, Any]) -> msgspec.Raw:
         arguments = msgspec.Raw(msgspec.msgpack.encode(values))
         request = msgspec.structs.replace(self._envelope, id=f"{self._rng.getrandbits(96):024x}", a=arguments)
-        subject = f"data.cluster.operator.{self._name}.{method}"
+        subject = f"data.cluster.{self._role}.{self._name}.{method}"
         data = msgspec.msgpack.encode(request)
         try:
             body = await self._bus.request(subject, data, _ANSWER_S[0])

@@ -90,21 +90,22 @@ class ClusterJournal:
     def entries(
         self, *, from_ms: int | None = None, until_ms: int | None = None, limit: int | None = None
     ) -> list[JournalEntry]:
-        """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`."""
+        """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`, for
+        which older files are not read."""
         recent = self._newest()
         # the files hold more than the memory only if it is full, and then only before its oldest entry
         enough = self.folder is None or len(recent) < _RECENT or (from_ms is not None and from_ms > recent[0].at_ms)
         enough = enough or (until_ms is None and limit is not None and limit <= _RECENT)
         found = (
             entry
-            for entry in (recent if enough else self._read(from_ms))
+            for entry in (reversed(recent) if enough else self._read_backwards(from_ms))
             if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
         )
-        return list(deque(found, maxlen=limit))
+        return list(islice(found, limit))[::-1]
 
     def _newest(self) -> deque[JournalEntry]:
         if self._recent is None:
-            found = reversed(list(islice(self._read_backwards(), _RECENT)))
+            found = reversed(list(islice(self._read_backwards(None), _RECENT)))
             self._recent = deque(found, maxlen=_RECENT)
         oldest_ms = self._clock.now_ms() - self._kept_ms
         while self._recent and self._recent[0].at_ms < oldest_ms:
@@ -117,17 +118,16 @@ class ClusterJournal:
             self._file.close()
             self._file = None
 
-    def _read(self, from_ms: int | None) -> Iterator[JournalEntry]:
+    def _files_from(self, from_ms: int | None) -> list[Path]:
         files = self._files()
         # a file ends where the next begins; the clock may have been set back between them, by less than a day
         ends = [_began_ms(path) + _DAY_MS for path in files[1:]]
-        for path, end_ms in zip_longest(files, ends):
-            if from_ms is not None and end_ms is not None and end_ms < from_ms:
-                continue
-            yield from _entries_of(path)
+        return [
+            path for path, end_ms in zip_longest(files, ends) if from_ms is None or end_ms is None or end_ms >= from_ms
+        ]
 
-    def _read_backwards(self) -> Iterator[JournalEntry]:
-        for path in reversed(self._files()):
+    def _read_backwards(self, from_ms: int | None) -> Iterator[JournalEntry]:
+        for path in reversed(self._files_from(from_ms)):
             yield from reversed(list(_entries_of(path)))
 
     def _files(self) -> list[Path]:
@@ -157,7 +157,8 @@ class ClusterJournal:
         return file
 
     def _is_over(self, now_ms: int) -> bool:
-        return self._size >= self._file_bytes or abs(now_ms - self._began_ms) >= _DAY_MS
+        # after the clock was set back, entries follow in the newest file, whatever its name says
+        return self._size >= self._file_bytes or now_ms - self._began_ms >= _DAY_MS
 
     def _drop(self, files: list[Path], now_ms: int) -> None:
         """Drop the oldest files; the newest stays."""

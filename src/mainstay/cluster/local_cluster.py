@@ -1,7 +1,7 @@
 """`mainstay cluster up`: a small real cluster on this machine, as child processes of one command.
 
-A bus on loopback with random credentials, a store, managers and nodes. All of them end with the command, also when it
-is killed. What other commands need to find the cluster is in one file that only its user can read.
+A bus on loopback with random credentials, a store, managers and nodes. Whichever of them ends by itself is started
+again, as a process manager would do. All of them end with the command, also when it is killed.
 """
 
 from __future__ import annotations
@@ -13,47 +13,39 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
-from ..errors import InvalidInput, MainstayError
-from ..worker import WorkerOptions, describe_exit
+from ..bus.nats import parse_servers
+from ..errors import InvalidInput, MainstayError, MissingExtra
+from ..worker import STOPPED, UNFIT, WorkerOptions, describe_exit
 from .address import ClusterAddress
+from .bundles import installed_digest
+from .local_cluster_file import ClusterFolder, LocalClusterFile, RunningProcess
 from .manager_program import ManagerConfig
 from .nats_server import LocalNats
-from .node_worker import NodeConfig
+from .node_config import NodeConfig
 
 log = logging.getLogger("mainstay.cluster")
 
-FILE = "cluster.json"
 _START_S = 30.0
 _STOP_S = 45.0
+#: before a process that ended is started again; it doubles while the process does not live long
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
+_LONG_LIFE_S = 30.0
 _MANAGER = (sys.executable, "-m", "mainstay.cluster.manager_program")
 _NODE = (sys.executable, "-m", "mainstay.cluster.node_program")
 
 
-class RunningProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a local cluster."""
+class ClusterProgress(Protocol):
+    """Is called with what happened (started, ended, restarted, failed), and to which process."""
 
-    role: str
-    """bus, manager or node"""
-    name: str
-    pid: int
-
-
-class LocalClusterFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What other commands read to find the cluster. It contains a password."""
-
-    cluster: str
-    url: str
-    """for operators"""
-    node_url: str
-    """for nodes that join on this machine"""
-    store: str
-    processes: list[RunningProcess]
+    def __call__(self, event: str, text: str) -> None: ...
 
 
 class LocalClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,22 +64,22 @@ class LocalClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "warning"
 
 
-class LocalCluster:
-    """A service: `start`, `wait`, `stop`."""
+def _log_progress(event: str, text: str) -> None:
+    log.info("%s %s", event, text)
 
-    def __init__(self, options: LocalClusterOptions) -> None:
+
+class LocalCluster:
+    """A service: `start`, then `stop`. In between it starts again what ends."""
+
+    def __init__(self, options: LocalClusterOptions, *, progress: ClusterProgress = _log_progress) -> None:
         if options.managers < 1:
             raise InvalidInput("managers", "a cluster needs at least one manager")
         self._options = options
+        self._progress = progress
+        self._folder = ClusterFolder(options.folder)
         self._bus: LocalNats | None = None
         self._children: dict[tuple[str, str], asyncio.subprocess.Process] = {}
-        self._ended = asyncio.Event()
-        self._stopping = False
-        self._watchers: list[asyncio.Task[None]] = []
-
-    @property
-    def path(self) -> Path:
-        return self._options.folder / FILE
+        self._keepers: list[asyncio.Task[None]] = []
 
     @property
     def bus(self) -> LocalNats:
@@ -100,56 +92,111 @@ class LocalCluster:
         """The URL of its store."""
         return self._options.store or f"sqlite:///{(self._options.folder / 'jobs.db').resolve()}"
 
-    async def start(self, progress: Callable[[str], None] = lambda _: None) -> LocalClusterFile:
+    @property
+    def file(self) -> LocalClusterFile:
+        """What other commands read, as it is now."""
+        running = [RunningProcess(role="bus", name="nats", pid=self.bus.pid)]
+        running += [
+            RunningProcess(role=role, name=name, pid=process.pid if process.returncode is None else 0)
+            for (role, name), process in self._children.items()
+        ]
+        return LocalClusterFile(
+            cluster=self._options.cluster,
+            url=self._address("operator").url,
+            node_url=self._address("node").url,
+            store=self.store,
+            processes=running,
+        )
+
+    async def start(self) -> LocalClusterFile:
         """Start everything; returns when each manager answers and each node was started."""
         options = self._options
-        self._check_free()
-        options.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._bus = await LocalNats.start(options.folder)
-        progress(f"bus {self._bus.version} ({self._bus.program})")
+        _check_installed()
+        self._folder.hold()
+        bus = self._bus = await LocalNats.start(options.folder)
+        self._progress("started", f"bus {bus.version} ({bus.program})")
+        self._keep("bus", "nats", bus.begin, bus.wait)
         # one after the other: the first makes the tables of a new store
         for number in range(1, options.managers + 1):
-            await self._start_manager(f"m{number}")
-            progress(f"manager m{number}")
+            await self._start_child("manager", f"m{number}", self._start_manager)
         for number in range(1, options.nodes + 1):
-            await self._start_node(f"n{number}")
-            progress(f"node n{number}")
-        return self._write_file()
+            await self._start_child("node", f"n{number}", self._start_node)
+        self._write_file()
+        return self.file
 
-    async def wait(self) -> None:
-        """Return when a manager or the bus has ended by itself."""
-        await self._ended.wait()
+    def hurry(self) -> None:
+        """During `stop`: do not wait for the jobs that still run."""
+        for process in self._alive("node"):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
 
     async def stop(self) -> None:
         """Drain the nodes, then stop the managers, then the bus. Safe to call twice."""
-        self._stopping = True
+        keepers, self._keepers = self._keepers, []
+        for keeper in keepers:
+            keeper.cancel()
+        if keepers:
+            await asyncio.wait(keepers)
         for role in ("node", "manager"):
             await self._stop_all(role)
-        for watcher in self._watchers:
-            watcher.cancel()
         if self._bus is not None:
             await self._bus.stop()
             self._bus = None
-        self.path.unlink(missing_ok=True)
+        self._folder.release()
 
-    # within -------------------------------------------------------------------------------------
+    # kept running -------------------------------------------------------------------------------
 
-    def _check_free(self) -> None:
-        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-            found = read_cluster_file(self._options.folder)
-            if any(_is_alive(process.pid) for process in found.processes):
-                rule = f"a cluster is running already in {self._options.folder}; stop it, or choose another --folder"
-                raise InvalidInput("folder", rule)
+    async def _start_child(self, role: str, name: str, start: Callable[[str], Awaitable[None]]) -> None:
+        await start(name)
+        self._progress("started", f"{role} {name}")
+        self._keep(role, name, partial(start, name), partial(self._ended, role, name))
+
+    async def _ended(self, role: str, name: str) -> int:
+        return await self._children[role, name].wait()
+
+    def _keep(
+        self, role: str, name: str, start: Callable[[], Awaitable[None]], wait: Callable[[], Awaitable[int]]
+    ) -> None:
+        work = self._keep_running(role, name, start, wait)
+        self._keepers.append(asyncio.create_task(work, name=f"mainstay keeps {name}"))
+
+    async def _keep_running(
+        self, role: str, name: str, start: Callable[[], Awaitable[None]], wait: Callable[[], Awaitable[int]]
+    ) -> None:
+        """Start it again whenever it ends."""
+        loop = asyncio.get_running_loop()
+        wait_s, begun_s = _FIRST_WAIT_S, loop.time()
+        while True:
+            code = await wait()
+            self._write_file()
+            if role == "node" and code in (STOPPED, UNFIT):
+                why = "it was drained" if code == STOPPED else "it cannot run its app; see its output above"
+                self._progress("ended", f"{role} {name}: {why}")
+                return
+            if loop.time() - begun_s > _LONG_LIFE_S:
+                wait_s = _FIRST_WAIT_S
+            self._progress("ended", f"{role} {name} {describe_exit(code)}; again in {wait_s:g} s")
+            while True:
+                await asyncio.sleep(wait_s)
+                wait_s = min(_LONGEST_WAIT_S, wait_s * 2)
+                begun_s = loop.time()
+                try:
+                    await start()
+                except (MainstayError, OSError) as error:
+                    self._progress("failed", f"{role} {name}: {error}; again in {wait_s:g} s")
+                else:
+                    break
+            self._write_file()
+            self._progress("restarted", f"{role} {name}")
 
     async def _start_manager(self, name: str) -> None:
-        assert self._bus is not None
         config = ManagerConfig(
             url=self._address("manager").url,
             store=self.store,
             name=name,
             state=str(self._options.folder / "managers" / name),
+            blobs=f"file://{quote(str((self._options.folder / 'blobs').resolve()))}",
             parent=os.getpid(),
-            presence=self._bus.system_url,
             log_level=self._options.log_level,
         )
         process = await self._spawn("manager", name, _MANAGER, msgspec.json.encode(config), stdout=subprocess.PIPE)
@@ -158,6 +205,8 @@ class LocalCluster:
             async with asyncio.timeout(_START_S):
                 line = await process.stdout.readline()
         except TimeoutError:
+            process.kill()
+            await process.wait()
             raise MainstayError(f"manager {name} did not start within {_START_S:g} s; see its output above") from None
         if not line:
             code = await process.wait()
@@ -180,11 +229,12 @@ class LocalCluster:
             incarnation="",
             parent=os.getpid(),
             cores=options.cores,
+            digest=await asyncio.to_thread(_digest_of, options.target),
         )
         await self._spawn("node", name, _NODE, msgspec.json.encode(config))
 
     async def _spawn(
-        self, role: str, name: str, command: tuple[str, ...], config: bytes, **more: Any
+        self, role: str, name: str, command: Sequence[str], config: bytes, **more: Any
     ) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -193,95 +243,49 @@ class LocalCluster:
             start_new_session=True,
             **more,
         )
+        self._children[role, name] = process
         assert process.stdin is not None
         process.stdin.write(config)
         process.stdin.close()
-        self._children[role, name] = process
-        self._watchers.append(asyncio.create_task(self._watch(role, name, process)))
         return process
 
-    async def _watch(self, role: str, name: str, process: asyncio.subprocess.Process) -> None:
-        code = await process.wait()
-        if not self._stopping:
-            log.warning("%s %s ended: it %s", role, name, describe_exit(code))
-            if not any(each.returncode is None for (kind, _), each in self._children.items() if kind == "manager"):
-                self._ended.set()
-
     async def _stop_all(self, role: str) -> None:
-        processes = [each for (kind, _), each in self._children.items() if kind == role and each.returncode is None]
+        processes = self._alive(role)
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-        waits: list[Awaitable[int]] = [process.wait() for process in processes]
         try:
             async with asyncio.timeout(_STOP_S):
-                await asyncio.gather(*waits)
+                await asyncio.gather(*(process.wait() for process in processes))
         except TimeoutError:
             for process in processes:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
             await asyncio.gather(*(process.wait() for process in processes))
 
+    def _alive(self, role: str) -> list[asyncio.subprocess.Process]:
+        return [each for (kind, _), each in self._children.items() if kind == role and each.returncode is None]
+
     def _address(self, role: str) -> ClusterAddress:
-        assert self._bus is not None
-        return ClusterAddress(server=self._bus.url(role), cluster=self._options.cluster)
+        return ClusterAddress(servers=parse_servers(self.bus.url(role)), cluster=self._options.cluster)
 
-    def _write_file(self) -> LocalClusterFile:
-        assert self._bus is not None
-        running = [RunningProcess(role="bus", name="nats", pid=self._bus.pid)]
-        running += [
-            RunningProcess(role=role, name=name, pid=process.pid) for (role, name), process in self._children.items()
-        ]
-        made = LocalClusterFile(
-            cluster=self._options.cluster,
-            url=self._address("operator").url,
-            node_url=self._address("node").url,
-            store=self.store,
-            processes=running,
-        )
-        temporary = self.path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(made))
-        temporary.replace(self.path)
-        return made
+    def _write_file(self) -> None:
+        self._folder.write(self.file)
 
 
-def read_cluster_file(folder: Path) -> LocalClusterFile:
-    """The running cluster of a folder; raises `FileNotFoundError` if there is none."""
-    return msgspec.json.decode((folder / FILE).read_bytes(), type=LocalClusterFile)
-
-
-def kill_process(folder: Path, name: str) -> RunningProcess:
-    """Kill one process of a local cluster without warning, to see what happens."""
+def _check_installed() -> None:
+    """Raise `MissingExtra` before anything is started, instead of one error from each process."""
     try:
-        found = read_cluster_file(folder)
-    except FileNotFoundError:
-        raise InvalidInput("folder", f"no cluster runs in {folder}; start one: mainstay cluster up") from None
-    for process in found.processes:
-        if process.name == name:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            return process
-    known = ", ".join(process.name for process in found.processes)
-    raise InvalidInput("name", f"{name!r} is not a process of this cluster (its processes: {known})")
+        import nats  # noqa: F401, PLC0415 - an extra
+    except ImportError:
+        raise MissingExtra("bus", "nats-py is not installed; run: pip install 'mainstay[cluster]'") from None
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _digest_of(target: str) -> str:
+    """The digest of the app; empty if it is not found: the node says why."""
+    with contextlib.suppress(InvalidInput):
+        return installed_digest(target)
+    return ""
 
 
-__all__ = [
-    "LocalCluster",
-    "LocalClusterFile",
-    "LocalClusterOptions",
-    "RunningProcess",
-    "kill_process",
-    "read_cluster_file",
-]
+__all__ = ["ClusterProgress", "LocalCluster", "LocalClusterOptions"]

@@ -25,9 +25,11 @@ from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
 from ..errors import StoreError
 from ..model import Leadership, Session, Settings
+from ..outputs import Blobs
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import Outage
+from .bundles import BundleLimits, BundleService
 from .cluster_service import ClusterService
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
@@ -53,7 +55,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manager:
-    """A service: `start`, then `stop`. The store and the bus belong to the caller."""
+    """A service: `start`, then `stop`. The store, the bus and the blobs belong to the caller. Without blobs it refuses
+    every request for a bundle."""
 
     def __init__(
         self,
@@ -64,9 +67,12 @@ class Manager:
         settings: Settings | None = None,
         liveness: LivenessSettings | None = None,
         allowed_queues: Callable[[str], Sequence[str] | None] = lambda _: None,
+        blobs: Blobs | None = None,
+        bundle_limits: BundleLimits | None = None,
         rng: random.Random | None = None,
         host: str | None = None,
         pid: int | None = None,
+        version: str = MAINSTAY_VERSION,
     ) -> None:
         self._store = store
         self._bus = bus
@@ -74,6 +80,7 @@ class Manager:
         self._rng = rng = rng or random.Random()
         self._host = socket.gethostname() if host is None else host
         self._pid = os.getpid() if pid is None else pid
+        self._version = version
         self._liveness = liveness or LivenessSettings()
         self._control = Control(store, settings=settings, rng=rng, actor=f"manager:{options.name}")
         self._session: Session | None = None
@@ -89,11 +96,12 @@ class Manager:
             store,
             manager=options.name,
             leading=lambda: None if self._placement is None else self._placement.lead,
+            led_elsewhere=lambda: self._placement is None or self._placement.may_be_led_elsewhere,
             clock=store.clock,
             rng=rng,
             settings=self._liveness,
             journal=self.journal,
-            version=MAINSTAY_VERSION,
+            version=version,
             cluster=options.cluster,
             environment=options.environment,
         )
@@ -103,15 +111,28 @@ class Manager:
             manager=options.name,
             cluster=options.cluster,
             environment=options.environment,
-            version=MAINSTAY_VERSION,
+            version=version,
             allowed_queues=allowed_queues,
+            may_claim=self.members.may_claim,
         )
         self.managers = ManagerDirectory(bus, self.info)
         self.requests = ClusterService(
-            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment
+            bus, self, manager=options.name, cluster=options.cluster, environment=options.environment, version=version
+        )
+        self.bundles = BundleService(
+            blobs,
+            bus,
+            name=options.name,
+            cluster=options.cluster,
+            environment=options.environment,
+            clock=store.clock,
+            limits=bundle_limits,
+            in_use=self._digests_in_use,
         )
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
+        #: what an operator should change about the bus and the certificates, beside the alarms about nodes
+        self.findings: list[str] = []
         # without tasks: it brings the duties of every installed kind
         self._app = App(store.url, rng=rng)
 
@@ -127,6 +148,7 @@ class Manager:
         await self.managers.start()
         await self.calls.start()
         await self.requests.start()
+        await self.bundles.start()
         loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leads())
         self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
 
@@ -138,6 +160,7 @@ class Manager:
         if tasks:
             await asyncio.wait(tasks)
         await self._stop_leads()
+        await self.bundles.stop()
         await self.requests.stop()
         await self.calls.stop()
         await self.managers.stop()
@@ -231,7 +254,7 @@ class Manager:
         log.info("%s: event=%s about=%s", text, event, about)
         try:
             self.journal.append(event, about, text, manager=self._options.name)
-        except OSError as error:  # a full disk must not stop a manager
+        except OSError as error:  # a full disk stops nothing but the journal
             log.warning("cannot write the journal: error=%s", error)
 
     # what others see ------------------------------------------------------------------------------
@@ -242,14 +265,14 @@ class Manager:
             name=self._options.name,
             host=self._host,
             pid=self._pid,
-            version=MAINSTAY_VERSION,
+            version=self._version,
             started_ms=self._started_ms,
             session="" if self._session is None else self._session.id,
             leads=self._terms,
             refused=self.refused(),
             closed=dict(self.members.closed),
             stale=self.calls.stale,
-            alarms=dict(sorted(self.members.alarms().items())[:_ALARMS]),
+            alarms=self._alarms(),
         )
 
     async def status(self) -> ClusterStatus:
@@ -276,6 +299,12 @@ class Manager:
             closed_s=self._liveness.closed_s,
         )
 
+    def _alarms(self) -> dict[str, str]:
+        """What it reports: sort and name of an alarm -> a sentence."""
+        # its own surroundings first: many nodes must not hide them
+        around = {**{f"setup:{text}": text for text in self.findings}, **self.managers.alarms()}
+        return dict([*around.items(), *sorted(self.members.alarms().items())][:_ALARMS])
+
     def peers(self) -> list[str]:
         """The other managers, by name."""
         return [each.name for each in self.managers.known() if each.name != self._options.name]
@@ -294,12 +323,18 @@ class Manager:
             for info in self.members.nodes()
             if info.state in ("active", "draining")
             for session in info.beat.sessions
+            if session not in self.members.state.pending  # it is being closed: work for it would be taken back
         }
+
+    def _digests_in_use(self) -> dict[str, str]:
+        """The code that nodes run: digest -> one of these nodes."""
+        return {info.beat.digest: info.name for info in self.members.nodes() if info.state != "closed"}
 
     def refused(self) -> Mapping[str, int]:
         """Refused requests, by reason."""
         counts: dict[str, int] = {}
-        for source in (self.calls.refused, self.requests.refused, self.members.ignored):
+        sources = (self.calls.refused, self.requests.refused, self.members.ignored, self.bundles.refused)
+        for source in sources:
             for reason, n in source.items():
                 counts[reason] = counts.get(reason, 0) + n
         return counts

@@ -12,22 +12,35 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
 
-from ..errors import MainstayError
+from ..bus import Bus
+from ..bus.nats import NatsBus
+from ..clock import SystemClock
+from ..errors import BusError, InvalidInput, MainstayError
+from ..outputs import Blobs, open_blobs
 from ..parent import die_with_parent
 from ..stores import open_store, shown_url
 from ..worker import logs
-from .address import parse_address
-from .certs import identities
-from .liveness_settings import LivenessSettings
+from .address import ClusterAddress, parse_address
+from .bundles import BundleLimits
+from .cluster_service import ClusterClient
+from .cluster_settings import ClusterSettings
+from .engine_check import check_joined, findings
 from .manager import Manager, ManagerOptions
+from .node_queues import NodeQueues, certs_folder
+from .own_certificate import expiry_warning
 
 log = logging.getLogger("mainstay.cluster")
+
+#: how often a manager looks at the bus and the certificates
+_LOOK_S = 60.0
+#: how long the notice of a connection may take on a busy machine
+_NOTICE_S = 10.0
 
 
 class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +51,12 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     """URL of the store"""
     name: str
-    presence: str = ""
-    """URL of the bus with the credentials of its system account, which reports connections; empty: silence only"""
+    blobs: str = ""
+    """URL of the storage of bundles, the same for all managers; empty: the cluster keeps none"""
+    bundle_limits: BundleLimits = BundleLimits()
     certs: str = ""
-    """the folder of the certificates, whose nodes may claim from the queues that those name; empty: from all"""
+    """the folder of the certificates of nodes, which may claim from the queues that those name; empty: that of its own
+    certificate, and without TLS none: every node may claim from all queues"""
     state: str = ""
     """the folder of the journal"""
     parent: int = 0
@@ -58,40 +73,114 @@ async def run_manager(
 ) -> int:
     """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers. `beside` runs in its
     process as long as it does."""
-    address = parse_address(config.url)
     stopping = asyncio.Event()
+    started = asyncio.Event()
+
+    def up() -> None:
+        started.set()
+        ready()
+
     with _signals(stopping):
-        async with contextlib.AsyncExitStack() as stack:
-            store = await open_store(config.store)
-            stack.push_async_callback(store.close)
-            bus = await address.connect("manager", config.name, watch=config.presence or None)
-            stack.push_async_callback(bus.close)
-            options = ManagerOptions(
-                name=config.name, cluster=address.cluster, environment=address.environment, state=config.state
-            )
-            manager = Manager(
-                store,
-                bus,
-                options,
-                allowed_queues=_queues_of(config.certs),
-                liveness=LivenessSettings.from_env(os.environ),
-            )
-            stack.push_async_callback(manager.stop)
-            await manager.start()
-            await stack.enter_async_context(beside(manager))
-            log.info("manager %s is up cluster=%s store=%s", config.name, address.cluster, shown_url(config.store))
-            ready()
-            await stopping.wait()
-            log.info("manager %s stops", config.name)
+        serving = asyncio.create_task(_serve(config, stopping, up, beside), name="mainstay manager")
+        asked = asyncio.create_task(stopping.wait())
+        try:
+            await asyncio.wait([serving, asked], return_when=asyncio.FIRST_COMPLETED)
+            if not started.is_set():
+                serving.cancel()  # it waits for its store or for the bus, which may never come
+            await asyncio.wait([serving])
+        finally:
+            asked.cancel()
+            serving.cancel()
+    if not serving.cancelled():
+        serving.result()
     return 0
 
 
-def _queues_of(folder: str) -> Callable[[str], Sequence[str] | None]:
-    """The queues of each node, by its certificate; None: all."""
-    if not folder:
-        return lambda _: None
-    nodes = {each.name: each.queues for each in identities(Path(folder)) if each.role == "node"}
-    return lambda name: nodes.get(name) or None
+async def _serve(
+    config: ManagerConfig,
+    stopping: asyncio.Event,
+    ready: Callable[[], None],
+    beside: Callable[[Manager], AbstractAsyncContextManager[object]],
+) -> None:
+    address = parse_address(config.url)
+    settings = ClusterSettings.from_env(os.environ)
+    name = address.name("manager", config.name)
+    queues = NodeQueues(certs_folder(address, config.certs))
+    async with contextlib.AsyncExitStack() as stack:
+        store = await open_store(config.store)
+        stack.push_async_callback(store.close)
+        blobs = await _open_blobs(config.blobs, stack)
+        bus = await address.connect("manager", name, join=settings.join)
+        stack.push_async_callback(bus.close)
+        check_joined(version=bus.server_version, max_payload=bus.max_payload)
+        await check_neighbours(bus, name, address)
+        options = ManagerOptions(
+            name=name, cluster=address.cluster, environment=address.environment, state=config.state
+        )
+        manager = Manager(
+            store,
+            bus,
+            options,
+            allowed_queues=queues.of if address.identity is not None or config.certs else lambda _: None,
+            blobs=blobs,
+            bundle_limits=config.bundle_limits,
+            liveness=settings.liveness,
+        )
+        stack.push_async_callback(manager.stop)
+        await manager.start()
+        watching = asyncio.create_task(
+            _watch_surroundings(manager, bus, address, settings, queues), name="mainstay engine check"
+        )
+        stack.callback(watching.cancel)
+        await stack.enter_async_context(beside(manager))
+        log.info("manager %s is up cluster=%s store=%s", name, address.cluster, shown_url(config.store))
+        ready()
+        await stopping.wait()
+        log.info("manager %s stops", name)
+
+
+async def _open_blobs(url: str, stack: contextlib.AsyncExitStack) -> Blobs | None:
+    if not url:
+        return None
+    if url.startswith("memory:"):
+        raise InvalidInput("blobs", "memory is not shared by managers; use file:///srv/blobs or s3://bucket/prefix")
+    blobs = await open_blobs(url)
+    stack.push_async_callback(blobs.close)
+    return blobs
+
+
+async def check_neighbours(bus: Bus, name: str, address: ClusterAddress) -> None:
+    """Refuse to join managers of another cluster or of a version that does not work with this one."""
+    client = ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment, role="manager")
+    with contextlib.suppress(BusError):  # it is the first manager, or the others do not answer now
+        await client.journal(most=1)
+
+
+async def _watch_surroundings(
+    manager: Manager, bus: NatsBus, address: ClusterAddress, settings: ClusterSettings, queues: NodeQueues
+) -> None:
+    """Tell operators what they have to change about the bus and the certificates."""
+    clock = SystemClock()
+    while True:
+        try:
+            found = findings(
+                await bus.engines(),
+                presence=await bus.shows_presence(_NOTICE_S),
+                denied=bus.denied,
+                away_s=settings.liveness.away_s,
+            )
+        except BusError:
+            found = []  # it is away, which shows in another way
+        paths = [Path(address.files["cert"])] if address.files else []
+        for path in [*paths, *queues.files()]:
+            with contextlib.suppress(OSError, MainstayError):
+                if warning := expiry_warning(path, clock=clock):
+                    found.append(warning)
+        for text in found:
+            if text not in manager.findings:
+                log.warning("%s", text)
+        manager.findings = found
+        await asyncio.sleep(_LOOK_S)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 
 import msgspec
 
 from ..bus import Bus
 from ..errors import BusError
+from ..stores.remote import compatible
 from .status import ManagerInfo
+
+log = logging.getLogger("mainstay.cluster")
 
 SUBJECT = "control.manager.info"
 EVERY_S = 1.0
@@ -34,7 +38,14 @@ class ManagerDirectory:
         self._heard: dict[str, tuple[ManagerInfo, float]] = {}
         self._led: dict[str, float] = {}
         """when another manager last said that it holds a lead"""
+        self._alarms: dict[str, tuple[str, float]] = {}
+        """by key: a sentence, and when its reason was last heard"""
         self._tasks: list[asyncio.Task[None]] = []
+
+    def alarms(self) -> dict[str, str]:
+        """Managers that do not work with this one, by their version or because they use its name: sort and name of an
+        alarm -> a sentence."""
+        return {key: text for key, (text, _) in sorted(self._alarms.items())}
 
     def known(self) -> list[ManagerInfo]:
         """The managers that were heard recently, this one included, by name."""
@@ -80,17 +91,41 @@ class ManagerDirectory:
             for name, (_, at_s) in list(self._heard.items()):
                 if now_s - at_s > GONE_S:
                     del self._heard[name]
+            for key, (_, at_s) in list(self._alarms.items()):
+                if now_s - at_s > GONE_S:
+                    del self._alarms[key]
             await asyncio.sleep(self._every_s)
 
     def _receive(self, info: ManagerInfo) -> None:
-        if info.name == self._own().name:
+        own = self._own()
+        if info.name == own.name:
+            if info.started_ms and (info.host, info.pid, info.started_ms) != (own.host, own.pid, own.started_ms):
+                self._meet(info)
             return
         if not info.started_ms:
             self._heard.pop(info.name, None)
+            self._alarms.pop(f"manager_version:{info.name}", None)
             return
-        now_s = asyncio.get_running_loop().time()
-        self._heard[info.name] = (info, now_s)
+        now_s, own = asyncio.get_running_loop().time(), self._own()
         self._led.update(dict.fromkeys(info.leads, now_s))
+        skew = f"manager_version:{info.name}"
+        if not compatible(own.version, info.version):
+            text = f"manager {info.name} has version {info.version}, which does not work with {own.version}"
+            self._raise(skew, f"{text}: upgrade the older one", logging.WARNING)
+            return
+        self._alarms.pop(skew, None)
+        self._heard[info.name] = (info, now_s)
+
+    def _meet(self, twin: ManagerInfo) -> None:
+        """Each of two managers with one name answers requests that are meant for the other."""
+        own = self._own()
+        text = f"two managers use the name {own.name}: one on {own.host} and one on {twin.host}"
+        self._raise(f"manager_name:{own.name}", f"{text}; rename one of them", logging.ERROR)
+
+    def _raise(self, key: str, text: str, level: int) -> None:
+        if key not in self._alarms:
+            log.log(level, "%s", text)
+        self._alarms[key] = (text, asyncio.get_running_loop().time())
 
 
 __all__ = ["ManagerDirectory"]

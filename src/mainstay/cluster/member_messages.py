@@ -18,6 +18,12 @@ class HeardMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     manager: str
     heard: dict[str, HeardNode]
+    leads: bool = False
+    """whether it holds the lead `placement`"""
+    managers: tuple[str, ...] = ()
+    """the other managers that it has heard recently"""
+    leaving: bool = False
+    """it stops: its silence from now on means nothing"""
 
 
 class ClosedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +64,19 @@ class AskAnswer(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str = ""
 
 
+class BeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of a manager to a beat: it has heard the node, and the leader hears the manager."""
+
+    closed: tuple[str, ...] = ()
+    """those sessions in the beat that are closed: their work is taken back"""
+
+
 class MemberEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     """A request: version, cluster, environment, message id, arguments."""
 
-    v: str = ""
-    c: str = ""
-    e: str = ""
+    v: str
+    c: str
+    e: str
     id: str = ""
     a: msgspec.Raw = msgspec.Raw(b"\x80")
 
@@ -86,6 +99,7 @@ __all__ = [
     "HEARD",
     "AskAnswer",
     "AskArguments",
+    "BeatAnswer",
     "ClosedMessage",
     "EndedMessage",
     "HeardMessage",

@@ -5,6 +5,7 @@ and carries out the actions. It decides nothing itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import Counter
@@ -16,17 +17,20 @@ import msgspec
 
 from ..bus import Bus, BusMessage, Subscription
 from ..clock import Clock
-from ..errors import BusClosed, MainstayError, NotLeader
+from ..errors import BusClosed, BusError, MainstayError, NotLeader
 from ..model import Leadership, Session
 from ..stores import JobStore
+from ..stores.remote import compatible
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
+from .manager_words import answers_beat
 from .member_messages import (
     CLOSED,
     ENDED,
     HEARD,
     AskAnswer,
     AskArguments,
+    BeatAnswer,
     ClosedMessage,
     EndedMessage,
     HeardMessage,
@@ -48,6 +52,7 @@ from .membership_events import (
     HeardElsewhere,
     JournalNote,
     Leading,
+    ManagerStopped,
     MarkAway,
     MarkBack,
     MembershipAction,
@@ -58,10 +63,11 @@ from .membership_events import (
     SessionsClosed,
     StoreAway,
     StoreBack,
+    StoredManagers,
     StoredSessions,
     Tick,
 )
-from .node_record import active_sessions, heard_list, node_infos
+from .node_record import active_sessions, heard_list, may_claim, node_infos
 from .status import NodeBeat, NodeInfo
 
 log = logging.getLogger(__name__)
@@ -70,13 +76,16 @@ log = logging.getLogger(__name__)
 STORE_TIMEOUT_S = 5.0
 #: how often the sessions in the store are read
 STORE_EVERY_S = 2.0
+#: nodes of other clusters that are remembered, so that each is named once
+_FOREIGN_KEPT = 1000
 TICK_S = 1.0
 
 
 class MembersService:
     """Follows the nodes of a cluster for one manager. Used as `async with MembersService(...)`.
 
-    `leading` returns the leadership of `placement` while this manager holds it. `node_of` names the node of a session
+    `leading` returns the leadership of `placement` while this manager holds it, `led_elsewhere` whether the store says
+    that another session does. `node_of` names the node of a session
     in the store, and is only asked about standing sessions; `node_of_peer` names the node of a client of the bus.
     `changed` is called when a node becomes active, away or closed.
     """
@@ -90,6 +99,7 @@ class MembersService:
         leading: Callable[[], Leadership | None],
         clock: Clock,
         rng: random.Random,
+        led_elsewhere: Callable[[], bool] = lambda: False,
         settings: LivenessSettings | None = None,
         journal: ClusterJournal | None = None,
         version: str = "",
@@ -110,6 +120,7 @@ class MembersService:
         self._store = store
         self._manager = manager
         self._leading = leading
+        self._led_elsewhere = led_elsewhere
         self._clock = clock
         self._rng = rng
         self._journal = journal
@@ -122,6 +133,8 @@ class MembersService:
         self._echo_s = 0.0
         self._alarms: dict[str, str] = {}
         self._closing: set[str] = set()
+        self._foreign: dict[str, None] = {}
+        """nodes of another cluster that were named in the log"""
         self._subscriptions: list[Subscription[Any]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -134,6 +147,10 @@ class MembersService:
     def active_sessions(self) -> set[str]:
         """The sessions that may get new work."""
         return active_sessions(self.state)
+
+    def may_claim(self, node: str) -> bool:
+        """Whether a node may get new work: it is heard, or joins."""
+        return may_claim(self.state, node)
 
     def managers(self) -> list[str]:
         """The managers that were heard within the last seconds, and this one."""
@@ -178,7 +195,10 @@ class MembersService:
             self._spawn(self._repeat(work, every_s))
 
     async def stop(self) -> None:
-        """Stop. A second call does nothing."""
+        """Stop, and tell the other managers. A second call does nothing."""
+        if self._subscriptions:
+            with contextlib.suppress(BusError):
+                await self._bus.publish(HEARD, pack(HeardMessage(manager=self._manager, heard={}, leaving=True)))
         for subscription in self._subscriptions:
             await subscription.close()
         self._subscriptions = []
@@ -200,21 +220,46 @@ class MembersService:
                 log.warning("cannot read a message: subject=%s error=%s", message.subject, error)
             except MainstayError as error:
                 log.warning("cannot answer a message: subject=%s error=%s", message.subject, error)
+            except Exception:
+                # a manager that hears nothing more would take all nodes for silent
+                self.ignored["failed"] += 1
+                log.exception("a message about nodes failed")
 
     async def _take_beat(self, message: BusMessage) -> None:
         beat = unpack(message.body, type=NodeBeat)
         if beat.node != _last_token(message.subject):  # the server checks the subject only
             self.ignored["name"] += 1
             return
+        if beat.cluster and not self._is_of_this_cluster("beat", beat.node, beat.cluster, beat.environment):
+            return
         self._feed(BeatHeard(beat=beat))
+        if message.reply is None:
+            return
+        if answers_beat(self.state, beat, self._now_s(), led_elsewhere=self._led_elsewhere()):
+            closed = self.state.nodes[beat.node].closed
+            await self._answer(message, BeatAnswer(closed=tuple(each for each in beat.sessions if each in closed)))
+
+    def _is_of_this_cluster(self, what: str, node: str, cluster: str, environment: str) -> bool:
+        if (cluster, environment) == (self._envelope.c, self._envelope.e):
+            return True
+        self.ignored["cluster"] += 1
+        if node not in self._foreign:
+            ours, theirs = f"{self._envelope.c}/{self._envelope.e}", f"{cluster[:80]}/{environment[:80]}"
+            log.warning("refused reason=cluster: %s of node %s, which is of %s and not of %s", what, node, theirs, ours)
+            self._foreign[node] = None
+            while len(self._foreign) > _FOREIGN_KEPT:
+                self._foreign.pop(next(iter(self._foreign)))
+        return False
 
     async def _take_heard(self, message: BusMessage) -> None:
         told = unpack(message.body, type=HeardMessage)
         if told.manager == self._manager:
             self._echo_s = self._now_s()
             self._feed(BusBack())
+        elif told.leaving:
+            self._feed(ManagerStopped(manager=told.manager))
         else:
-            self._feed(HeardElsewhere(manager=told.manager, heard=told.heard))
+            self._feed(HeardElsewhere(manager=told.manager, heard=told.heard, leads=told.leads, managers=told.managers))
 
     async def _take_closed(self, message: BusMessage) -> None:
         found = unpack(message.body, type=ClosedMessage)
@@ -229,10 +274,14 @@ class MembersService:
     async def _take_end_report(self, message: BusMessage) -> None:
         """A node's parent reports its end to one manager, which passes it on: the leader may be another."""
         request = unpack(message.body, type=MemberEnvelope)
-        if (request.c, request.e) != (self._envelope.c, self._envelope.e):
-            self.ignored["cluster"] += 1
+        node = _last_token(message.subject)
+        if not self._is_of_this_cluster("report", node, request.c, request.e):
             return
-        node, end = _last_token(message.subject), unpack(request.a, type=NodeEnd)
+        if self._envelope.v and not compatible(self._envelope.v, request.v):
+            self.ignored["version"] += 1
+            log.warning("refused reason=version: the end of node %s is reported by version %s", node, request.v[:40])
+            return
+        end = unpack(request.a, type=NodeEnd)
         self._end(node, end)
         await self._bus.publish(ENDED, pack(EndedMessage(manager=self._manager, node=node, end=end)))
         await self._answer(message, True)
@@ -273,11 +322,18 @@ class MembersService:
                 return
             except MainstayError as error:
                 log.warning("cannot follow the nodes: error=%s", error)
+            except Exception:
+                log.exception("following the nodes failed; trying again")
             # not all managers at the same moment
             await asyncio.sleep(every_s * self._rng.uniform(0.9, 1.0))
 
     async def _publish_heard(self) -> None:
-        message = HeardMessage(manager=self._manager, heard=heard_list(self.state, self._now_s()))
+        message = HeardMessage(
+            manager=self._manager,
+            heard=heard_list(self.state, self._now_s()),
+            leads=self._leading() is not None,
+            managers=tuple(self.state.managers),
+        )
         await self._bus.publish(HEARD, pack(message))
 
     async def _tick(self) -> None:
@@ -294,6 +350,9 @@ class MembersService:
             self._feed(StoreAway())
             return
         self._feed(StoreBack())
+        self._feed(
+            StoredManagers(names=frozenset(each.worker for each in sessions if not (each.standing or each.dead)))
+        )
         if self._leading() is None:
             return
         found: dict[str, tuple[str, ...]] = {}

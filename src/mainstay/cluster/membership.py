@@ -20,7 +20,7 @@ from __future__ import annotations
 import msgspec
 
 from ..stores.remote import compatible
-from . import name_contest, silence
+from . import manager_words, name_contest, silence
 from .membership_events import (
     Alarm,
     AskResult,
@@ -31,6 +31,7 @@ from .membership_events import (
     HeardElsewhere,
     JournalNote,
     Leading,
+    ManagerStopped,
     MarkBack,
     MembershipAction,
     MembershipEvent,
@@ -40,6 +41,7 @@ from .membership_events import (
     SessionsClosed,
     StoreAway,
     StoreBack,
+    StoredManagers,
     StoredSessions,
     Tick,
 )
@@ -57,6 +59,8 @@ def decide(state: Membership, event: MembershipEvent, now_s: float) -> Actions:
             actions = _beat(state, beat, now_s)
         case HeardElsewhere():
             actions = _heard_elsewhere(state, event, now_s)
+        case ManagerStopped() | StoredManagers():
+            actions = manager_words.ended(state, event)
         case PresenceClosed(node=node):
             actions = _presence_closed(state, node, now_s)
         case NodeEnded():
@@ -189,6 +193,7 @@ def _heard_elsewhere(state: Membership, event: HeardElsewhere, now_s: float) -> 
             JournalNote(event="manager_joined", about=event.manager, text=f"manager {event.manager} is heard")
         )
     state.managers[event.manager] = now_s
+    manager_words.heard(state, event, now_s)
     for node, heard in event.heard.items():
         heard_s = now_s - max(0.0, heard.age_s)
         record = state.nodes.get(node)

@@ -36,6 +36,22 @@ class HeardElsewhere(msgspec.Struct, frozen=True, kw_only=True):
 
     manager: str
     heard: Mapping[str, HeardNode]
+    leads: bool = False
+    """it holds the lead `placement`"""
+    managers: tuple[str, ...] = ()
+    """the managers that it hears"""
+
+
+class ManagerStopped(msgspec.Struct, frozen=True, kw_only=True):
+    """Another manager has said that it stops."""
+
+    manager: str
+
+
+class StoredManagers(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of the open sessions in the store that are not of nodes: a manager without one has ended."""
+
+    names: frozenset[str]
 
 
 class PresenceClosed(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +132,8 @@ class Tick(msgspec.Struct, frozen=True):
 MembershipEvent = (
     BeatHeard
     | HeardElsewhere
+    | ManagerStopped
+    | StoredManagers
     | PresenceClosed
     | NodeEnded
     | NodeClosed
@@ -204,6 +222,7 @@ __all__ = [
     "HeardNode",
     "JournalNote",
     "Leading",
+    "ManagerStopped",
     "MarkAway",
     "MarkBack",
     "MembershipAction",
@@ -214,6 +233,7 @@ __all__ = [
     "SessionsClosed",
     "StoreAway",
     "StoreBack",
+    "StoredManagers",
     "StoredSessions",
     "Tick",
 ]

@@ -10,8 +10,8 @@ import msgspec
 
 from ..parent import die_with_parent
 from ..worker import logs
+from .node_config import NodeConfig
 from .node_parent import NodeParent
-from .node_worker import NodeConfig
 
 
 def main() -> int:

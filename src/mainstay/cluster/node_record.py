@@ -89,6 +89,14 @@ class NodeRecord(msgspec.Struct, kw_only=True):
         self.denials = {}
 
 
+class ManagerWord(msgspec.Struct, frozen=True, kw_only=True):
+    """What another manager said last about itself."""
+
+    at_s: float
+    leads: bool
+    hears_us: bool
+
+
 class Hearsay(msgspec.Struct, kw_only=True):
     """A node that only other managers hear."""
 
@@ -118,6 +126,8 @@ class Membership(msgspec.Struct, kw_only=True):
     nodes: dict[str, NodeRecord] = {}
     managers: dict[str, float] = {}
     """the other managers, and when each was heard"""
+    words: dict[str, ManagerWord] = {}
+    """of each of them, and of those that are silent and may still be at work"""
     hearsay: dict[str, Hearsay] = {}
     pending: dict[str, PendingClose] = {}
     """by session"""
@@ -174,6 +184,12 @@ def active_sessions(state: Membership) -> set[str]:
     }
 
 
+def may_claim(state: Membership, node: str) -> bool:
+    """Whether a node gets new work. One that joins has not been heard yet; draining is up to the store."""
+    record = state.nodes.get(node)
+    return record is None or record.state in ("active", "draining")
+
+
 def node_infos(state: Membership, *, now_s: float, now_ms: int) -> list[NodeInfo]:
     """The nodes for people, by name."""
 
@@ -197,11 +213,13 @@ def node_infos(state: Membership, *, now_s: float, now_ms: int) -> list[NodeInfo
 __all__ = [
     "Contender",
     "Hearsay",
+    "ManagerWord",
     "Membership",
     "NodeRecord",
     "PendingClose",
     "RetiredIncarnation",
     "active_sessions",
     "heard_list",
+    "may_claim",
     "node_infos",
 ]

@@ -9,120 +9,72 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import sys
 from collections.abc import Mapping
 
 import msgspec
 
 from ..bus import Bus
-from ..errors import BusError
+from ..errors import MainstayError
 from ..parent import die_with_parent
-from ..stores.remote import MAINSTAY_VERSION
-from ..worker import NODE_STORE, Supervisor, WorkerOptions, available, logs
+from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, logs
 from .address import parse_address
-from .machine_load import MachineLoad
-from .status import NodeBeat
+from .cluster_settings import ClusterSettings
+from .node_config import FORCED_END, NodeConfig
+from .node_heart import NodeHeart
 
 log = logging.getLogger("mainstay.cluster")
-
-BEAT_S = 2.0
-#: ids of running jobs in one beat
-_RUNNING_SHOWN = 100
-
-
-class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the worker of a node runs."""
-
-    url: str
-    """of the cluster"""
-    options: WorkerOptions
-    incarnation: str
-    """drawn at each start"""
-    parent: int
-    """the process it dies with"""
-    cores: int = 0
-    """0: all processors of the machine"""
-    digest: str = ""
-    """of the app"""
-
-
-class NodeHeart:
-    """Publishes the beats of a node while its supervisor's loop runs: a frozen supervisor is silent."""
-
-    def __init__(self, bus: Bus, config: NodeConfig, supervisor: Supervisor, *, every_s: float = BEAT_S) -> None:
-        self._bus = bus
-        self._config = config
-        self._supervisor = supervisor
-        self._every_s = every_s
-        self._number = 0
-        self._load = MachineLoad()
-
-    async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
-            self._number += 1
-            try:
-                await self._bus.publish(
-                    f"control.beat.{self._config.options.node}", msgspec.msgpack.encode(self.beat())
-                )
-            except BusError as error:
-                log.warning("heartbeat not sent: %s", error)
-            await asyncio.sleep(self._every_s)
-
-    def beat(self) -> NodeBeat:
-        """What the node reports now."""
-        options = self._config.options
-        running = self._supervisor.running
-        cpu, memory = self._load.read()
-        return NodeBeat(
-            node=options.node,
-            number=self._number,
-            incarnation=self._config.incarnation,
-            sessions=tuple(self._supervisor.sessions),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=MAINSTAY_VERSION,
-            target=options.target,
-            digest=self._config.digest,
-            labels=options.labels,
-            cores=self._config.cores or available(),
-            running=tuple(running[:_RUNNING_SHOWN]),
-            running_count=len(running),
-            cpu=cpu,
-            memory=memory,
-            draining=self._supervisor.is_stopping,
-        )
 
 
 async def run_node(config: NodeConfig) -> int:
     """Run the worker of a node until it is asked to stop; the exit code."""
     address = parse_address(config.url)
     name = config.options.node
+    settings = ClusterSettings.from_env(os.environ)
     os.environ[NODE_STORE] = address.store_url("node", name)
-    bus = await address.connect("node", name)
+    if config.code:
+        os.environ.update(code_environment(config.code))
+    bus = await address.connect("node", name, join=settings.join)
     try:
         supervisor = Supervisor(config.options)
-        tasks = [
-            asyncio.create_task(NodeHeart(bus, config, supervisor).run(), name="mainstay node heart"),
-            asyncio.create_task(_answer(bus, name, supervisor), name="mainstay node requests"),
-        ]
-        try:
-            return await supervisor.run()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        heart = NodeHeart(bus, config, supervisor, settings=settings.liveness)
+        return await run_supervised(supervisor, heart, bus, config)
     finally:
         await bus.close()
 
 
-async def _answer(bus: Bus, name: str, supervisor: Supervisor) -> None:
+def code_environment(folder: str) -> dict[str, str]:
+    """What lets processes that are started from now on import from a folder first, and not from the current one. This
+    process runs no code of the program."""
+    path = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": folder if not path else f"{folder}{os.pathsep}{path}",
+        "PYTHONSAFEPATH": "1",
+        # root may write into the folder although it is read-only
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, config: NodeConfig) -> int:
+    """Run the supervisor with the heart of its node, and answer managers; its exit code."""
+    tasks = [
+        asyncio.create_task(heart.run(), name="mainstay node heart"),
+        asyncio.create_task(_answer(bus, config, supervisor), name="mainstay node requests"),
+    ]
+    try:
+        return await supervisor.run()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _answer(bus: Bus, config: NodeConfig, supervisor: Supervisor) -> None:
     """Answer managers: a ping proves that this loop runs; a drain stops the worker."""
-    async with await bus.subscribe(f"control.node.{name}.>") as requests:
+    async with await bus.subscribe(f"control.node.{config.options.node}.>") as requests:
         async for message in requests:
             method = message.subject.rpartition(".")[2]
-            answer: Mapping[str, object] = {"ok": True}
+            answer: Mapping[str, object] = {"ok": {"incarnation": config.incarnation}}
             if method == "drain":
                 by = msgspec.msgpack.decode(message.body).get("by", "an operator")
                 supervisor.drain(str(by))
@@ -137,7 +89,12 @@ def main() -> int:
     config = msgspec.json.decode(sys.stdin.buffer.read(), type=NodeConfig)
     die_with_parent(config.parent)
     logs.configure(config.options.log_level, as_json=config.options.json_logs)
-    return asyncio.run(run_node(config))
+    try:
+        code = asyncio.run(run_node(config))
+    except MainstayError as error:
+        log.error("cannot start: %s", error)
+        return UNFIT
+    return FORCED_END if code == FORCED else code
 
 
 if __name__ == "__main__":

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from ..bus.nats import after_servers
 from ..control.explain import ClusterFacts
 from ..errors import InvalidInput
 from .address import ClusterAddress, parse_address
 from .cluster_facts import cluster_facts
 from .cluster_service import MOST_ENTRIES, ClusterClient
-from .local_cluster import read_cluster_file
+from .cluster_settings import ClusterSettings
+from .local_cluster_file import read_cluster_file
 
-#: the name of an operator's certificate
-OPERATOR = "local"
-_CONNECT_S = 5.0
+#: a bus that must be there already answers in this time
+SHORT_CONNECT_S = 5.0
 _REMOTE = "remote+"
 
 
@@ -24,11 +26,12 @@ def operator_address(text: str) -> ClusterAddress:
     """The address of a cluster: a URL for operators, the URL of its store through managers, or the folder of a cluster
     on this machine."""
     if text.startswith(_REMOTE):
-        parts = urlsplit(text.removeprefix(_REMOTE))
-        given = dict(parse_qsl(parts.query))
+        url = text.removeprefix(_REMOTE)
+        rest = after_servers(url)
+        given = dict(parse_qsl(urlsplit(rest).query))
         name = given.pop("cluster", "local")
         given = {key: value for key, value in given.items() if key not in ("role", "name")}
-        return parse_address(f"{parts.scheme}://{parts.netloc}/{name}{'?' + urlencode(given) if given else ''}")
+        return parse_address(f"{url.removesuffix(rest)}/{name}{'?' + urlencode(given) if given else ''}")
     if "://" in text:
         return parse_address(text)
     try:
@@ -40,23 +43,30 @@ def operator_address(text: str) -> ClusterAddress:
 
 def operator_store(text: str) -> str:
     """The URL of the store behind the managers of a cluster, for an operator."""
-    return operator_address(text).store_url("operator", OPERATOR)
+    return operator_address(text).store_url("operator")
 
 
 @contextlib.asynccontextmanager
-async def connected_operator(address: ClusterAddress) -> AsyncIterator[ClusterClient]:
-    """Ask the managers of a cluster."""
-    bus = await address.connect("operator", OPERATOR, timeout_s=_CONNECT_S)
+async def connected_operator(
+    address: ClusterAddress, *, timeout_s: float | None = None
+) -> AsyncIterator[ClusterClient]:
+    """Ask the managers of a cluster. Waits for the bus as long as every command, or for another time."""
+    join = ClusterSettings.from_env(os.environ).join
+    name = address.name("operator")
+    bus = await address.connect(
+        "operator", name, timeout_s=join.command_s if timeout_s is None else timeout_s, join=join
+    )
     try:
-        yield ClusterClient(bus, name=OPERATOR, cluster=address.cluster, environment=address.environment)
+        yield ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment)
     finally:
         await bus.close()
 
 
 async def read_cluster_facts(text: str) -> ClusterFacts:
-    """What the managers of a cluster know that explains a job."""
-    async with connected_operator(operator_address(text)) as client:
+    """What the managers of a cluster know that explains a job. Its store has been opened, so the bus is there if it can
+    be reached."""
+    async with connected_operator(operator_address(text), timeout_s=SHORT_CONNECT_S) as client:
         return cluster_facts(await client.status(), await client.journal(most=MOST_ENTRIES))
 
 
-__all__ = ["OPERATOR", "connected_operator", "operator_address", "operator_store", "read_cluster_facts"]
+__all__ = ["SHORT_CONNECT_S", "connected_operator", "operator_address", "operator_store", "read_cluster_facts"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ..bus.nats import PING_VARZ, PRESENCE_SUBJECTS
 from ..errors import InvalidInput
 
 ROLES = ("manager", "node", "operator")
@@ -51,7 +52,7 @@ def permissions_of(identity: Identity) -> BusPermissions:
         )
     if role == "manager":
         return BusPermissions(
-            publish=(*calls, f"data.cluster.manager.{name}.>", "control.node.>", "control.manager.>"),
+            publish=(*calls, f"data.cluster.manager.{name}.>", "control.node.>", "control.manager.>", PING_VARZ),
             subscribe=(
                 *(f"{kind}.store.>" for kind in ("control", "dispatch", "data")),
                 f"control.at.{name}.>",
@@ -61,6 +62,7 @@ def permissions_of(identity: Identity) -> BusPermissions:
                 "data.cluster.>",
                 "data.bundle.>",
                 "telemetry.output.*",
+                *PRESENCE_SUBJECTS,
                 inbox,
             ),
         )

@@ -7,6 +7,8 @@ from .status import ClusterStatus
 
 #: nodes that are named; the rest is counted
 _NAMED = 10
+#: of the digest of a bundle that are shown
+DIGITS = 12
 
 
 def problems_of(status: ClusterStatus) -> list[str]:
@@ -20,9 +22,25 @@ def problems_of(status: ClusterStatus) -> list[str]:
     if away:
         more = f" and {len(away) - _NAMED} more" if len(away) > _NAMED else ""
         problems.append(f"{counted(len(away), 'node')} away: {', '.join(away[:_NAMED])}{more}")
+    problems += _different_code(status)
     if not any(node.state == "active" for node in status.nodes):
         problems.append("no node is active; add one: mainstay node join URL module:app")
     return problems
 
 
-__all__ = ["problems_of"]
+def _different_code(status: ClusterStatus) -> list[str]:
+    """Nodes that run one app with different code."""
+    apps: dict[str, dict[str, list[str]]] = {}
+    for node in status.nodes:
+        if node.state != "closed" and node.beat.digest:
+            apps.setdefault(node.beat.target, {}).setdefault(node.beat.digest[:DIGITS], []).append(node.name)
+    return [
+        f"nodes run different code of {target}: "
+        + "; ".join(f"{digest} on {', '.join(names)}" for digest, names in sorted(code.items()))
+        + ". Restart those with the old code"
+        for target, code in sorted(apps.items())
+        if len(code) > 1
+    ]
+
+
+__all__ = ["DIGITS", "problems_of"]

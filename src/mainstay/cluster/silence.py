@@ -55,6 +55,8 @@ def _managers(state: Membership, now_s: float) -> Actions:
     gone = [name for name, at_s in state.managers.items() if now_s - at_s >= state.settings.manager_silent_s]
     for name in gone:
         del state.managers[name]
+    if gone:  # for a moment longer it may answer nodes that this manager does not hear
+        state.counted_s = max(state.counted_s, now_s + state.settings.manager_silent_s)
     return [JournalNote(event="manager_left", about=name, text=f"manager {name} is silent") for name in gone]
 
 

@@ -42,6 +42,9 @@ class NodeBeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: float = 0.0
     """share of its memory in use, 0 to 1"""
     draining: bool = False
+    cluster: str = ""
+    """the cluster and the environment that it belongs to; empty: of a version that does not report them"""
+    environment: str = ""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):

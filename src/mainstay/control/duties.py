@@ -96,6 +96,8 @@ class Duties:
         self._lead: Leadership | None = None
         self._granted: Leadership | None = None
         """the last lease that the store granted: it may go on there when the duties have stopped"""
+        self._seen: Leadership | None = None
+        """the last answer of the store, whoever holds the lease"""
         self._sent_s = 0.0
         """when the latest request was sent, by the loop's clock"""
         self._until_ms = 0
@@ -113,6 +115,13 @@ class Duties:
     def leading(self) -> bool:
         """Whether this session leads, as far as it knows and by its own clock."""
         return self._lead is not None
+
+    @property
+    def may_be_led_elsewhere(self) -> bool:
+        """Whether another session holds the lease, as far as the store has said. Its answer counts until the lease that
+        it named is over; before the first answer nothing is known."""
+        seen = self._seen
+        return seen is None or (seen.holder != self._session and seen.until_ms > self._store.clock.lease_ms())
 
     @property
     def lead(self) -> Leadership | None:
@@ -182,7 +191,7 @@ class Duties:
         """Ask for the lease, and lead or follow as the store says."""
         loop = asyncio.get_running_loop()
         self._sent_s, sent_ms = loop.time(), self._store.clock.lease_ms()
-        lead = await self._ask()
+        lead = self._seen = await self._ask()
         if lead.holder != self._session:
             if self._lead is not None:
                 log.warning(

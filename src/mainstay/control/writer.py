@@ -49,6 +49,8 @@ class Outcome(msgspec.Struct, frozen=True):
     error: MainstayError | None = None
     last: bool = False
     """it was the last unsettled unit of its parent"""
+    resent: bool = False
+    """the request was sent more than once: what was already applied may be its own work"""
 
     @property
     def ok(self) -> bool:
@@ -223,4 +225,4 @@ def _outcome(request: MoveRequest, answer: ChangeResult) -> Outcome:
         )
     if answer.last and request.on_last is None:
         log.info("last unit settled job_id=%s parent=%s", request.job.id, request.job.parent)
-    return Outcome(answer.outcome, answer.job, answer.error, answer.last)
+    return Outcome(answer.outcome, answer.job, answer.error, answer.last, answer.resent)

@@ -18,7 +18,6 @@ from ..errors import InvalidInput, UnknownOption
 
 PREFIX = "MAINSTAY_"
 #: environment variables that share the prefix but are not settings
-CLUSTER_PREFIX = "MAINSTAY_CLUSTER"
 NOT_SETTINGS = frozenset(
     {
         "MAINSTAY_STORE",

@@ -69,10 +69,6 @@ class ServerClock:
         self._best = new
         self._ahead_ms = new.server_ms - new.steady_ms
 
-    def forget(self) -> None:
-        """Another server answers from now on: its first answer counts, however good the last one was."""
-        self._best = None
-
     def now_ms(self) -> int:
         assert self._ahead_ms is not None, "a store reads its server's time before it is used"
         return int(self.steady() + self._ahead_ms)

@@ -152,6 +152,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._hosts.append(SimulatedHost(name, self))
         return self._hosts[-1]
 
+    @property
+    def running_host(self) -> SimulatedHost | None:
+        """The host whose code runs now."""
+        return _host.get()
+
     # what asyncio asks of a loop ------------------------------------------------------------------
 
     def time(self) -> float:

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from ..lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .app_import import find_target as find_target, target_of as target_of
+    from .app_import import (
+        find_target as find_target,
+        target_of as target_of,
+    )
     from .children import Children as Children
     from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host
     from .engine import Engine as Engine, EngineProcess as EngineProcess
@@ -35,7 +38,12 @@ if TYPE_CHECKING:
         placed_offer_of as placed_offer_of,
     )
     from .state_files import state_folder as state_folder
-    from .supervisor import STOPPED as STOPPED, UNFIT as UNFIT, Supervisor as Supervisor
+    from .supervisor import (
+        FORCED as FORCED,
+        STOPPED as STOPPED,
+        UNFIT as UNFIT,
+        Supervisor as Supervisor,
+    )
     from .worker_options import NODE_STORE as NODE_STORE, WorkerOptions as WorkerOptions
 
 
@@ -57,7 +65,7 @@ __getattr__, __dir__ = lazy_exports(
         ".processors": "available",
         ".program": "Hook Mode Placing Program Work load offer_of placed_offer_of",
         ".state_files": "state_folder",
-        ".supervisor": "STOPPED Supervisor UNFIT",
+        ".supervisor": "FORCED STOPPED Supervisor UNFIT",
         ".worker_options": "NODE_STORE WorkerOptions",
     },
 )

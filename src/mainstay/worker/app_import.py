@@ -70,10 +70,17 @@ def _is_app(value: object, fits: Fits) -> bool:
     return not isinstance(value, type) and fits(value)
 
 
-def _module(name: str) -> Any:
+def find_modules_here() -> str:
+    """Have modules found in the current folder first, as `python -m` does; the folder."""
     here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
+    # a node that runs a bundle forbids it: what is in this folder would replace modules of the bundle
+    if not sys.flags.safe_path and here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
+    return here
+
+
+def _module(name: str) -> Any:
+    here = find_modules_here()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

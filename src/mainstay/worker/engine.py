@@ -77,6 +77,7 @@ class Engine:
             rng=rng,
         )
         self._draining: asyncio.Task[None] | None = None
+        self._isolated = False
         self._loops: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
 
@@ -139,13 +140,21 @@ class Engine:
 
     def drain(self, grace_s: float) -> None:
         """Take no more jobs and stop within the grace. When called again, the new grace counts from then."""
-        self._start_drain(self._drain(grace_s, DRAINED))
+        if not self._isolated:  # it stops sooner than any grace
+            self._start_drain(self._drain(grace_s, DRAINED))
 
     def abandon(self) -> None:
         """The supervisor is dead: stop at once, and write nothing about jobs that have not ended. The sweep finds them
         and counts the loss; a job that kills its supervisor must not get away because its engine lived a moment
         longer."""
         self._start_drain(self._drain(0.0, LOST))
+
+    def isolate(self, grace_s: float) -> None:
+        """Its node hears no manager, so its jobs may begin elsewhere soon: stop all of them within the grace. Their
+        ends, and those that the store has not taken, are kept for later."""
+        if not self._isolated:
+            self._start_drain(self._stop_isolated(grace_s))
+            self._isolated = True
 
     def _start_drain(self, drain: Coroutine[Any, Any, None]) -> None:
         self._runs.close()
@@ -168,8 +177,23 @@ class Engine:
                 self._runs.leave_behind(run)
         flushed = await self._flushed_by(ends_s)
         self._runs.end_left_behind()
-        if not flushed or not await self._flushed_by(ends_s):
+        if self._runs.left_behind and self._process.keep is not None:
+            # what did not stop still runs: its end is written by the supervisor, when this process has ended
             await self._keep_unwritten()
+        elif not flushed or not await self._flushed_by(ends_s):
+            await self._keep_unwritten()
+        await self._close()
+        self.stopped.set()
+
+    async def _stop_isolated(self, grace_s: float) -> None:
+        self._runs.stop_all(DRAINED, "its node hears no manager", grace_s=grace_s)
+        await self._stop_claiming()
+        self._runs.give_back_waiting()
+        await self._idle_within(grace_s)
+        for run in self._runs:
+            self._runs.leave_behind(run)
+        self._runs.end_left_behind()
+        await self._keep_unwritten()
         await self._close()
         self.stopped.set()
 
@@ -203,7 +227,8 @@ class Engine:
         return False
 
     async def _keep_unwritten(self) -> None:
-        assert self._process.keep is not None
+        if self._process.keep is None:
+            return  # the store takes their work back
         if changes := await self._ledger.take():
             self._process.keep(changes)
 

@@ -21,14 +21,14 @@ from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..model import Session
 from ..parent import die_with_parent
-from ..stores import SealedChange
+from ..stores import AnyChange
 from . import logs, processors
 from .async_waits import first, within
 from .engine import Engine, EngineProcess
 from .exits import leave_at_once
 from .host_process import HostProcess, LinkWriter, OsHostProcess
 from .leads import Leads
-from .messages import Drain, EngineConfig, FromEngine, Hello, Retiring, StartClaiming, ToEngine, Unfit, line
+from .messages import Drain, EngineConfig, FromEngine, Hello, Isolate, Retiring, StartClaiming, ToEngine, Unfit, line
 from .outage import Outage
 from .outbox import keep
 from .program import Program, load_for, offer_of, placed_offer_of
@@ -156,6 +156,9 @@ class EngineHost:
                 await self._program.prepare(control)
             except (StoreLocked, StoreUnavailable) as error:
                 await asyncio.sleep(outage.failed(error))
+            except MainstayError as error:
+                self._send(Unfit(str(error)))  # the link is closed when `main` gets it
+                raise
             else:
                 outage.over()
                 return control
@@ -217,7 +220,7 @@ class EngineHost:
     def _grace_s(self) -> float:
         return self._program.settings.grace_s
 
-    def _keep(self, changes: Sequence[SealedChange]) -> None:
+    def _keep(self, changes: Sequence[AnyChange]) -> None:
         assert self._engine is not None
         store = self._control.store
         path = keep(
@@ -258,6 +261,9 @@ class EngineHost:
             self._go.set()
         elif isinstance(message, Drain):
             self._drain(message.grace_s)
+        elif isinstance(message, Isolate):
+            grace_s = message.grace_s
+            self._end(lambda engine: engine.isolate(grace_s))
         elif self._engine is not None:
             pulsed = self._engine.pulsed(
                 message.session, known=message.known, cancelling=message.cancelling, assigned=message.assigned

@@ -7,12 +7,14 @@ import logging
 
 from ..stores import ClaimReport
 from .crash_blame import EngineDeath
-from .messages import Drain, Hello, Pulsed, StartClaiming
+from .messages import Drain, Hello, Isolate, Pulsed, StartClaiming
 from .processes import ProcessHandle
 from .recorder import Running
 
 log = logging.getLogger("mainstay.worker")
 
+#: why the jobs of a node that hears no manager are given back
+ISOLATED = "its node heard no manager"
 #: how long a job may be over its deadline before its engine counts as stuck
 STUCK_S = 1.0
 #: after this number of checks without a turn of the loop, the engine is logged as blocked
@@ -59,6 +61,14 @@ class EngineRecord:
             self.process.send(Drain(grace_s))
         else:
             self.kill(reason="its worker was stopped")
+
+    def isolate(self, grace_s: float) -> None:
+        """Have it stop everything within the grace, and exit. One that has not claimed yet is killed."""
+        self.leaving.set()
+        if self.claiming.is_set():
+            self.process.send(Isolate(grace_s))
+        else:
+            self.kill(reason=ISOLATED)
 
     def pulsed(self, message: Pulsed) -> None:
         """Pass on the answer of the store to its heartbeat."""

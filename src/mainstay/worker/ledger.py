@@ -17,7 +17,7 @@ import msgspec
 from ..control import AttemptEnd, Control, Outcome, error_info, log_end
 from ..errors import StoreError
 from ..model import Job
-from ..stores import SealedChange
+from ..stores import AnyChange
 from .outage import Outage
 from .outbox import Recording
 from .reports import Reports
@@ -80,7 +80,7 @@ class Ledger:
         """Wait until every end that was added is stored or refused."""
         await self._settled.wait()
 
-    async def take(self) -> list[SealedChange]:
+    async def take(self) -> list[AnyChange]:
         """Stop writing: the changes that are not written yet, as they would have been."""
         left = [*self._writing, *self._ends]
         await self.stop()

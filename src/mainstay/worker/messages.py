@@ -67,8 +67,15 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     grace_s: float
 
 
+class Isolate(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor: your node hears no manager, so your jobs may begin elsewhere soon. Stop all of them within the grace,
+    keep what the store has not taken, exit."""
+
+    grace_s: float
+
+
 FromEngine = Hello | Retiring | Unfit
-ToEngine = StartClaiming | Pulsed | Drain
+ToEngine = StartClaiming | Pulsed | Drain | Isolate
 
 
 def line(message: FromEngine | ToEngine) -> bytes:

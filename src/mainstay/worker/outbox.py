@@ -1,6 +1,7 @@
 """Changes that a worker could not write because the store was away when it had to stop, kept in a file.
 
-Each line is a change as it would have been written, under the token of its worker. `mainstay jobs sync` applies it
+Each line is a change as it would have been written, under the token of its worker. A worker whose store is behind a
+manager has no key: its changes are kept unsealed, and the store seals them. `mainstay jobs sync` applies it
 later, or the supervisor does if the store is back before it exits. The store answers as it would have answered the
 worker: if another session has the job by then, the change is refused and recorded.
 """
@@ -16,7 +17,18 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..model import Leadership
-from ..stores import AnyChange, ChangeResult, JobStore, SealedChange, StoreProxy, apply_sealed, shown_url
+from ..stores import (
+    AnyChange,
+    Change,
+    ChangeResult,
+    JobStore,
+    SealedChange,
+    StoreProxy,
+    apply_sealed,
+    is_managed,
+    shown_url,
+)
+from ..stores.remote import pack_change, unpack_change
 from .state_files import state_folder
 
 _SCHEMA = 1
@@ -32,6 +44,14 @@ class OutboxHeader(msgspec.Struct, frozen=True, kw_only=True):
     """the URL of the store, without secrets"""
     session: str
     at_ms: int
+    sealed: bool = True
+    """false: each line is an `UnsealedLine`"""
+
+
+class UnsealedLine(msgspec.Struct, frozen=True):
+    """A change that its store seals."""
+
+    change: bytes
 
 
 class OutboxFile(msgspec.Struct, frozen=True):
@@ -39,7 +59,7 @@ class OutboxFile(msgspec.Struct, frozen=True):
 
     path: Path
     header: OutboxHeader
-    changes: list[SealedChange]
+    changes: Sequence[AnyChange]
 
 
 class OutboxResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,29 +81,30 @@ class OutboxResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recording(StoreProxy):
-    """A store that writes nothing: it records the changes."""
+    """A store that writes nothing: it records the changes, sealed if this process has the key."""
 
     def __init__(self, store: JobStore) -> None:
         super().__init__(store)
-        self.changes: list[SealedChange] = []
+        self.changes: list[AnyChange] = []
+        self._seals = not is_managed(store)
 
     async def apply(
         self, changes: Sequence[AnyChange], *, lead: Leadership | None = None, together: bool = False
     ) -> list[ChangeResult]:
         del lead
+        given = {id(change.before): change for change in changes}
 
         async def record(sealed: list[SealedChange]) -> list[ChangeResult]:
-            self.changes += sealed
+            self.changes += sealed if self._seals else [given[id(change.before)] for change in sealed]
             return [ChangeResult("applied", change.after) for change in sealed]
 
         return await apply_sealed(changes, self.chain, record, together=together)
 
 
-def keep(
-    changes: Sequence[SealedChange], *, store_url: str, session: str, at_ms: int, state: Path | None = None
-) -> Path:
+def keep(changes: Sequence[AnyChange], *, store_url: str, session: str, at_ms: int, state: Path | None = None) -> Path:
     """Write a file, complete or not at all, that only this user can read. `state`: see `state_folder`."""
-    header = OutboxHeader(store=shown_url(store_url), session=session, at_ms=at_ms)
+    sealed = all(isinstance(change, SealedChange) for change in changes)
+    header = OutboxHeader(store=shown_url(store_url), session=session, at_ms=at_ms, sealed=sealed)
     path = state_folder(_PART, root=state) / f"{_NOT_IN_A_NAME.sub('-', session)}.ndjson"
     _write(path, header, changes)
     return path
@@ -100,7 +121,7 @@ async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncItera
     """Apply kept changes, one by one. A file is removed when all its changes are answered. A change in conflict stays
     in it: the job was changed while its worker still has it."""
     for file in files:
-        left: list[SealedChange] = []
+        left: list[AnyChange] = []
         for change in file.changes:
             [result] = await store.apply([change])
             if result.outcome == "conflict":
@@ -108,7 +129,7 @@ async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncItera
             yield OutboxResult(
                 job_id=change.before.id,
                 name=change.before.name,
-                wanted=change.after.status,
+                wanted=change.after.status if isinstance(change, SealedChange) else change.moves[-1].to,
                 outcome=result.outcome,
                 status=None if result.job is None else result.job.status,
             )
@@ -118,11 +139,12 @@ async def write_kept(store: JobStore, files: Iterable[OutboxFile]) -> AsyncItera
             file.path.unlink(missing_ok=True)
 
 
-def _write(path: Path, header: OutboxHeader, changes: Sequence[SealedChange]) -> None:
+def _write(path: Path, header: OutboxHeader, changes: Sequence[AnyChange]) -> None:
+    lines = [UnsealedLine(pack_change(each)) if isinstance(each, Change) else each for each in changes]
     new = path.with_suffix(".new")
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file:
-        file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in (header, *changes)))
+        file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in (header, *lines)))
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
@@ -139,7 +161,10 @@ def _read(path: Path) -> OutboxFile:
         header = msgspec.json.decode(first, type=OutboxHeader)
         if header.schema > _SCHEMA:
             raise InvalidInput("aside", f"{path} was written by a newer Mainstay: use that one for it")
-        return OutboxFile(path, header, [msgspec.json.decode(line, type=SealedChange) for line in rest])
+        if header.sealed:
+            return OutboxFile(path, header, [msgspec.json.decode(line, type=SealedChange) for line in rest])
+        lines = [msgspec.json.decode(line, type=UnsealedLine) for line in rest]
+        return OutboxFile(path, header, [unpack_change(line.change) for line in lines])
     except (ValueError, msgspec.MsgspecError) as error:
         if isinstance(error, InvalidInput):
             raise

@@ -96,7 +96,7 @@ class PlacedWork:
         if session != self._session().id:
             return  # lost before the answer arrived: the work is taken back
         for row, outcome in zip(rows, outcomes, strict=True):
-            if _is_confirmed(row, outcome, asked_before=row.id in asked):
+            if _is_confirmed(row, outcome, asked_before=row.id in asked or outcome.resent):
                 assert outcome.job is not None
                 self._begin(outcome.job)
             elif outcome.outcome == "conflict":
@@ -131,7 +131,8 @@ def _waits(row: Job, session: str) -> bool:
 
 
 def _is_confirmed(row: Job, outcome: Outcome, *, asked_before: bool) -> bool:
-    """Whether it may begin: now confirmed, or by a request of this loop whose answer was lost."""
+    """Whether it may begin: now confirmed, or by a request of this loop whose answer was lost (the loop sent it again,
+    or the store did)."""
     if outcome.outcome == "applied":
         return True
     now = outcome.job

@@ -150,7 +150,13 @@ def placed_offer_of(program: Program) -> Offer | None:
 
 def load_for(options: WorkerOptions) -> Program:
     """The program of a worker. That of a node which has joined a cluster reaches its store through a manager."""
-    program = load(options.target)
+    try:
+        program = load(options.target)
+    except InvalidInput as error:
+        if not options.bundle:
+            raise
+        what = f"the program is bundle {options.bundle}: install what it needs on this node, or push it again"
+        raise InvalidInput(error.field, f"{error.rule}; {what}") from error.__cause__
     if options.joined:
         if not isinstance(program, Movable):
             raise InvalidInput("app", f"{options.target} cannot use another store; a node needs a mainstay.App")

@@ -30,7 +30,7 @@ import msgspec
 from ..control import Control, error_info, is_suspect, runs_alone
 from ..errors import InvalidInput, StoreError, UnknownTask
 from ..model import Job, Session
-from ..stores import Offers, SealedChange
+from ..stores import AnyChange, Offers
 from .attempt import attempt
 from .attempt_end import attempt_end
 from .children import Children
@@ -70,7 +70,7 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     """opens the next session when one was lost"""
     on_retire: Callable[[str], None] | None = None
     """called once, with the reason, when the engine takes no more jobs because its process is not clean"""
-    keep: Callable[[Sequence[SealedChange]], object] | None = None
+    keep: Callable[[Sequence[AnyChange]], object] | None = None
     """keeps the changes that the store does not take before a drain's grace is over; None: the drain waits"""
 
 

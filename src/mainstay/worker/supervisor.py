@@ -14,7 +14,7 @@ import contextlib
 import logging
 import random
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from ..errors import InvalidInput, MainstayError, StoreError
 from ..stores import JobStore, open_store, shown_url
 from .async_waits import first, within
 from .crash_blame import EngineDeath, reap
-from .engine_record import EngineRecord
+from .engine_record import ISOLATED, EngineRecord
 from .exits import describe_exit
 from .heartbeat import SupervisorLoops
-from .messages import EngineConfig, FromEngine, Hello, Retiring, Unfit
+from .messages import EngineConfig, FromEngine, Hello, Pulsed, Retiring, Unfit
 from .outage import Outage
 from .outbox import kept_files, write_kept
 from .processes import Processes
@@ -87,6 +87,9 @@ class Supervisor:
         """an engine has come up whose program has jobs to claim: all slots are needed"""
         self._requests = 0
         self._stopping = asyncio.Event()
+        self._reachable = asyncio.Event()
+        """the managers of its node are in reach, or it is of no node: engines may run"""
+        self._reachable.set()
         self._killing: asyncio.TimerHandle | None = None
         self._rolling: asyncio.Task[None] | None = None
         self._broken: BaseException | None = None
@@ -145,10 +148,42 @@ class Supervisor:
             log.info("asked to drain by=%s grace=%gs engines=%d", by, self._options.grace_s, len(self._engines))
             self._begin_to_stop()
 
+    def isolate(self, *, grace_s: float, kill_s: float) -> None:
+        """Stop all work, because the node of this worker hears no manager: others may begin it soon. Engines stop their
+        jobs within the grace, and are killed after `kill_s`; none is started before `rejoin`."""
+        if not self._reachable.is_set():
+            return
+        self._reachable.clear()
+        engines = list(self._engines)
+        log.error("the node hears no manager: all work is stopped until one is heard engines=%d", len(engines))
+        for engine in engines:
+            engine.isolate(grace_s)
+        asyncio.get_running_loop().call_later(kill_s, self._kill_isolated, engines)
+
+    def lose(self, sessions: Collection[str]) -> None:
+        """Managers have closed these sessions: have their engines stop their jobs, and open others."""
+        for engine in self._engines:
+            if engine.session is not None and engine.session in sessions and not engine.dead:
+                engine.pulsed(Pulsed(session=engine.session, known=False))
+
+    def rejoin(self) -> None:
+        """A manager is heard again: start engines, with new sessions."""
+        if not self._reachable.is_set():
+            log.warning("the node hears a manager again: work goes on")
+            self._reachable.set()
+
+    def _kill_isolated(self, engines: Sequence[EngineRecord]) -> None:
+        for engine in engines:
+            if not engine.dead:
+                log.error("killed pid=%d: it has not stopped, and its node hears no manager", engine.process.pid)
+                engine.kill(reason=ISOLATED)
+
     def roll(self) -> None:
         """Replace the engines one by one, each when its successor is up (SIGHUP: a deploy without a gap)."""
         if self._stopping.is_set():
             log.warning("restart refused: the worker stops")
+        elif not self._reachable.is_set():
+            log.warning("restart refused: the node hears no manager")
         elif self._rolling is not None and not self._rolling.done():
             pids = " ".join(str(engine.process.pid) for engine in self._engines if not engine.claiming.is_set())
             log.warning("restart refused: one is under way%s", f", waiting for pid={pids}" if pids else "")
@@ -164,6 +199,9 @@ class Supervisor:
             await first(self._claims_jobs.wait(), self._stopping.wait())
         wait_s = 0.0
         while not self._stopping.is_set():
+            await first(self._reachable.wait(), self._stopping.wait())
+            if self._stopping.is_set():
+                return
             try:
                 engine = self._slots[slot] = self._slots[slot] or self._start_engine(slot)
             except OSError as error:  # no memory, too many processes: it may pass
@@ -239,7 +277,7 @@ class Supervisor:
             self._up.set()
             if self._ready is not None:
                 self._ready(hello)
-        if not self._stopping.is_set():
+        if not self._stopping.is_set() and not engine.leaving.is_set():
             engine.start_claiming()
 
     async def _open(self, hello: Hello) -> SupervisorLoops:
@@ -254,6 +292,8 @@ class Supervisor:
                 await asyncio.sleep(outage.failed(error))
                 continue
             outage.over()
+            if self._options.joined:
+                self._create_task(self._write_left(store))
             control = self._control = Control(store, settings=hello.settings, rng=self._rng, actor="worker")
             loops = SupervisorLoops(control, lambda: self._engines, rng=self._rng, on_drain=self.drain)
             for loop in (loops.beat(), loops.mark(), loops.sweep(), loops.watch()):
@@ -307,6 +347,7 @@ class Supervisor:
                 await self._pass_on_drain(control, death)
                 await self._write_outbox(control, death)
                 result = await reap(control, death)
+                await self._write_outbox(control, death)  # what conflicted is refused now, and no longer kept
             except Exception as error:  # noqa: BLE001 - its jobs have no owner until this is done
                 wait_s = outage.failed(error)
             else:
@@ -333,6 +374,21 @@ class Supervisor:
         async for written in write_kept(control.store, files):
             log.info("kept end written job_id=%s outcome=%s", written.job_id, written.outcome)
 
+    async def _write_left(self, store: JobStore) -> None:
+        """Write the ends that an earlier start of this node kept: no operator can do it from elsewhere."""
+        outage = Outage("kept ends", self._rng)
+        while True:
+            live = {engine.session for engine in self._engines}
+            files = [each for each in kept_files(store.url, state=self._state) if each.header.session not in live]
+            try:
+                async for written in write_kept(store, files):
+                    log.info("kept end written job_id=%s outcome=%s", written.job_id, written.outcome)
+            except Exception as error:  # noqa: BLE001 - the next try may succeed
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                return
+
     def _let_leave(self, engine: EngineRecord) -> None:
         """It takes no more jobs, and is killed if it has not ended within its grace."""
         engine.leaving.set()
@@ -353,7 +409,7 @@ class Supervisor:
                 log.error("restart given up: %s; the running engines go on", error)
                 return
             await first(successor.process.ended, successor.claiming.wait())
-            if not successor.claiming.is_set() or self._stopping.is_set():
+            if not successor.claiming.is_set() or self._stopping.is_set() or not self._reachable.is_set():
                 log.error("restart given up pid=%d; the running engines go on", successor.process.pid)
                 return
             old, self._slots[slot] = self._slots[slot], successor

@@ -26,6 +26,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """the labels of the node"""
     joined: bool = False
     """it has joined a cluster: its store is the one in the environment variable `NODE_STORE`, whatever the app names"""
+    bundle: str = ""
+    """the digest of the bundle that its program is from; empty: the program is installed"""
     grace_s: float = 30.0
     """how long jobs may go on after the first request to stop"""
     log_level: str = "info"

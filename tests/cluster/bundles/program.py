@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mainstay.bus import MemoryBusNetwork
-from mainstay.cluster.bundles import BundleClient, BundlePart, BundleService
+from mainstay.cluster.bundles import (
+    Bundle,
+    BundleClient,
+    BundleService,
+    BundleStorage,
+    PublishResult,
+    publish_bundle,
+)
 from mainstay.outputs import Blobs, open_blobs
 
 OURS = {"cluster": "main", "environment": "test"}
@@ -53,19 +60,24 @@ async def managed(url: str = "memory:", **options) -> AsyncIterator[Side]:
     await blobs.close()
 
 
+async def stored(blobs: Blobs, bundle: Bundle, **options) -> PublishResult:
+    """Publish without a bus."""
+    return await publish_bundle(BundleStorage(blobs), bundle, **options)
+
+
 class Recorded:
     """Calls of `fetch`, and what happens to their answers."""
 
     def __init__(self, client: BundleClient) -> None:
         self.client = client
-        self.calls: list[tuple[str, int]] = []
+        self.calls: list[str] = []
         #: how many of the next answers for a digest get a flipped byte
         self.flips: dict[str, int] = {}
 
-    async def __call__(self, digest: str, offset: int, length: int) -> BundlePart:
-        self.calls.append((digest, offset))
-        part = await self.client.fetch(digest, offset, length)
+    async def __call__(self, digest: str) -> bytes:
+        self.calls.append(digest)
+        packed = await self.client.fetch(digest)
         if self.flips.get(digest, 0) == 0:
-            return part
+            return packed
         self.flips[digest] -= 1
-        return BundlePart(data=part.data[:-1] + bytes([part.data[-1] ^ 1]), size=part.size)
+        return packed[:-1] + bytes([packed[-1] ^ 1])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
 import pytest
 
-from mainstay.cluster.bundles import Bundle, BundleLimits, collect_bundle, installed_digest
+from mainstay.cluster.bundles import PART_BYTES, Bundle, BundleLimits, collect_bundle, installed_digest
 from mainstay.errors import InvalidInput, PayloadTooLarge
 from tests.cluster.bundles.program import shop, write_program
 
@@ -43,7 +44,7 @@ def test_every_form_of_import_below_the_root_is_followed(tmp_path: Path) -> None
     ]  # fmt: skip
 
     assert paths(collect_bundle("main:app", tmp_path)) == expected
-    # a module that is given as data brings its imports
+    # a module that a pattern gives brings its imports
     more = collect_bundle("main.py", tmp_path, ["computed.py"])
     assert paths(more) == sorted([*expected, "computed.py", "helper.py"])
     assert more.manifest.target == "main:app"
@@ -65,6 +66,51 @@ def test_collecting_runs_nothing_and_is_the_same_on_every_machine(tmp_path: Path
     ]
     (two / "data/rates.csv").write_text("changed")
     assert bundle.digest != collect_bundle("shop.tasks:app", two, ["data/*.csv"]).digest
+
+
+def test_data_files_and_folders_come_as_they_are_whatever_is_in_them(tmp_path: Path) -> None:
+    write_program(
+        tmp_path,
+        {"main.py": "", "data/b.py": "def", "data/sub/c.csv": "1", "data/.git/x": "", "a.csv": "1", "a[1].csv": "2"},
+    )
+
+    bundle = collect_bundle("main:app", tmp_path, data=["data", "a[1].csv", str(tmp_path / "a.csv")])
+
+    assert [(file.path, file.data) for file in bundle.manifest.files] == [
+        ("a.csv", True), ("a[1].csv", True), ("data/b.py", True), ("data/sub/c.csv", True), ("main.py", False),
+    ]  # fmt: skip
+    for place, message in (("../x", "not below the root"), ("/etc", "not below the root"), ("no.csv", "no file no")):
+        with pytest.raises(InvalidInput, match=message):
+            collect_bundle("main:app", tmp_path, data=[place])
+
+
+def test_a_large_file_is_listed_with_the_digests_of_its_parts(tmp_path: Path) -> None:
+    content = bytes(PART_BYTES) + b"x" * PART_BYTES + b"end"
+    write_program(tmp_path, {"main.py": "", "big.bin": content, "one.bin": content[:PART_BYTES]})
+
+    big, _, one = collect_bundle("main:app", tmp_path, ["*.bin"]).manifest.files
+
+    assert [(part.offset, part.size) for part in big.parts] == [
+        (0, PART_BYTES), (PART_BYTES, PART_BYTES), (2 * PART_BYTES, 3),
+    ]  # fmt: skip
+    assert [part.sha256 for part in big.parts] == [
+        hashlib.sha256(content[begin : begin + PART_BYTES]).hexdigest() for begin in range(0, len(content), PART_BYTES)
+    ]
+    assert (one.split, [part.sha256 for part in one.parts]) == ((), [one.sha256])
+
+
+def test_an_import_by_a_literal_path_is_not_a_module(tmp_path: Path) -> None:
+    write_program(tmp_path / "p", {"main.py": f"__import__('{tmp_path}/secret')\n__import__('..secret')"})
+    write_program(tmp_path, {"secret.py": ""})
+
+    assert paths(collect_bundle("main:app", tmp_path / "p")) == ["main.py"]
+
+
+def test_installed_packages_are_not_bundled(tmp_path: Path) -> None:
+    root = write_program(tmp_path / "lib/site-packages", {"main.py": ""})
+
+    with pytest.raises(InvalidInput, match="is in site-packages: install packages on the nodes"):
+        collect_bundle("main:app", root)
 
 
 def test_history_caches_and_environments_are_left_out(tmp_path: Path) -> None:
@@ -96,7 +142,7 @@ def test_a_link_out_of_the_root_is_refused_and_one_within_is_a_file(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("target", "data", "message"),
+    ("target", "include", "message"),
     [
         ("absent:app", (), "there is no module 'absent'"),
         ("../main.py", (), "not below the root"),
@@ -109,11 +155,11 @@ def test_a_link_out_of_the_root_is_refused_and_one_within_is_a_file(tmp_path: Pa
         ("native:app", (), "module fast is compiled"),
     ],
 )
-def test_what_cannot_be_bundled_is_refused_by_name(tmp_path: Path, target: str, data, message: str) -> None:
+def test_what_cannot_be_bundled_is_refused_by_name(tmp_path: Path, target: str, include, message: str) -> None:
     write_program(tmp_path, {"main.py": "", "broken.py": "def", "native.py": "import fast", "fast.abi3.so": b"\x7fELF"})
 
     with pytest.raises(InvalidInput, match=message):
-        collect_bundle(target, tmp_path, data)
+        collect_bundle(target, tmp_path, include)
 
 
 def test_too_much_code_is_refused_by_name(tmp_path: Path) -> None:
@@ -122,7 +168,21 @@ def test_too_much_code_is_refused_by_name(tmp_path: Path) -> None:
 
     with pytest.raises(PayloadTooLarge, match=r"big\.py with 2000 bytes"):
         collect_bundle("main:app", tmp_path, limits=limits)
+    with pytest.raises(PayloadTooLarge, match="main has 3 files; at most 2"):
+        collect_bundle("main:app", tmp_path, ["big.csv"], limits=BundleLimits(files=2))
+    with pytest.raises(PayloadTooLarge, match=r"at most 4000 .* big\.csv with 5000 bytes"):
+        collect_bundle("main:app", tmp_path, ["big.csv"], limits=BundleLimits(data_bytes=4000))
     assert collect_bundle("main:app", tmp_path, ["big.csv"], limits=BundleLimits(code_bytes=3000)).manifest.data_bytes
+
+
+def test_too_much_data_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path, {"main.py": ""})
+    with (tmp_path / "big.bin").open("wb") as big:
+        big.truncate(5 * 2**30)
+    monkeypatch.setattr("mainstay.cluster.bundles.collection._digests", lambda file: pytest.fail(f"{file} was read"))
+
+    with pytest.raises(PayloadTooLarge, match=r"big\.bin with 5368709120 bytes"):
+        collect_bundle("main:app", tmp_path, data=["big.bin"])
 
 
 def test_the_digest_of_an_installed_program_changes_with_its_files_only(
@@ -140,3 +200,19 @@ def test_the_digest_of_an_installed_program_changes_with_its_files_only(
     for target in ("nowhere_at_all:app", "sys:app", ""):
         with pytest.raises(InvalidInput):
             installed_digest(target)
+
+
+def test_the_digest_of_an_app_in_the_current_folder_is_that_of_what_an_engine_would_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = shop(tmp_path / "here"), shop(tmp_path / "there", rate="2")
+    (here / "json").mkdir()
+    monkeypatch.syspath_prepend(there)
+    before, plain = installed_digest("shop.tasks:app"), installed_digest("json")
+
+    monkeypatch.chdir(here)
+
+    assert installed_digest("shop.tasks:app") != before
+    assert installed_digest("json") == plain  # a folder without `__init__.py` comes after a package
+    with pytest.raises(InvalidInput, match="run this from its folder"):
+        installed_digest("nowhere_at_all:app")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from mainstay.cluster.bundles import BundleFile, BundleLimits, BundleManifest, read_manifest
+from mainstay.cluster.bundles import PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
 from mainstay.cluster.bundles.manifest import check_bundle_path
 from mainstay.errors import BundleCorrupt, InvalidInput, PayloadTooLarge
 
@@ -29,8 +29,9 @@ def manifests(draw: st.DrawFn) -> BundleManifest:
     return BundleManifest(name="pkg", target="pkg.a:app", files=tuple(files))
 
 
-def one_file(path: str, **changed) -> BundleManifest:
-    file = BundleFile(**{"path": path, "size": 0, "sha256": EMPTY, **changed})
+def one_file(path: str, *, size: int = 0, **changed) -> BundleManifest:
+    split = (EMPTY,) * -(-size // PART_BYTES) if size > PART_BYTES else ()
+    file = BundleFile(**{"path": path, "size": size, "sha256": EMPTY, "split": split, **changed})
     return BundleManifest(name="shop", target="shop:app", files=(file,))
 
 
@@ -64,7 +65,8 @@ def test_an_accepted_path_stays_below_its_folder(path: str) -> None:
     "path",
     [
         "/etc/passwd", "../x", "a/../../x", "a//b", "./a", "a/.", "", "a\\..\\b", "C:x", "a\x00b", "a\nb",
-        ".git/config", "a/__pycache__/b.pyc", "a/.GIT/x", ".mainstay-bundle", "x" * 600, "x" * 300, "\udc80",
+        ".git/config", "a/__pycache__/b.pyc", "a/.GIT/x", ".mainstay-bundle", "x" * 600, "x" * 300,
+        "mainstay/app.py", "Mainstay.py", "\udc80",
     ],
 )  # fmt: skip
 def test_a_path_that_could_do_harm_is_refused_by_name(path: str) -> None:
@@ -84,7 +86,7 @@ def test_a_path_that_could_do_harm_is_refused_by_name(path: str) -> None:
             read_manifest(hashlib.sha256(body).hexdigest(), body)
 
 
-@pytest.mark.parametrize("pair", [("a.py", "A.py"), ("a", "a/b"), ("a.py", "a.py")])
+@pytest.mark.parametrize("pair", [("a.py", "A.py"), ("a", "a/b"), ("a.py", "a.py"), ("é", "e\u0301"), ("A", "a/b")])
 def test_two_files_in_one_place_are_refused(pair: tuple[str, str]) -> None:
     files = tuple(BundleFile(path=path, size=0, sha256=EMPTY) for path in sorted(pair))
 
@@ -107,3 +109,20 @@ def test_code_above_the_limit_is_refused_with_the_largest_file_and_data_is_not_c
     assert read_manifest(data.digest, data.canonical) == data
     with pytest.raises(BundleCorrupt, match="manifest has"):
         read_manifest(data.digest, data.canonical, BundleLimits(manifest_bytes=10))
+
+
+@pytest.mark.parametrize(
+    ("size", "split"),
+    [(1, (EMPTY,)), (PART_BYTES, (EMPTY,)), (PART_BYTES + 1, ()), (PART_BYTES + 1, (EMPTY,)), (2**52, (EMPTY,) * 3)],
+)
+def test_parts_that_do_not_make_up_their_file_are_refused(size: int, split: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput, match=r"shop\.py: it has"):
+        BundleFile(path="shop.py", size=size, sha256=EMPTY, split=split)
+
+
+def test_too_many_files_are_refused_with_the_limit() -> None:
+    files = tuple(BundleFile(path=f"a{number}", size=0, sha256=EMPTY) for number in range(3))
+    manifest = BundleManifest(name="shop", target="shop:app", files=files)
+
+    with pytest.raises(PayloadTooLarge, match="shop has 3 files; at most 2 are allowed"):
+        read_manifest(manifest.digest, manifest.canonical, BundleLimits(files=2))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
+
 from mainstay.bus import MemoryBusNetwork
 from mainstay.clock import Clock
 from mainstay.stores import JobStore
-from mainstay.stores.remote import RemoteStore, StoreService
+from mainstay.stores.remote import RemoteStore, StoreRequest, StoreService
 from mainstay.testing import MemoryStore
 
 VERSION = "1.2.3"
@@ -54,3 +56,36 @@ def service_of(store: JobStore, network: MemoryBusNetwork, manager: str, **more:
     return StoreService(
         store, network.client(f"manager.{manager}"), manager=manager, cluster="test", version=VERSION, **more
     )
+
+
+def remote_of(network: MemoryBusNetwork, clock: Clock, *, seed: int = 3, **more: Any) -> RemoteStore:
+    """An operator's client, which is not opened yet."""
+    values = {"role": "operator", "name": "ann", "cluster": "test", "version": VERSION, "clock": clock, **more}
+    return RemoteStore(network.client(f"operator.{values['name']}"), rng=random.Random(seed), **values)
+
+
+class FirstAnswersLost(MemoryBusNetwork):
+    """Loses the answers to the first try of every call, or of the calls of one method; `lost`: to how many tries."""
+
+    lost = 1
+
+    def __init__(self, method: str = "") -> None:
+        super().__init__()
+        self.tried: dict[str, int] = {}
+        """by id of a call: how many tries were answered"""
+        self._method = method
+        self._calls: dict[str, str] = {}
+        """by inbox"""
+
+    def ask(self, sender: Any, message: Any) -> bool:
+        if message.subject.endswith(self._method):
+            self._calls[message.reply] = msgspec.msgpack.decode(message.body, type=StoreRequest).id
+        return super().ask(sender, message)
+
+    def send(self, sender: Any, message: Any) -> None:
+        call = self._calls.get(message.subject)
+        if call is not None:
+            self.tried[call] = self.tried.get(call, 0) + 1
+            if self.tried[call] <= self.lost:
+                return
+        super().send(sender, message)

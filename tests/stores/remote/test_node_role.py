@@ -277,3 +277,41 @@ async def test_what_a_node_says_about_a_row_does_not_change_it(world: NodeWorld)
     row = await world.direct.row(job)
     assert result.outcome == "applied"
     assert (row.queue, row.priority, row.failures) == ("own", 0, 1)
+
+
+async def test_a_node_that_is_not_heard_gets_no_jobs() -> None:
+    world = NodeWorld()
+    silent = {"n1"}
+    world.service = service_of(world.store, world.network, "m1", may_claim=lambda node: node not in silent)
+    await world.service.start()
+    store, session = await opened(world, "n1")
+    job = await world.direct.submit()
+
+    assert await store.claim(["default"], session, 1) == []
+    silent.clear()
+    assert [row.id for row in await store.claim(["default"], session, 1)] == [job.id]
+    await world.service.stop()
+    await world.store.close()
+
+
+async def test_the_rows_of_a_large_job_are_read_with_few_calls_of_the_store(world: NodeWorld) -> None:
+    """A node repeats a call that takes too long, from its beginning."""
+    node, session = await opened(world, "n1")
+    parent = await world.direct.submit()
+    [job] = await node.claim(["default"], session, 1)
+    units = [await world.direct.submit(parent=parent.id, unit=f"u{number}") for number in range(40)]
+    calls: list[str] = []
+    for name in ("sessions", "find", "events", "awaited"):
+        call = getattr(world.store, name)
+
+        async def counted(*args: Any, call: Any = call, name: str = name, **kwargs: Any) -> Any:
+            calls.append(name)
+            return await call(*args, **kwargs)
+
+        setattr(world.store, name, counted)
+
+    rows = await node.get([unit.id for unit in units])
+
+    assert job.id == parent.id
+    assert [row is not None for row in rows] == [True] * 40
+    assert len(calls) <= 3, calls

@@ -10,11 +10,12 @@ import pytest
 from mainstay.bus import MemoryBusNetwork, MessageClass
 from mainstay.errors import Overloaded, RoleRefused, StoreUnavailable, VersionSkew, WrongCluster
 from mainstay.model import Session
-from mainstay.stores import Change
-from mainstay.stores.remote import RemoteStore
+from mainstay.stores import Change, ClaimReport
+from mainstay.stores.remote import RemoteStore, StoreAnswer
+from mainstay.stores.remote.store import ManagerClock
 from mainstay.testing import MemoryStore, VirtualClock
 from tests.conformance.world import World
-from tests.stores.remote.managers import VERSION, service_of
+from tests.stores.remote.managers import VERSION, FirstAnswersLost, service_of
 
 
 class LosingNetwork(MemoryBusNetwork):
@@ -58,6 +59,56 @@ async def test_a_lost_answer_makes_nothing_happen_twice(monkeypatch: pytest.Monk
     rows = [await world.row(each[0].id) for each in made]
     assert [(row.status, row.token, row.version) for row in rows] == [("succeeded", 1, 3)] * 3
     assert network.lost > 12
+    await service.stop()
+    await store.close()
+
+
+async def test_a_claim_that_got_no_answer_is_repeated_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainstay.stores.remote.store._TRY_S", 0.02)
+    clock, network = VirtualClock(), FirstAnswersLost("claim")
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock, answer_s=0.06)
+    await remote.open()
+    world = World(remote, clock)
+    await world.open("s1")
+    job = await world.submit()
+    network.lost = 1000
+    with pytest.raises(StoreUnavailable):
+        await remote.claim(["default"], "s1", 1)
+    assert (await world.row(job)).session == "s1"
+    network.lost = 0
+
+    [row] = await remote.claim(["default"], "s1", 5)
+
+    assert (row.id, row.token) == (job.id, 1)
+    await service.stop()
+    await store.close()
+
+
+async def test_a_cancelled_claim_is_given_back() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = await client(network, clock).open()
+    world = World(remote, clock)
+    await world.open("s1")
+    jobs = [await world.submit() for _ in range(20)]
+    for at in range(20):
+        claim = asyncio.create_task(remote.claim(["default"], "s1", 1))
+        for _ in range(at):
+            await asyncio.sleep(0)
+        claim.cancel()
+        [result] = await asyncio.gather(claim, return_exceptions=True)
+        for row in result if isinstance(result, list) else []:
+            await world.move(row, "pending", holder="s1")  # it was faster than the cancel
+    async with asyncio.timeout(5):
+        while remote._releasing:
+            await asyncio.wait(list(remote._releasing))
+
+    assert {(await world.row(job)).status for job in jobs} == {"pending"}
     await service.stop()
     await store.close()
 
@@ -146,9 +197,9 @@ async def test_a_missing_part_is_sent_again() -> None:
 
     module._OWN["put_part"] = lambda self, name, values: forgetful(name, values)
     try:
-        with pytest.raises(StoreUnavailable, match="part 0 of"):
-            await remote.insert([world.new(payload=b"x" * 600_000)])
-        assert await remote.insert([world.new(payload=b"x" * 600_000)])
+        [made] = await remote.insert([world.new(payload=b"x" * 600_000)])
+        assert dropped
+        assert (await world.row(made.id)).payload == b"x" * 600_000
     finally:
         module._OWN["put_part"] = module.StoreService._put_part
     await service.stop()
@@ -204,6 +255,33 @@ async def test_a_flood_of_reads_is_refused_with_a_time_and_heartbeats_go_on() ->
     await store.close()
 
 
+async def test_a_store_that_stands_still_does_not_fill_the_memory_of_its_manager(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainstay.stores.remote.service._TASKS", 20)
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    going = asyncio.Event()
+
+    class SlowStore(MemoryStore):
+        async def beat(self, sessions, reports=()):
+            await going.wait()
+            return await super().beat(sessions, reports)
+
+    store = SlowStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    flood = [asyncio.create_task(remote.beat([])) for _ in range(200)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert len(service._tasks) <= 21
+    going.set()
+    assert await asyncio.gather(*flood) == [[]] * 200
+    await service.stop()
+    await store.close()
+
+
 async def test_a_replayed_request_changes_nothing() -> None:
     clock, network = VirtualClock(), MemoryBusNetwork()
     store = MemoryStore(clock)
@@ -242,3 +320,105 @@ def test_a_change_on_the_wire_has_no_payload() -> None:
     new = world.new(payload=b"\xa6secret")
     change = Change(before=new.job, moves=(), actor="s1", at_ms=0)
     assert b"secret" not in encode(wire_change(change))
+
+
+async def test_a_request_that_its_manager_reads_too_late_is_not_carried_out() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    spy = await network.client("spy").subscribe("dispatch.store.>")
+    await service.start()
+    remote = client(network, clock)
+    await remote.open()
+    world = World(remote, clock)
+    await world.submit()
+    late = await anext(spy)
+    await remote.delete(await _ids(store), actor="ann", reason="test")
+
+    clock.advance(60)  # as after a pause of the manager, or of the connection that held the request
+    await network.client("operator.old").request(late.subject, late.body, 1)
+
+    assert (await store.audit()) == []
+    assert service.refused["late"] == 1
+    await service.stop()
+    await store.close()
+
+
+async def test_a_caller_whose_clock_is_behind_is_served() -> None:
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    behind = VirtualClock()
+    remote = client(network, behind)
+    await remote.open()
+    clock.advance(600)
+
+    assert await remote.queues() == []
+
+    await service.stop()
+    await store.close()
+
+
+async def _ids(store: MemoryStore) -> list[str]:
+    return [found.job.id for found in await store.audit()]
+
+
+def test_a_wait_at_the_manager_does_not_shift_the_clock() -> None:
+    steady = Steady()
+    clock = ManagerClock(steady)
+    clock.heard(StoreAnswer(m="m1", now=1_000_000, lease=1), sent=0.0)
+    steady.ms = 10_020.0  # a request for a wake: 10 s at another manager, and 20 ms on the way
+    clock.heard(StoreAnswer(m="m2", now=1_010_010, lease=10_011, took=10_000), sent=0.0)
+
+    assert abs(clock.now_ms() - 1_010_020) <= 10
+    assert abs(clock.lease_ms() - 10_021) <= 10
+
+
+def test_the_best_reading_counts_whichever_manager_it_is_from() -> None:
+    steady = Steady()
+    clock = ManagerClock(steady)
+    clock.heard(StoreAnswer(m="m1", now=1_000_000, lease=1_000_000), sent=0.0)
+    steady.ms = 2_000.0
+    clock.heard(StoreAnswer(m="m2", now=1_002_000, lease=1_002_000), sent=0.0)  # slow on the way back
+
+    assert clock.now_ms() == 1_002_000
+
+
+def test_a_manager_with_another_clock_is_followed() -> None:
+    steady = Steady()
+    clock = ManagerClock(steady)
+    clock.heard(StoreAnswer(m="m1", now=1_000_000, lease=1_000_000), sent=0.0)
+    clock.heard(StoreAnswer(m="m2", now=1_600_000, lease=1_600_000), sent=0.0)
+
+    assert clock.now_ms() == 1_600_000
+
+
+class Steady:
+    ms = 0.0
+
+    def __call__(self) -> float:
+        return self.ms
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_row_that_another_manager_brought_up_to_date_is_changed(together: bool) -> None:
+    """A start mark changes a row without a new version, so this manager cannot know that its own copy is old."""
+    clock, network = VirtualClock(), MemoryBusNetwork()
+    store = MemoryStore(clock)
+    service = service_of(store, network, "m1")
+    await service.start()
+    remote = client(network, clock)
+    world = World(store, clock)
+    await world.open("s1")
+    job = await world.running(session="s1")
+    await remote.get([job.id])
+
+    await store.report([ClaimReport(job_id=job.id, session="s1", token=job.token, started_ms=clock.now_ms())])
+    fresh = await world.row(job)
+    [result] = await remote.apply([world.change(fresh, "cancelling")], together=together)
+
+    assert fresh.version == job.version
+    assert fresh.starts > job.starts
+    assert result.outcome == "applied"
+    await service.stop()

@@ -1,8 +1,8 @@
 """Bundles: the code of a program as files with digests, from the machine that submits to the nodes that run it.
 
-Nothing is pickled: a bundle is a manifest (paths, sizes, SHA-256) and files, each stored once at the address of its
-digest. The digest of the manifest names the whole. `collect_bundle` makes one, `publish_bundle` or `BundleClient`
-stores it, `BundleService` is the manager's side and `BundleCache` the node's.
+Nothing is pickled: a bundle is a manifest (paths, sizes, SHA-256) and files. Files are stored in parts, each once, at
+the address of its digest. The digest of the manifest names the whole. `collect_bundle` makes one, `publish_bundle`
+stores it, `BundleService` is the manager's side, `BundleClient` that of its callers, and `BundleCache` the node's.
 
 >>> import asyncio, tempfile
 >>> from pathlib import Path
@@ -11,11 +11,13 @@ stores it, `BundleService` is the manager's side and `BundleCache` the node's.
 >>> async def main(root, cache):
 ...     Path(root, "shop.py").write_text("app = 'open'")
 ...     network, blobs = MemoryBusNetwork(), await open_blobs("memory:")
-...     digest = await publish_bundle(blobs, collect_bundle("shop:app", root))
 ...     ours = {"cluster": "main", "environment": "test"}
+...     operator = BundleClient(network.client("ann"), role="operator", name="ann", **ours)
 ...     node = BundleClient(network.client("n1"), role="node", name="n1", **ours)
 ...     async with BundleService(blobs, network.client("m1"), name="m1", **ours):
-...         with await BundleCache(Path(cache), node.fetch).use(digest) as bundle:
+...         await publish_bundle(operator, collect_bundle("shop:app", root), name="shop")
+...         found = await node.find("shop")
+...         with await BundleCache(Path(cache), node.fetch).use(found.digest) as bundle:
 ...             return bundle.manifest.target, (bundle.folder / "shop.py").read_text()
 >>> with tempfile.TemporaryDirectory() as root, tempfile.TemporaryDirectory() as cache:
 ...     asyncio.run(main(root, cache))
@@ -28,12 +30,15 @@ from .cache import BundleCache, BundleFetch, BundleInUse, PruneResult
 from .client import BundleClient
 from .collection import Bundle, collect_bundle
 from .installed import installed_digest
-from .manifest import BundleFile, BundleLimits, BundleManifest, read_manifest
-from .messages import PART_BYTES, BundlePart
+from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
+from .publication import PublishProgress, PublishResult, publish_bundle
+from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
+from .removal import prune_bundles, remove_bundle
 from .service import BundleService
-from .storage import bundle_address, publish_bundle
+from .storage import BundleStorage, bundle_address
 
 __all__ = [
+    "MB",
     "PART_BYTES",
     "Bundle",
     "BundleCache",
@@ -42,13 +47,23 @@ __all__ = [
     "BundleFile",
     "BundleInUse",
     "BundleLimits",
+    "BundleListing",
     "BundleManifest",
-    "BundlePart",
+    "BundleRemoval",
     "BundleService",
+    "BundleStorage",
+    "NameMove",
     "PruneResult",
+    "PublishProgress",
+    "PublishResult",
+    "PublishedBundle",
     "bundle_address",
+    "check_bundle_name",
     "collect_bundle",
     "installed_digest",
+    "is_digest_start",
+    "prune_bundles",
     "publish_bundle",
     "read_manifest",
+    "remove_bundle",
 ]

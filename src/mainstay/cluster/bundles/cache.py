@@ -1,8 +1,8 @@
 """The node's side: a folder with the bundles that the programs of this machine use.
 
     files/DIGEST            one file of a bundle, checked; shared by the bundles that have it
-    drafts/DIGEST           the packed form of a file that is being fetched; a killed fetch goes on where it ended
-    bundles/DIGEST/         a bundle as a folder; its files are hard links to `files`
+    drafts/DIGEST           a file that is being fetched; a killed fetch goes on after the parts that it has
+    bundles/DIGEST/         a bundle as a folder that is only read; its files are hard links to `files`
     bundles/DIGEST.lock     held (shared) by every process that uses the bundle
     lock                    held by the process that fetches, repairs or prunes
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import logging
 import os
 import shutil
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -25,14 +26,29 @@ import msgspec
 
 from ...clock import Clock, SystemClock
 from ...errors import BundleCorrupt, BundleMissing, InvalidInput
-from ...storage import force_names
+from ...storage import force_names, report_exposed
+from .bounded import for_each
 from .locks import FileLock, try_lock, wait_for_lock
-from .manifest import MANIFEST_NAME, MB, BundleFile, BundleLimits, BundleManifest, check_digest, read_manifest
-from .messages import PART_BYTES, BundlePart
-from .packed import file_digest, unpack_file
+from .manifest import (
+    MANIFEST_NAME,
+    MB,
+    BundleFile,
+    BundleLimits,
+    BundleManifest,
+    BundlePart,
+    check_digest,
+    read_manifest,
+)
+from .packed import file_digest, unpack
 
-BundleFetch = Callable[[str, int, int], Awaitable[BundlePart]]
-"""digest, offset, length -> a part of the packed form: `BundleClient.fetch`"""
+log = logging.getLogger("mainstay.cluster")
+
+#: files that are fetched at a time, and parts of each of them
+_FILES_AT_ONCE = 4
+_PARTS_AT_ONCE = 4
+
+BundleFetch = Callable[[str], Awaitable[bytes]]
+"""digest -> the packed form of a part or a manifest: `BundleClient.fetch`"""
 
 
 class BundleInUse:
@@ -42,13 +58,6 @@ class BundleInUse:
         self.folder = folder
         self.manifest = manifest
         self._lock = lock
-
-    def put_first(self) -> None:
-        """Let this process import from the bundle before anything else."""
-        place = str(self.folder)
-        if place in sys.path:
-            sys.path.remove(place)
-        sys.path.insert(0, place)
 
     def release(self) -> None:
         """Allow that the bundle is pruned. A second call does nothing."""
@@ -77,7 +86,7 @@ class BundleCache:
 
         cache = BundleCache(Path("/var/lib/mainstay/bundles"), client.fetch)
         bundle = await cache.use(digest)
-        bundle.put_first()
+        print(bundle.folder)
     """
 
     def __init__(
@@ -105,21 +114,25 @@ class BundleCache:
             if ready is not None:
                 return ready
             manifest = await self._manifest(digest)
-            for file in {file.sha256: file for file in manifest.files}.values():
-                await self._file(file)
+            files = {file.sha256: file for file in manifest.files}
+            await for_each(files.values(), self._file, at_once=_FILES_AT_ONCE)
             await asyncio.to_thread(self._build, manifest)
             # only prune and a repair take it exclusively, and both need the lock that is held here
             lock = await wait_for_lock(self._lock_of(digest), shared=True)
             self._touch(digest)
             return BundleInUse(self._bundles / digest, manifest, lock)
 
-    async def prune(self, *, most_bytes: int = 2048 * MB, oldest_s: float = 30 * 86_400.0) -> PruneResult:
+    async def prune(self, *, most_bytes: int = 2048 * MB, oldest_s: float = 30 * 86_400.0) -> PruneResult | None:
         """Remove bundles that have not been used for `oldest_s`, then the least recently used ones until the files have
-        at most `most_bytes`. A bundle in use stays, and so do its files."""
+        at most `most_bytes`. A bundle in use stays, and so do its files. None: another process fetches or prunes now,
+        which can take long; nothing was done."""
         if most_bytes < 0 or oldest_s < 0:
             raise InvalidInput("most_bytes" if most_bytes < 0 else "oldest_s", "it is below 0")
         await asyncio.to_thread(self._prepare)
-        with await wait_for_lock(self._folder / "lock"):
+        lock = try_lock(self._folder / "lock")
+        if lock is None:
+            return None
+        with lock:
             return await asyncio.to_thread(self._prune, most_bytes, oldest_s)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -127,6 +140,7 @@ class BundleCache:
     def _prepare(self) -> None:
         for folder in (self._folder, self._files, self._drafts, self._bundles):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        report_exposed(f"the bundles in {self._folder}", [self._folder])
 
     def _lock_of(self, digest: str) -> Path:
         return self._bundles / f"{digest}.lock"
@@ -145,7 +159,7 @@ class BundleCache:
             return None
         try:
             manifest = read_manifest(digest, (folder / MANIFEST_NAME).read_bytes(), self._limits)
-            if all(_is_intact(folder / file.path, file) for file in manifest.files):
+            if _holds_only(folder, manifest) and all(_is_intact(folder / file.path, file) for file in manifest.files):
                 self._touch(digest)
                 return BundleInUse(folder, manifest, lock)
         except (FileNotFoundError, BundleCorrupt):
@@ -156,89 +170,89 @@ class BundleCache:
         lock.release()
         return None
 
-    # -- fetching, under the lock -----------------------------------------------------------------
+    # fetching, under the lock ----------------------------------------------------------------------
 
     async def _manifest(self, digest: str) -> BundleManifest:
-        entry = BundleFile(path="manifest", size=0, sha256=digest)
-        small = msgspec.structs.replace(self._limits, data_bytes=self._limits.manifest_bytes)
-        path = await self._file(entry, size=None, limits=small)
-        return read_manifest(digest, await asyncio.to_thread(path.read_bytes), self._limits)
+        body = await self._content(digest, self._limits.manifest_bytes, "")
+        manifest = read_manifest(digest, body, self._limits)
+        await asyncio.to_thread(self._keep_manifest, manifest)
+        return manifest
 
-    async def _file(self, file: BundleFile, *, size: int | None = -1, limits: BundleLimits | None = None) -> Path:
-        """A checked file in `files`, fetched if needed."""
-        limits = limits or self._limits
-        wanted = file.size if size == -1 else size
+    def _keep_manifest(self, manifest: BundleManifest) -> None:
+        draft = self._drafts / manifest.digest
+        draft.write_bytes(manifest.canonical)
+        self._finish(draft, self._files / manifest.digest)
+
+    async def _content(self, digest: str, most: int, path: str) -> bytes:
+        """The content of one part. If it arrives damaged it is fetched once more."""
+        for last in (False, True):
+            try:
+                packed = await self._fetch(digest)
+                return await asyncio.to_thread(unpack, packed, digest=digest, most=most, limits=self._limits, path=path)
+            except BundleMissing:
+                raise BundleMissing(digest, path=path) from None
+            except BundleCorrupt as error:
+                if last:
+                    raise BundleCorrupt(digest, error.why, path=path) from None
+                log.warning("a part of a bundle arrived damaged and is fetched again digest=%s path=%s", digest, path)
+        raise AssertionError("the loop returns or raises")
+
+    async def _file(self, file: BundleFile) -> None:
+        """Have a checked file in `files`; fetch the parts that are not in its draft yet."""
         path = self._files / file.sha256
         if await asyncio.to_thread(_has_digest, path, file.sha256):
-            return path
+            return
+        if path.exists():
+            log.warning("file %s is damaged in the cache and is fetched again digest=%s", file.path, file.sha256)
         draft = self._drafts / file.sha256
-        try:
-            await self._fetched(file, wanted, limits, draft, path)
-        except BundleMissing:
-            raise BundleMissing(file.sha256, path=file.path) from None
-        except BundleCorrupt:
-            # damaged on its way, or a draft of other bytes: once more, from the beginning
-            draft.unlink(missing_ok=True)
-            try:
-                await self._fetched(file, wanted, limits, draft, path)
-            except BundleCorrupt as error:
-                draft.unlink(missing_ok=True)
-                raise BundleCorrupt(file.sha256, error.why, path=file.path) from None
-        return path
+        have = await asyncio.to_thread(_intact_parts, draft, file)
+        with draft.open("r+b" if have else "wb") as target:
 
-    async def _fetched(self, file: BundleFile, size: int | None, limits: BundleLimits, draft: Path, path: Path) -> None:
-        most = (limits.data_bytes if size is None else size) + PART_BYTES  # of the packed form, with its frame
-        with draft.open("ab") as packed:
-            while True:
-                have = packed.tell()
-                part = await self._fetch(file.sha256, have, PART_BYTES)
-                if not 0 < part.size <= most or have > part.size or len(part.data) > part.size - have:
-                    raise BundleCorrupt(file.sha256, f"its packed form has {part.size} bytes", path=file.path)
-                await asyncio.to_thread(packed.write, part.data)
-                if packed.tell() == part.size:
-                    break
-                if not part.data:
-                    raise BundleCorrupt(file.sha256, f"it ends after {have} of {part.size} bytes", path=file.path)
-        await asyncio.to_thread(self._unpack, file, size, limits, draft, path)
+            async def place(part: BundlePart) -> None:
+                content = await self._content(part.sha256, part.size, file.path)
+                await asyncio.to_thread(os.pwrite, target.fileno(), content, part.offset)
 
-    def _unpack(self, file: BundleFile, size: int | None, limits: BundleLimits, draft: Path, path: Path) -> None:
-        unpacked = draft.with_suffix(".content")
-        try:
-            with draft.open("rb") as packed, unpacked.open("wb") as content:
-                length = draft.stat().st_size
-                unpack_file(packed, length, content, digest=file.sha256, size=size, limits=limits, path=file.path)
-                content.flush()
-                os.fchmod(content.fileno(), 0o400)  # a program that writes to it would damage other bundles
-                os.fsync(content.fileno())
-            unpacked.replace(path)
-        finally:
-            unpacked.unlink(missing_ok=True)
+            left = file.parts[have:]
+            for begin in range(0, len(left), _PARTS_AT_ONCE):
+                # in groups, so that a draft has no holes before its end
+                await for_each(left[begin : begin + _PARTS_AT_ONCE], place, at_once=_PARTS_AT_ONCE)
+            target.truncate(file.size)
+        if await asyncio.to_thread(file_digest, draft) != (file.size, file.sha256):
+            draft.unlink()
+            raise BundleCorrupt(file.sha256, "its parts do not make up the file", path=file.path)
+        await asyncio.to_thread(self._finish, draft, path)
+
+    def _finish(self, draft: Path, path: Path) -> None:
+        with draft.open("rb") as file:
+            os.fchmod(file.fileno(), 0o400)  # a program that writes to it would damage other bundles
+            os.fsync(file.fileno())
+        draft.replace(path)
         force_names(self._files)
-        draft.unlink()
 
     def _build(self, manifest: BundleManifest) -> None:
-        """Make the folder of a bundle from its files, or repair it."""
+        """Make the folder of a bundle from its files, or repair it. Nothing can be added to it afterwards."""
         folder = self._bundles / manifest.digest
         draft = self._drafts / f"{manifest.digest}.folder"
-        shutil.rmtree(draft, ignore_errors=True)
-        below = {draft}
+        _remove_tree(draft)
+        draft.mkdir(mode=0o700)
         for file in manifest.files:
             place = draft / file.path
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            below.update(one for one in place.parents if one.is_relative_to(draft))
             _link(self._files / file.sha256, place)
-        draft.mkdir(mode=0o700, exist_ok=True)
         _link(self._files / manifest.digest, draft / MANIFEST_NAME)
-        for one in below:
-            force_names(one)
+        for below in _folders(draft):
+            force_names(below)
         if folder.is_dir():  # a process may use it: replace file by file
-            for file in manifest.files:
-                (folder / file.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                (draft / file.path).replace(folder / file.path)
-            (draft / MANIFEST_NAME).replace(folder / MANIFEST_NAME)
-            shutil.rmtree(draft, ignore_errors=True)
+            _open_tree(folder)
+            _remove_others(folder, {*(file.path for file in manifest.files), MANIFEST_NAME})
+            for path in [*(file.path for file in manifest.files), MANIFEST_NAME]:
+                (folder / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                (draft / path).replace(folder / path)
+            _remove_tree(draft)
         else:
             draft.replace(folder)
+        for below in _folders(folder):
+            below.chmod(0o500)
         force_names(self._bundles)
 
     # -- pruning, under the lock ------------------------------------------------------------------
@@ -254,7 +268,7 @@ class BundleCache:
                 self._remove_unused()
         for draft in self._drafts.iterdir():  # of fetches that were killed: the lock is held here
             if draft.is_dir():
-                shutil.rmtree(draft, ignore_errors=True)
+                _remove_tree(draft)
             elif now_s - draft.stat().st_mtime > oldest_s or self._bytes() > most_bytes:
                 draft.unlink(missing_ok=True)
         return PruneResult(removed=tuple(removed), kept_bytes=self._bytes())
@@ -267,10 +281,11 @@ class BundleCache:
         with lock:
             # renamed first, so that a killed prune leaves no half of a bundle under its name
             draft = self._drafts / f"{digest}.folder"
-            shutil.rmtree(draft, ignore_errors=True)
+            _remove_tree(draft)
             with contextlib.suppress(FileNotFoundError):
+                (self._bundles / digest).chmod(0o700)  # a folder that cannot be written cannot be moved
                 (self._bundles / digest).rename(draft)
-            shutil.rmtree(draft, ignore_errors=True)
+            _remove_tree(draft)
             path.unlink(missing_ok=True)
         return True
 
@@ -281,6 +296,60 @@ class BundleCache:
 
     def _bytes(self) -> int:
         return sum(file.stat().st_size for folder in (self._files, self._drafts) for file in folder.iterdir())
+
+
+def _intact_parts(draft: Path, file: BundleFile) -> int:
+    """How many parts of a file its draft begins with."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError), draft.open("rb") as content:
+        for part in file.parts:
+            if hashlib.sha256(content.read(part.size)).hexdigest() != part.sha256:
+                break
+            count += 1
+    return count
+
+
+def _holds_only(folder: Path, manifest: BundleManifest) -> bool:
+    """Whether a folder has no file that the manifest does not name: Python would import it, too."""
+    expected = {*(file.path for file in manifest.files), MANIFEST_NAME}
+    return all(path in expected for path in _files_in(folder))
+
+
+def _files_in(folder: Path) -> Iterator[str]:
+    for place, below, names in os.walk(folder):
+        links = [name for name in below if os.path.islink(os.path.join(place, name))]
+        yield from (Path(place, name).relative_to(folder).as_posix() for name in (*names, *links))
+
+
+def _remove_others(folder: Path, expected: set[str]) -> None:
+    for path in list(_files_in(folder)):
+        if path not in expected:
+            (folder / path).unlink()
+    for path in expected:  # a folder or a link in place of a file
+        place = folder / path
+        if place.is_symlink():
+            place.unlink()
+        elif place.is_dir():
+            _remove_tree(place)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [Path(place) for place, _, _ in os.walk(folder)]
+
+
+def _open_tree(folder: Path) -> None:
+    """Allow changes in a folder that is only read."""
+    for place, below, _ in os.walk(folder):
+        for name in below:
+            if not os.path.islink(path := os.path.join(place, name)):
+                os.chmod(path, 0o700)
+    folder.chmod(0o700)
+
+
+def _remove_tree(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _open_tree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_intact(path: Path, file: BundleFile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from ...errors import InvalidInput
 from .imports import ImportGraph
 from .manifest import (
     EXCLUDED,
+    PART_BYTES,
     BundleFile,
     BundleLimits,
     BundleManifest,
@@ -20,7 +22,6 @@ from .manifest import (
     check_bundle_size,
     check_bundle_target,
 )
-from .packed import file_digest
 
 #: folders that hold installed packages
 _INSTALLED = frozenset({"site-packages", "dist-packages", "node_modules"})
@@ -38,13 +39,19 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_bundle(
-    target: str, root: str | Path, data: Sequence[str] = (), *, name: str = "", limits: BundleLimits | None = None
+    target: str,
+    root: str | Path,
+    include: Sequence[str] = (),
+    *,
+    data: Sequence[str] = (),
+    limits: BundleLimits | None = None,
 ) -> Bundle:
     """Collect the code of a program: a module and everything it imports from below the root.
 
-    `target` is `module:app`, or a file below the root with or without `:app`. `data` are patterns of other files below
-    the root (`data/*.csv`, `**/*.json`); they may be large, and they are the way to add modules that are imported by a
-    computed name. The name of the bundle is that of the top-level package by default. Nothing is imported or run.
+    `target` is `module:app`, or a file below the root with or without `:app`. `include` are patterns of other files
+    below the root (`templates/*.html`, `plugins/**`): Python files among them bring their imports, so they are the way
+    to add modules that are imported by a computed name. `data` are files and folders below the root whose content is
+    not looked at. The name of the bundle is that of the top-level package. Nothing is imported or run.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as root:
@@ -58,6 +65,10 @@ def collect_bundle(
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise InvalidInput("root", f"{root} is not a folder; give the folder that the program is imported from")
+    if installed := sorted(_INSTALLED & set(folder.parts)):
+        raise InvalidInput(
+            "root", f"{root} is in {installed[0]}: install packages on the nodes, and bundle your own code"
+        )
     target = _target_of(target, folder)
     module = target.partition(":")[0]
     graph = ImportGraph(folder)
@@ -65,12 +76,16 @@ def collect_bundle(
         raise InvalidInput(
             "target", f"there is no module {module!r} below {folder}; give its root, or correct the name"
         )
-    given = dict.fromkeys(path for pattern in data for path in _matching(folder, pattern))
+    given = dict.fromkeys(path for pattern in include for path in _matching(folder, pattern))
     modules = [module, *(_module_of(path) for path in given if path.endswith(".py"))]
     code = {file.relative_to(folder).as_posix() for file in graph.reach(modules).values()}
-    files = [_file(folder, path, data=path not in code) for path in sorted(code | given.keys())]
-    manifest = BundleManifest(name=name or module.partition(".")[0], target=target, files=tuple(files))
-    check_bundle_size(manifest, limits)
+    given |= dict.fromkeys(path for place in data for path in _data_files(folder, place))
+    places = {path: _place(folder, path) for path in sorted(code | given.keys())}
+    name = module.partition(".")[0]
+    # before they are read: there may be very much of them
+    check_bundle_size(name, [(path, file.stat().st_size, path not in code) for path, file in places.items()], limits)
+    files = [_file(path, file, data=path not in code) for path, file in places.items()]
+    manifest = BundleManifest(name=name, target=target, files=tuple(files))
     return Bundle(manifest=manifest, root=folder)
 
 
@@ -89,24 +104,55 @@ def _module_of(path: str) -> str:
     return ".".join(parts[:-1] if parts[-1:] == ("__init__",) else parts)
 
 
-def _file(root: Path, path: str, *, data: bool) -> BundleFile:
+def _place(root: Path, path: str) -> Path:
+    """The file of a path, which may be a link within the root."""
     check_bundle_path(path)
-    place = root / path
-    real = place.resolve()
+    real = (root / path).resolve()
     if not real.is_relative_to(root):
         raise InvalidInput("bundle", f"{path} is a link to {real}, outside of {root}; copy the file below the root")
-    size, digest = file_digest(real)
-    return BundleFile(path=path, size=size, sha256=digest, data=data)
+    return real
+
+
+def _file(path: str, file: Path, *, data: bool) -> BundleFile:
+    size, digest, parts = _digests(file)
+    return BundleFile(path=path, size=size, sha256=digest, data=data, split=parts)
+
+
+def _digests(file: Path) -> tuple[int, str, tuple[str, ...]]:
+    """Size and digest of a file, and the digests of its parts if there are several."""
+    whole, size = hashlib.sha256(), 0
+    parts: list[str] = []
+    with file.open("rb") as content:
+        while piece := content.read(PART_BYTES):
+            whole.update(piece)
+            parts.append(hashlib.sha256(piece).hexdigest())
+            size += len(piece)
+    return size, whole.hexdigest(), tuple(parts) if len(parts) > 1 else ()
+
+
+def _data_files(root: Path, place: str) -> Iterator[str]:
+    """The files of a data file or folder, by its path in the root or on this machine."""
+    path = Path(os.path.normpath(root / place))
+    if not path.is_relative_to(root):  # perhaps it leads through a link to a folder below the root
+        path = Path(os.path.realpath(path.parent), path.name)
+    if not path.is_relative_to(root):
+        raise InvalidInput("data", f"{place} is not below the root {root}; copy it there, or give another root")
+    if path.is_file():
+        return iter([path.relative_to(root).as_posix()])
+    found = sorted((path / name).relative_to(root).as_posix() for name in _files(path)) if path.is_dir() else []
+    if not found:
+        raise InvalidInput("data", f"there is no file {place} below {root}, and no folder with files; correct the path")
+    return iter(found)
 
 
 def _matching(root: Path, pattern: str) -> Iterator[str]:
     """The files below the root that a pattern names, by path."""
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise InvalidInput("data", f"{pattern!r} leaves the root; give a pattern for files below {root}")
+        raise InvalidInput("include", f"{pattern!r} leaves the root; give a pattern for files below {root}")
     rule = _rule(pattern)
     found = sorted(path for path in _files(root) if rule.fullmatch(path))
     if not found:
-        raise InvalidInput("data", f"no file below {root} matches {pattern!r}; correct the pattern or leave it out")
+        raise InvalidInput("include", f"no file below {root} matches {pattern!r}; correct the pattern or leave it out")
     return iter(found)
 
 

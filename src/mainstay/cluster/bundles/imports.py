@@ -3,7 +3,7 @@
 The imports are read with `ast`, and nothing is run. Modules that are loaded after an import (`sys.modules`) would be
 the other way: that runs the program on the machine that submits it, misses imports inside functions that were not
 called, and depends on what else the process has imported. The weakness of this way is an import by a computed name:
-give such modules as `data`. Imports by a literal name (`import_module("shop.plugins")`) are found.
+give such modules as patterns. Imports by a literal name (`import_module("shop.plugins")`) are found.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ class ImportGraph:
 
     def find(self, module: str) -> Path | None:
         """The file of a module as Python would find it with the root first on its path; None: not below the root."""
-        place = self._root.joinpath(*module.split("."))
+        parts = module.split(".")
+        if not all(part.isidentifier() for part in parts):  # the literal of a call may be anything, a path too
+            return None
+        place = self._root.joinpath(*parts)
         if (file := place / "__init__.py").is_file():
             return file
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:

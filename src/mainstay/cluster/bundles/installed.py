@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ...errors import InvalidInput
@@ -24,12 +26,12 @@ def installed_digest(target: str) -> str:
     """
     module = target.strip().partition(":")[0]
     top = module.partition(".")[0]
-    try:
-        spec = importlib.util.find_spec(top) if top else None
-    except (ImportError, ValueError):
-        spec = None
+    spec = _spec(top) if top else None
     if spec is None:
-        raise InvalidInput("target", f"there is no module {top!r} on this machine (of {target!r}); install it")
+        raise InvalidInput(
+            "target",
+            f"there is no module {top!r} on this machine (of {target!r}); install it, or run this from its folder",
+        )
     if spec.submodule_search_locations is not None:
         folders = [Path(place) for place in spec.submodule_search_locations]
         files = [one for folder in folders for one in _files(folder)]
@@ -42,6 +44,18 @@ def installed_digest(target: str) -> str:
         size, digest = file_digest(file)
         hashed.update(f"{digest} {size} {path}\n".encode(errors="surrogateescape"))
     return hashed.hexdigest()
+
+
+def _spec(top: str) -> ModuleSpec | None:
+    """Where an engine would import a top-level module from: the current folder first, like `python -m`."""
+    here = None if sys.flags.safe_path else PathFinder.find_spec(top, [os.getcwd()])
+    if here is not None and here.loader is not None:
+        return here
+    try:
+        # a folder without `__init__.py` counts only if nothing else has the name
+        return importlib.util.find_spec(top) or here
+    except (ImportError, ValueError):
+        return here
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
+from collections.abc import Sequence
 from functools import cached_property
 
 import msgspec
@@ -15,6 +17,8 @@ import msgspec
 from ...errors import BundleCorrupt, InvalidInput, PayloadTooLarge
 
 MB = 1024 * 1024
+#: files are stored, sent and checked in parts of this size; one fits into a message of the bus
+PART_BYTES = 512 * 1024
 _FORM = "mainstay bundle 1"
 _LONGEST_PATH = 512
 _LONGEST_PART = 255
@@ -25,6 +29,8 @@ _TARGET = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 MANIFEST_NAME = ".mainstay-bundle"
 #: not in any bundle: history, files that Python writes beside the code, and the manifest itself
 EXCLUDED = frozenset({".git", ".hg", ".svn", "__pycache__", MANIFEST_NAME})
+#: a bundle is imported from before anything else, and would replace the Mainstay of the node
+_OURS = frozenset({"mainstay", "mainstay.py"})
 # a colon is a drive or a stream on Windows; a control character hides a name in messages
 _BAD_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\\:]")
 
@@ -38,8 +44,17 @@ class BundleLimits(msgspec.Struct, frozen=True, kw_only=True):
     """all data files together; default 4 GB"""
     files: int = 20_000
     manifest_bytes: int = 8 * MB
+    """the list of the files; packed it has to fit into one message, too"""
     ratio: int = 100
-    """unpacked bytes for each packed byte of a file; more is refused while unpacking"""
+    """unpacked bytes for each packed byte; more is refused while unpacking"""
+
+
+class BundlePart(msgspec.Struct, frozen=True):
+    """A piece of a file: it is stored, sent and checked by itself."""
+
+    sha256: str
+    offset: int
+    size: int
 
 
 class BundleFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,12 +66,27 @@ class BundleFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str
     data: bool = False
     """a data file: not counted to the limit of the code"""
+    split: tuple[str, ...] = ()
+    """the digests of its parts, if it is larger than one"""
 
     def __post_init__(self) -> None:
         check_bundle_path(self.path)
         check_digest(self.sha256, field=f"{self.path}: sha256")
         if not 0 <= self.size < 2**53:
             raise InvalidInput(self.path, f"{self.size} is not the size of a file")
+        wanted = -(-self.size // PART_BYTES) if self.size > PART_BYTES else 0
+        if len(self.split) != wanted:
+            raise InvalidInput(self.path, f"it has {len(self.split)} parts; {self.size} bytes make {wanted}")
+        for digest in self.split:
+            check_digest(digest, field=f"{self.path}: split")
+
+    @property
+    def parts(self) -> list[BundlePart]:
+        """Its parts in their order; a small file is one part."""
+        return [
+            BundlePart(digest, offset := number * PART_BYTES, min(PART_BYTES, self.size - offset))
+            for number, digest in enumerate(self.split or (self.sha256,))
+        ]
 
 
 class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -96,6 +126,11 @@ class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return hashlib.sha256(self.canonical).hexdigest()
 
     @property
+    def parts(self) -> list[str]:
+        """The digests of all parts of its files, each once."""
+        return list(dict.fromkeys(part.sha256 for file in self.files for part in file.parts))
+
+    @property
     def code_bytes(self) -> int:
         return sum(file.size for file in self.files if not file.data)
 
@@ -120,25 +155,25 @@ def read_manifest(digest: str, body: bytes, limits: BundleLimits | None = None) 
         raise BundleCorrupt(digest, f"its manifest cannot be read ({error})") from None
     if manifest.canonical != body:  # one bundle has one digest
         raise BundleCorrupt(digest, "its manifest is not in the canonical form")
-    check_bundle_size(manifest, limits)
+    check_bundle_size(manifest.name, [(file.path, file.size, file.data) for file in manifest.files], limits)
     return manifest
 
 
-def check_bundle_size(manifest: BundleManifest, limits: BundleLimits) -> None:
-    """Refuse a bundle above a limit, with the largest file by name."""
-    if len(manifest.files) > limits.files:
-        raise PayloadTooLarge("bundle", f"{manifest.name} has {len(manifest.files)} files; at most {limits.files}")
-    for what, data, total, most in (
-        ("code", False, manifest.code_bytes, limits.code_bytes),
-        ("data", True, manifest.data_bytes, limits.data_bytes),
-    ):
+def check_bundle_size(name: str, files: Sequence[tuple[str, int, bool]], limits: BundleLimits) -> None:
+    """Refuse files above a limit, with the largest by name. Each is a path, a size, and whether it is data."""
+    if len(files) > limits.files:
+        rule = f"{name} has {len(files)} files; at most {limits.files} are allowed. Pack small files into archives"
+        raise PayloadTooLarge("bundle", f"{rule}, or read them from a shared storage")
+    for what, data, most in (("code", False, limits.code_bytes), ("data", True, limits.data_bytes)):
+        sizes = {path: size for path, size, is_data in files if is_data == data}
+        total = sum(sizes.values())
         if total > most:
-            largest = max((file for file in manifest.files if file.data == data), key=lambda file: file.size)
+            largest = max(sizes, key=lambda path: sizes[path])
             advice = "read it from a shared storage" if data else "give large files as data"
             raise PayloadTooLarge(
                 "bundle",
-                f"the {what} of {manifest.name} has {total} bytes; at most {most} are allowed. "
-                f"The largest file is {largest.path} with {largest.size} bytes: leave it out, or {advice}",
+                f"the {what} of {name} has {total} bytes; at most {most} are allowed. "
+                f"The largest file is {largest} with {sizes[largest]} bytes: leave it out, or {advice}",
             )
 
 
@@ -184,6 +219,8 @@ def check_bundle_path(path: str) -> str:
             raise refused("it cannot be written as UTF-8") from None
         if length > _LONGEST_PART:
             raise refused(f"a part of it has {length} bytes; at most {_LONGEST_PART} are allowed")
+    if path.partition("/")[0].lower() in _OURS:
+        raise refused("the nodes have their own Mainstay")
     return path
 
 
@@ -191,24 +228,31 @@ def _check_distinct(paths: list[str]) -> None:
     """Refuse two files in one place, also on disks that ignore case, and a file in place of a folder."""
     files: dict[str, str] = {}
     for path in paths:
-        key = path.casefold()
+        key = _on_disk(path)
         if key in files:
             raise InvalidInput("files", f"{files[key]!r} and {path!r} would be the same file on some disks; rename one")
         files[key] = path
     for path in paths:
-        folder = path.casefold()
+        folder = _on_disk(path)
         while folder := folder.rpartition("/")[0]:
             if folder in files:
                 raise InvalidInput("files", f"{files[folder]!r} is a file and the folder of {path!r}")
+
+
+def _on_disk(path: str) -> str:
+    """A path as the disks see it that know neither case nor two ways to write an accent."""
+    return unicodedata.normalize("NFC", path.casefold())
 
 
 __all__ = [
     "EXCLUDED",
     "MANIFEST_NAME",
     "MB",
+    "PART_BYTES",
     "BundleFile",
     "BundleLimits",
     "BundleManifest",
+    "BundlePart",
     "check_bundle_path",
     "check_bundle_size",
     "check_bundle_target",

@@ -1,8 +1,7 @@
 """The manager's side: answers requests for bundles from the blobs of the cluster.
 
-A manager keeps packed copies of the files that it sends on its own disk, because blobs are read as a whole. A copy is
-checked once, when it is made: a damaged blob is refused by its digest and is never sent. An upload keeps no state in
-the manager: parts are blobs (`bundles/parts/PACKED/OFFSET`), so each part may go to another manager of the group.
+Nothing is kept between requests, so each may go to another manager. Nodes find and fetch; operators and managers do the
+rest, too.
 """
 
 from __future__ import annotations
@@ -10,104 +9,132 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import shutil
-import tempfile
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import version as installed_version
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from ...bus import Bus, BusMessage, Subscription
 from ...clock import Clock, SystemClock
 from ...errors import (
-    BundleCorrupt,
-    BundleMissing,
     BusError,
     InvalidInput,
     MainstayError,
     PayloadTooLarge,
     RoleRefused,
-    StoreError,
+    StoreUnavailable,
+    VersionSkew,
     WrongCluster,
 )
 from ...outputs import Blobs
-from ...stores.remote import check_versions
-from .manifest import MB, BundleLimits, check_digest, read_manifest
+from ...stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of
+from .manifest import BundleLimits
 from .messages import (
     BUNDLE_PATTERN,
-    PART_BYTES,
-    BundleAnswer,
-    BundlePart,
-    BundleRequest,
-    PartArguments,
-    UploadArguments,
-    UploadState,
-    fault_of,
+    CommitArguments,
+    DigestArguments,
+    MissingArguments,
+    NoArguments,
+    PruneArguments,
+    PutArguments,
+    ReferenceArguments,
 )
-from .packed import file_digest, unpack_file
-from .storage import bundle_address, check_packed, save_packed
+from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle
+from .removal import prune_bundles, remove_bundle
+from .storage import RECENT_BYTES, BundleStorage
 
 T = TypeVar("T")
 
 log = logging.getLogger("mainstay.cluster")
 
 _GROUP = "managers"
-_PUBLISHERS = frozenset({"operator", "manager"})
+_ROLES = ("manager", "node", "operator")
 #: requests that are answered at a time: bounds the memory
 _AT_ONCE = 4
+#: parts in one question
+_MOST_ASKED = 256
+_NO_BLOBS = (
+    "the managers of this cluster keep no bundles; start all of them with the same --blobs URL, "
+    "such as file:///srv/blobs or s3://bucket/prefix"
+)
+
+
+class _Method(NamedTuple):
+    """What a request asks for."""
+
+    what: str
+    """for the refusal of a caller: `publish a bundle`"""
+    nodes: bool
+    """nodes may"""
+    arguments: type[Any]
+    call: Callable[[Any, str], Awaitable[Any]]
+    """takes the arguments, and the caller as role:name"""
 
 
 class BundleService:
-    """Answers `data.bundle.ROLE.NAME.METHOD` while it is entered (`async with`). Methods: `fetch` and `manifest` for
-    every role, `publish` for operators and managers."""
+    """Answers `data.bundle.ROLE.NAME.METHOD` while it is entered (`async with`), or between `start` and `stop`."""
 
     def __init__(
         self,
-        blobs: Blobs,
+        blobs: Blobs | None,
         bus: Bus,
         *,
         name: str,
         cluster: str,
         environment: str,
-        version: str | None = None,
+        version: str = MAINSTAY_VERSION,
         clock: Clock | None = None,
         limits: BundleLimits | None = None,
-        copies_bytes: int = 2048 * MB,
+        in_use: Callable[[], Mapping[str, str]] = dict,
+        recent_bytes: int = RECENT_BYTES,
     ) -> None:
-        """`name` is the manager's. `clock` is the store's. `copies_bytes` bounds the copies on this machine's disk;
-        one file that is larger is kept alone."""
-        self._blobs = blobs
+        """`name` is the manager's, `clock` the store's. Without `blobs` every request is refused. `in_use` gives the
+        digests of the bundles that nodes run, each with one of these nodes. `recent_bytes` bounds the parts that stay
+        in memory for the next node."""
         self._bus = bus
         self._name = name
         self._cluster = cluster
         self._environment = environment
-        self._version = installed_version("mainstay") if version is None else version
+        self._version = version
         self._clock = clock or SystemClock()
-        self._limits = limits or BundleLimits()
-        self._copies = _PackedCopies(blobs, self._limits, copies_bytes)
-        self._methods: Mapping[str, Callable[[msgspec.Raw], Awaitable[Any]]] = {
-            "fetch": self._fetch,
-            "manifest": self._manifest,
-            "publish": self._publish,
+        self._in_use = in_use
+        self._storage = (
+            None if blobs is None else BundleStorage(blobs, limits=limits, clock=self._clock, recent_bytes=recent_bytes)
+        )
+        self._methods = {
+            "limits": _Method("", True, NoArguments, self._limits),
+            "find": _Method("", True, ReferenceArguments, self._find),
+            "fetch": _Method("", True, DigestArguments, self._fetch),
+            "list": _Method("list bundles", False, NoArguments, self._list),
+            "history": _Method("read the history of a name", False, ReferenceArguments, self._history),
+            "missing": _Method("publish a bundle", False, MissingArguments, self._missing),
+            "put": _Method("publish a bundle", False, PutArguments, self._put),
+            "begin": _Method("publish a bundle", False, DigestArguments, self._begin),
+            "commit": _Method("publish a bundle", False, CommitArguments, self._commit),
+            "remove": _Method("remove a bundle", False, ReferenceArguments, self._remove),
+            "prune": _Method("prune bundles", False, PruneArguments, self._prune),
         }
         self._subscription: Subscription[BusMessage] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        #: refused requests by reason: cluster, version, role, input
+        #: refused requests by reason: cluster, version, role, input, size
         self.refused: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
-        self._subscription = await self._bus.subscribe(BUNDLE_PATTERN, group=_GROUP)
-        self._tasks = [asyncio.create_task(self._run(self._subscription)) for _ in range(_AT_ONCE)]
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await self.stop()
 
-    async def close(self) -> None:
+    async def start(self) -> None:
+        """Begin to answer."""
+        self._subscription = await self._bus.subscribe(BUNDLE_PATTERN, group=_GROUP)
+        self._tasks = [
+            asyncio.create_task(self._run(self._subscription), name="mainstay bundles") for _ in range(_AT_ONCE)
+        ]
+
+    async def stop(self) -> None:
         """Answer nothing more. A second call does nothing."""
         if self._subscription is not None:
             await self._subscription.close()
@@ -115,7 +142,6 @@ class BundleService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
-        await asyncio.to_thread(self._copies.close)
 
     async def _run(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
@@ -129,210 +155,127 @@ class BundleService:
         """The answer to one request."""
         now, lease = self._clock.now_ms(), self._clock.lease_ms()
         try:
-            value = await self._handled(subject, body)
+            ok = msgspec.Raw(msgspec.msgpack.encode(await self._handled(subject, body)))
+            answer = StoreAnswer(now=now, lease=lease, m=self._name, ok=ok)
         except MainstayError as error:
-            answer = BundleAnswer(now=now, lease=lease, m=self._name, error=fault_of(error))
-        except OSError as error:  # this machine's disk: another manager may do better
-            log.warning("a request for a bundle failed: subject=%s error=%s", subject, error)
-            failure = StoreError(f"manager {self._name} cannot keep a copy of the bundle ({error}); free its disk")
-            answer = BundleAnswer(now=now, lease=lease, m=self._name, error=fault_of(failure))
-        else:
-            ok = msgspec.Raw(msgspec.msgpack.encode(value))
-            answer = BundleAnswer(now=now, lease=lease, m=self._name, ok=ok)
+            self._count(error)
+            answer = StoreAnswer(now=now, lease=lease, m=self._name, error=fault_of(error))
+        except Exception as error:
+            log.exception("a request for a bundle failed subject=%s", subject)
+            failure = StoreUnavailable(f"manager {self._name} failed: {type(error).__name__}: {error}")
+            answer = StoreAnswer(now=now, lease=lease, m=self._name, error=fault_of(failure))
         return msgspec.msgpack.encode(answer)
 
     async def _handled(self, subject: str, body: bytes) -> object:
-        role, name, method = _caller(subject)
-        request = self._decoded(body, BundleRequest)
-        ours, theirs = f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}"
+        role, name, word = _caller(subject)
+        request = _decoded(body, StoreRequest)
         if (request.c, request.e) != (self._cluster, self._environment):
-            self.refused["cluster"] += 1
-            raise WrongCluster(ours, theirs)
-        try:
-            check_versions(self._version, request.v)
-        except MainstayError:
-            self.refused["version"] += 1
-            raise
-        if method == "publish" and role not in _PUBLISHERS:
-            self.refused["role"] += 1
-            raise RoleRefused(role, name, "publish a bundle", "only operators and managers publish; nodes fetch")
-        if method not in self._methods:
-            self.refused["input"] += 1
-            raise InvalidInput("method", f"{method!r} is not known; use {', '.join(self._methods)}")
-        return await self._methods[method](request.a)
+            raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
+        check_versions(self._version, request.v)
+        if role not in _ROLES:
+            raise RoleRefused(role[:40], name[:80], "use bundles", f"the roles are {', '.join(_ROLES)}")
+        method = self._methods.get(word)
+        if method is None:
+            raise InvalidInput("method", f"{word[:40]!r} is not known; use {', '.join(self._methods)}")
+        if role == "node" and not method.nodes:
+            raise RoleRefused(role, name, method.what, "nodes fetch bundles; only operators and managers change them")
+        if self._storage is None:
+            raise InvalidInput("blobs", _NO_BLOBS)
+        return await method.call(_decoded(bytes(request.a), method.arguments), f"{role}:{name}")
 
-    # -- methods ----------------------------------------------------------------------------------
+    def _count(self, error: MainstayError) -> None:
+        reasons: dict[type[MainstayError], str] = {
+            WrongCluster: "cluster",
+            VersionSkew: "version",
+            RoleRefused: "role",
+            PayloadTooLarge: "size",
+            InvalidInput: "input",
+        }
+        reason = reasons.get(type(error))
+        if reason is not None:
+            self.refused[reason] += 1
+            log.warning("refused reason=%s: %s", reason, error)
 
-    async def _fetch(self, arguments: msgspec.Raw) -> BundlePart:
-        wanted = self._range(arguments)
-        return await self._copies.part(wanted.digest, wanted.offset, wanted.length)
+    # methods -------------------------------------------------------------------------------------
 
-    async def _manifest(self, arguments: msgspec.Raw) -> BundlePart:
-        wanted = self._range(arguments)
-        body = await self._copies.content(wanted.digest, self._limits.manifest_bytes)
-        read_manifest(wanted.digest, body, self._limits)
-        return BundlePart(data=body[wanted.offset : wanted.offset + wanted.length], size=len(body))
+    @property
+    def _bundles(self) -> BundleStorage:
+        assert self._storage is not None
+        return self._storage
 
-    async def _publish(self, arguments: msgspec.Raw) -> UploadState:
-        part = self._decoded(bytes(arguments), UploadArguments)
-        check_digest(part.digest)
-        check_digest(part.packed, field="packed")
-        # a packed file has at most one byte more than its content
-        if not 0 <= part.offset + len(part.data) <= self._limits.data_bytes + 1:
-            raise PayloadTooLarge("offset", f"a file of a bundle has at most {self._limits.data_bytes} bytes")
-        if part.offset % PART_BYTES and not part.done:
-            raise InvalidInput("offset", f"{part.offset} is not a multiple of {PART_BYTES}")
-        if len(part.data) > PART_BYTES:
-            raise PayloadTooLarge("data", f"a part has at most {PART_BYTES} bytes, not {len(part.data)}")
-        if not part.done:
-            # checked at the first part only: the copy is checked by reading all of it
-            if part.offset == 0 and await self._is_stored(part.digest):
-                return UploadState(stored=True)
-            await self._blobs.write(_part_key(part.packed, part.offset), part.data)
-            return UploadState(stored=False)
-        await self._assemble(part)
-        return UploadState(stored=True)
+    async def _limits(self, wanted: NoArguments, caller: str) -> BundleLimits:
+        del wanted, caller
+        return self._bundles.limits
 
-    async def _is_stored(self, digest: str) -> bool:
-        try:
-            await self._copies.part(digest, 0, 1)
-        except (BundleMissing, BundleCorrupt):
-            return False
-        return True
+    async def _find(self, wanted: ReferenceArguments, caller: str) -> PublishedBundle:
+        del caller
+        return await self._bundles.find(wanted.reference)
 
-    async def _assemble(self, end: UploadArguments) -> None:
-        """Join the parts of an upload, check them, and store the content at its address."""
-        keys = [_part_key(end.packed, offset) for offset in range(0, end.offset, PART_BYTES)]
-        with tempfile.TemporaryDirectory(prefix="mainstay-upload-") as name:
-            whole = Path(name, "packed")
-            for key in keys:
-                (piece,) = await self._blobs.read([key])
-                if isinstance(piece, StoreError):
-                    raise piece
-                if piece is None:
-                    # the end arrived twice: the first one has removed the parts
-                    if await self._is_stored(end.digest):
-                        return
-                    raise BundleMissing(end.digest)
-                await asyncio.to_thread(_append, whole, piece)
-            if not keys or (await asyncio.to_thread(file_digest, whole)) != (end.offset, end.packed):
-                await self._blobs.delete(keys)
-                raise BundleCorrupt(end.digest, "its parts did not arrive intact")
-            try:
-                await asyncio.to_thread(check_packed, end.digest, whole, self._limits)
-            except BundleCorrupt:
-                await self._blobs.delete(keys)
-                raise
-            await self._blobs.write(bundle_address(end.digest), whole)
-        await self._blobs.delete(keys)
-        await asyncio.to_thread(self._copies.forget, end.digest)
+    async def _fetch(self, wanted: DigestArguments, caller: str) -> bytes:
+        del caller
+        return await self._bundles.fetch(wanted.digest)
 
-    # -- input ------------------------------------------------------------------------------------
+    async def _list(self, wanted: NoArguments, caller: str) -> BundleListing:
+        del wanted, caller
+        return await self._bundles.listing()
 
-    def _range(self, arguments: msgspec.Raw) -> PartArguments:
-        wanted = self._decoded(bytes(arguments), PartArguments)
-        check_digest(wanted.digest)
-        if wanted.offset < 0 or not 0 < wanted.length <= PART_BYTES:
-            self.refused["input"] += 1
-            raise InvalidInput("length", f"a part has 1 to {PART_BYTES} bytes and begins at 0 or later")
-        return wanted
+    async def _history(self, wanted: ReferenceArguments, caller: str) -> list[NameMove]:
+        del caller
+        return await self._bundles.history(wanted.reference)
 
-    def _decoded(self, body: bytes, kind: type[T]) -> T:
-        try:
-            return msgspec.msgpack.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self.refused["input"] += 1
-            raise InvalidInput("body", f"the request cannot be read ({error})") from None
+    async def _missing(self, wanted: MissingArguments, caller: str) -> list[str]:
+        del caller
+        if len(wanted.digests) > _MOST_ASKED:
+            raise PayloadTooLarge("digests", f"{len(wanted.digests)} in one request; at most {_MOST_ASKED}")
+        return await self._bundles.missing(wanted.digests)
+
+    async def _put(self, wanted: PutArguments, caller: str) -> None:
+        del caller
+        await self._bundles.put(wanted.digest, wanted.packed)
+
+    async def _begin(self, wanted: DigestArguments, caller: str) -> None:
+        await self._bundles.begin(wanted.digest, by=wanted.by or caller)
+
+    async def _commit(self, wanted: CommitArguments, caller: str) -> list[str]:
+        by = wanted.by or caller
+        missing = await self._bundles.commit(wanted.digest, name=wanted.name, by=by)
+        if not missing:
+            log.info("bundle published digest=%s name=%s by=%s", wanted.digest, wanted.name or "-", by)
+        return missing
+
+    async def _remove(self, wanted: ReferenceArguments, caller: str) -> BundleRemoval:
+        done = await remove_bundle(self._bundles, wanted.reference, in_use=self._in_use())
+        _log_removal(done, caller)
+        return done
+
+    async def _prune(self, wanted: PruneArguments, caller: str) -> BundleRemoval:
+        done = await prune_bundles(
+            self._bundles, keep=wanted.keep, older_than_s=wanted.older_than_s, in_use=self._in_use()
+        )
+        _log_removal(done, caller)
+        return done
 
 
-class _PackedCopies:
-    """Checked copies of packed files on this machine's disk; the least recently used go first."""
-
-    def __init__(self, blobs: Blobs, limits: BundleLimits, most_bytes: int) -> None:
-        self._blobs = blobs
-        self._limits = limits
-        self._most = most_bytes
-        self._folder: Path | None = None
-        self._sizes: OrderedDict[str, int] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
-
-    async def part(self, digest: str, offset: int, length: int) -> BundlePart:
-        copy = await self._copy(digest)
-        return await asyncio.to_thread(_read_part, copy, offset, length)
-
-    async def content(self, digest: str, most: int) -> bytes:
-        """A small file, unpacked."""
-        copy = await self._copy(digest)
-        return await asyncio.to_thread(_read_content, copy, digest, most, self._limits)
-
-    def forget(self, digest: str) -> None:
-        if self._sizes.pop(digest, None) is not None and self._folder is not None:
-            (self._folder / digest).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder = None
-        self._sizes.clear()
-
-    async def _copy(self, digest: str) -> Any:
-        """An open copy: one that is removed meanwhile can be read to its end."""
-        lock = self._locks.setdefault(digest, asyncio.Lock())
-        try:
-            async with lock:
-                if self._folder is None:
-                    self._folder = Path(tempfile.mkdtemp(prefix="mainstay-bundles-"))
-                path = self._folder / digest
-                if digest not in self._sizes:
-                    await self._make(digest, path)
-                self._sizes.move_to_end(digest)
-                return path.open("rb")
-        finally:
-            if not lock.locked():
-                self._locks.pop(digest, None)
-
-    async def _make(self, digest: str, path: Path) -> None:
-        draft = path.with_suffix(f".{os.urandom(4).hex()}")  # two requests may make the same copy
-        try:
-            if not await save_packed(self._blobs, digest, draft, self._limits):
-                raise BundleMissing(digest)
-            size = draft.stat().st_size
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-        self._sizes[digest] = size
-        while sum(self._sizes.values()) > self._most and len(self._sizes) > 1:
-            self.forget(next(iter(self._sizes)))
+def _log_removal(done: BundleRemoval, caller: str) -> None:
+    if done.name:
+        log.info("name of a bundle removed name=%s by=%s", done.name, caller)
+    for bundle in done.removed:
+        log.info("bundle removed digest=%s by=%s", bundle.digest, caller)
 
 
-def _read_part(copy: Any, offset: int, length: int) -> BundlePart:
-    with copy:
-        return BundlePart(data=os.pread(copy.fileno(), length, offset), size=os.fstat(copy.fileno()).st_size)
-
-
-def _read_content(copy: Any, digest: str, most: int, limits: BundleLimits) -> bytes:
-    with copy, tempfile.TemporaryFile() as target:
-        small = msgspec.structs.replace(limits, data_bytes=most)
-        size = unpack_file(copy, os.fstat(copy.fileno()).st_size, target, digest=digest, size=None, limits=small)
-        target.seek(0)
-        return target.read(size)
-
-
-def _append(whole: Path, piece: bytes) -> None:
-    with whole.open("ab") as file:
-        file.write(piece)
-
-
-def _part_key(packed: str, offset: int) -> str:
-    return f"bundles/parts/{packed}/{offset:014d}"
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput("body", f"the request cannot be read ({error})") from None
 
 
 def _caller(subject: str) -> tuple[str, str, str]:
-    """Role, name and method of a request."""
-    parts = subject.split(".")
-    if len(parts) != 5:
+    """Role, name and method of a request; a name may contain dots."""
+    words = subject.split(".")
+    if len(words) < 5:
         raise InvalidInput("subject", f"{subject!r} is not data.bundle.ROLE.NAME.METHOD")
-    return parts[2], parts[3], parts[4]
+    return words[2], ".".join(words[3:-1]), words[-1]
 
 
 __all__ = ["BundleService"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,15 +31,16 @@ from ...web import extra_needed
 from ...worker import logs
 from ..address import ClusterAddress, parse_address
 from ..cluster_service import ClusterClient
-from ..local_cluster import LocalCluster, LocalClusterFile, LocalClusterOptions, kill_process, read_cluster_file
-from ..operator import OPERATOR, connected_operator
+from ..local_cluster import LocalCluster, LocalClusterOptions
+from ..local_cluster_file import FOLDER, LocalClusterFile, kill_process, read_cluster_file
+from ..nats_server import find_nats_server
+from ..operator import SHORT_CONNECT_S, connected_operator
 from ..problems import problems_of
 from . import certs, view
 from .live_status import watch_status, whole_status
 
 group = command_group("Start, see and operate a cluster of managers and nodes.")
 
-FOLDER = Path(".mainstay/cluster")
 #: the app of a cluster that is started without one
 HELLO = "mainstay.cluster.hello:app"
 _panel = panel("Cluster")
@@ -77,7 +79,7 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
     async def client(self) -> AsyncIterator[ClusterClient]:
         """Ask the managers of the cluster."""
         address = self.address()
-        async with connected_operator(address) as client:
+        async with connected_operator(address, timeout_s=None if self.url else SHORT_CONNECT_S) as client:
             try:
                 yield client
             except NoResponders:
@@ -87,6 +89,8 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    from . import bundle  # noqa: PLC0415 - its commands have the options of this module
+
     command(group, "up")(up)
     command(group, "status")(status)
     command(group, "nodes")(nodes)
@@ -94,7 +98,9 @@ def register(app: typer.Typer) -> None:
     command(group, "drain")(drain)
     command(group, "check")(check_cluster)
     command(group, "kill")(kill)
+    command(group, "bus")(run_bus)
     certs.register(group)
+    bundle.register(group)
     app.add_typer(group, name="cluster")
 
 
@@ -126,7 +132,8 @@ def up(
     """Start a small real cluster on this machine, until Ctrl-C: a bus, a store, managers and nodes as processes.
 
     The bus listens on loopback with random passwords. Other commands find the cluster through a file in its folder that
-    only you can read. Ctrl-C drains the nodes and ends all processes.
+    only you can read. A process that ends is started again, except a drained node. Ctrl-C drains the nodes and ends all
+    processes; a second one does not wait for running jobs.
 
     This command serves the dashboard, through any manager: as with `mainstay serve`, every user of this machine can use
     it.
@@ -156,32 +163,47 @@ def up(
 
 async def _run_up(options: LocalClusterOptions, folder: Path, port: int | None) -> int:
     console = stderr_console()
+
+    def show(event: str, text: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            console.print(f"  {event:<9} {text}", markup=False)
+
+    cluster = LocalCluster(options, progress=show)
     stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            cluster.hurry()
+        stopping.set()
+
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    cluster = LocalCluster(options)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
     try:
-        started = await cluster.start(lambda text: console.print(f"  started  {text}", markup=False))
-        async with _dashboard(parse_address(started.url), port) as served:
+        starting = asyncio.create_task(cluster.start())
+        asked = asyncio.create_task(stopping.wait())
+        await asyncio.wait([starting, asked], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return exits.DONE
+        started = starting.result()
+        async with _dashboard(parse_address(started.url), folder, port) as served:
             for line in _banner(options, started, folder, served):
                 console.print(line, markup=False)
-            ended = asyncio.create_task(cluster.wait())
-            asked = asyncio.create_task(stopping.wait())
-            await asyncio.wait([ended, asked], return_when=asyncio.FIRST_COMPLETED)
-            for task in (ended, asked):
-                task.cancel()
-        return exits.DONE if stopping.is_set() else exits.FAILED
+            await asked
+        return exits.DONE
     finally:
-        console.print("  stopping", markup=False)
+        if stopping.is_set():
+            show("stopping", "the nodes finish what they run; again to stop now")
         await cluster.stop()
 
 
 @contextlib.asynccontextmanager
-async def _dashboard(address: ClusterAddress, port: int | None) -> AsyncIterator[str]:
+async def _dashboard(address: ClusterAddress, folder: Path, port: int | None) -> AsyncIterator[str]:
     """Serve the dashboard in this process, so that it outlives each manager; its URL, or what to do to have one."""
     if port is None:
-        yield f"mainstay serve --cluster {FOLDER}"
+        yield f"mainstay serve --cluster {folder}"
         return
     try:
         with extra_needed("the dashboard"):
@@ -192,7 +214,7 @@ async def _dashboard(address: ClusterAddress, port: int | None) -> AsyncIterator
         yield str(error)
         return
     server = SideServer(WebOptions(port=port))
-    store = address.store_url("operator", OPERATOR)
+    store = address.store_url("operator")
     async with server.running({"default": store}, lambda: watched_cluster(address)):
         yield f"{server.url}/cluster"
 
@@ -206,6 +228,8 @@ def _banner(options: LocalClusterOptions, started: LocalClusterFile, folder: Pat
         f"  see it     mainstay cluster status{where}",
         *([f"  submit     mainstay submit hello name=you --store {started.store}"] if options.target == HELLO else []),
         f"  try        mainstay cluster kill n1{where}",
+        f"  join       mainstay node join {options.target}{where}   (one more node, in another terminal)",
+        "  machines   other machines need certificates: see mainstay cluster certs --help",
         "  Ctrl-C     drains the nodes and stops",
     ]
 
@@ -297,7 +321,7 @@ async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
     async with cluster.client() as client:
         found = await client.status()
     problems = problems_of(found)
-    store = await open_store(address.store_url("operator", OPERATOR))
+    store = await open_store(address.store_url("operator"))
     try:
         report = await check(store)
     finally:
@@ -305,7 +329,7 @@ async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
     problems += [each.message for each in report.remaining]
     data = {"clean": not problems, "problems": problems, "rows": report.checked}
     text = "\n".join(problems) if problems else f"clean; {report.checked} rows checked"
-    return CommandOutput(data, text, exit_code=exits.FAILED if problems else exits.DONE)
+    return CommandOutput(data, text, exit_code=exits.NO if problems else exits.DONE)
 
 
 def kill(
@@ -314,12 +338,38 @@ def kill(
 ) -> CommandOutput:
     """Kill a process of a cluster that `mainstay cluster up` started, without warning, to see what happens.
 
+    `mainstay cluster up` starts it again after a moment.
+
     Exit codes: 0 killed, 2 error (no such process).
 
     [bold]Examples[/bold]
 
       mainstay cluster kill n1
       mainstay cluster kill m1
+      mainstay cluster kill nats
     """
     killed = kill_process(folder, name)
     return CommandOutput(killed, f"killed {killed.role} {killed.name} (pid {killed.pid})")
+
+
+def run_bus(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="Configuration, as `cluster certs config` writes it.")
+    ],
+) -> int:
+    """Run a server of the bus until a signal stops it: the nats-server on the PATH, otherwise that of the extra.
+
+    This process becomes nats-server. SIGHUP makes it read its configuration again.
+
+    Exit codes: 0 stopped cleanly, 1 nats-server failed, 2 error (no such file, no nats-server).
+
+    [bold]Examples[/bold]
+
+      mainstay cluster bus certs/nats.conf
+    """
+    if not config.is_file():
+        rule = f"there is no file {config}; write it with: mainstay cluster certs config --server NAME"
+        raise InvalidInput("config", rule)
+    program = find_nats_server()
+    stderr_console().print(f"nats-server {program.version} ({program.source}) with {config}", markup=False)
+    os.execv(program.path, [program.path, "-c", str(config)])  # noqa: S606 - found above

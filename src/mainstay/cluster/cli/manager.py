@@ -18,6 +18,7 @@ from ...stores import shown_url
 from ...web import extra_needed
 from ...worker import logs
 from ..address import parse_address
+from ..bundles import MB, BundleLimits
 from ..manager import Manager
 from ..manager_program import ManagerConfig, run_manager
 
@@ -41,29 +42,41 @@ def manager(
     ],
     tls: TlsOptions,
     access: AccessOptions,
-    name: Annotated[str, typer.Option("--name", help="Name of the manager.", show_default="HOST-PID")] = "",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", help="Name of the manager.", show_default="that of its certificate; without one HOST-PID"
+        ),
+    ] = "",
     certs: Annotated[
         str,
         typer.Option(
             "--certs",
             metavar="DIR",
-            help="Folder of the certificates: nodes claim only from the queues that theirs name.",
-            show_default="all queues",
+            help="Folder with the certificates of nodes (node-*.pem, without keys), which name the queues that each "
+            "may claim from. It is read again when it changes.",
+            show_default="the folder of its own certificate; without TLS all queues",
         ),
     ] = "",
     state: Annotated[
         str, typer.Option("--state", metavar="DIR", help="Folder of its journal.", show_default="in memory")
     ] = "",
-    presence: Annotated[
+    blobs: Annotated[
         str,
         typer.Option(
-            "--presence",
-            envvar="MAINSTAY_CLUSTER_PRESENCE",
+            "--blobs",
+            envvar="MAINSTAY_CLUSTER_BLOBS",
             metavar="URL",
-            help="URL of the bus for its system account, which reports connections.",
-            show_default="silence only",
+            help="Storage of bundles, the same for all managers: file:///srv/blobs, s3://bucket/prefix.",
+            show_default="no bundles",
         ),
     ] = "",
+    bundle_code_mb: Annotated[
+        int, typer.Option("--bundle-code-mb", min=1, help="Largest code of one bundle, in MB.")
+    ] = 50,
+    bundle_data_mb: Annotated[
+        int, typer.Option("--bundle-data-mb", min=0, help="Largest data of one bundle, in MB.")
+    ] = 4096,
     serve: Annotated[
         str,
         typer.Option(
@@ -79,7 +92,8 @@ def manager(
     """Run a manager of a cluster until Ctrl-C or SIGTERM.
 
     It holds the store, answers nodes and operators over the bus, and competes for the leads. Run three on different
-    machines; any of them answers, and another one leads within seconds when the leader ends.
+    machines; any of them answers, and another one leads within seconds when the leader ends. It waits for a bus that is
+    not there yet, and names in its log which servers failed and why.
 
     --serve follows the rules of `mainstay serve`: without --tokens only this machine can reach it, and every local user
     may do everything; other machines need tokens, and TLS or --insecure.
@@ -88,18 +102,21 @@ def manager(
 
     [bold]Examples[/bold]
 
+      mainstay manager 'tls://bus-0:4222,bus-1:4222?ca=ca.pem&cert=manager-m1.pem&key=manager-m1.key' --store postgresql://db/shop
       mainstay manager nats://manager:SECRET@127.0.0.1:4222/shop --store postgresql://db/shop
       mainstay manager nats://manager:SECRET@127.0.0.1:4222/shop --store postgresql://db/shop --serve 8330
+      mainstay manager URL --store postgresql://db/shop --blobs s3://shop-bundles
     """
     address = parse_address(url)
     host = _NOT_IN_A_NAME.sub("-", socket.gethostname())[:40] or "manager"
     config = ManagerConfig(
         url=url,
         store=store,
-        name=check_short_name(name or f"{host}-{os.getpid()}", field="name"),
+        name=check_short_name(address.name("manager", name, default=f"{host}-{os.getpid()}"), field="name"),
         certs=certs,
         state=state,
-        presence=presence,
+        blobs=blobs,
+        bundle_limits=BundleLimits(code_bytes=bundle_code_mb * MB, data_bytes=bundle_data_mb * MB),
         log_level=log_level,
         json_logs=json_logs,
     )

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from ...cli import Column, facts, table
 from ...lifecycle import time_text
+from ..problems import DIGITS
 from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 
 _STYLES = {"active": "green", "away": "yellow", "draining": "cyan", "closed": "red"}
@@ -59,6 +60,7 @@ def _nodes(status: ClusterStatus, console: Console) -> RenderableType:
         Column("heard", lambda node: _heard(node, status.at_ms), right=True),
         Column("labels", lambda node: ", ".join(f"{key}={value}" for key, value in node.beat.labels.items())),
         Column("app", lambda node: node.beat.target, min_screen=_WIDE),
+        Column("code", lambda node: node.beat.digest[:DIGITS], min_screen=_WIDE),
         Column("version", lambda node: node.beat.version, min_screen=_WIDE),
         Column("why", lambda node: node.reason, min_screen=_WIDE),
     ]

@@ -139,6 +139,9 @@ class ChangeResult(msgspec.Struct, frozen=True, gc=False):
     last: bool = False
     """it was the last unsettled unit of its parent"""
     error: MainstayError | None = None
+    resent: bool = False
+    """the store has sent the call more than once, because an answer was lost: what was already applied may be its own
+    work"""
 
 
 Deletion = Literal["deleted", "held", "missing", "changed"]

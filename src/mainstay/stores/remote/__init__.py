@@ -9,7 +9,7 @@ from .service import StoreService
 from .store import RemoteStore
 from .url import open_remote
 from .versions import MAINSTAY_VERSION, check_versions, compatible
-from .wire import StoreAnswer, StoreRequest, error_of, fault_of
+from .wire import StoreAnswer, StoreRequest, error_of, fault_of, pack_change, unpack_change
 
 __all__ = [
     "MAINSTAY_VERSION",
@@ -23,4 +23,6 @@ __all__ = [
     "error_of",
     "fault_of",
     "open_remote",
+    "pack_change",
+    "unpack_change",
 ]

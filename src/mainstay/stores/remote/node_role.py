@@ -6,6 +6,7 @@ the same parent, the jobs that they wait for, the members of their group, and jo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,7 +72,8 @@ class NodeRole:
     async def filtered(self, method: str, result: Any) -> Any:
         """The result without what the node may not see."""
         if method == "get":
-            return [row if row is not None and await self._may_read(row) else None for row in result]
+            readable = await self._readable([row for row in result if row is not None])
+            return [row if row is not None and row.id in readable else None for row in result]
         if method == "sessions":
             return [session for session in result if session.worker == self._name]
         return result
@@ -197,39 +199,49 @@ class NodeRole:
         allowed = self._queues(self._name)
         if allowed is None:
             return
+        if not allowed:
+            rule = f"this manager has no certificate of it, which names its queues; give it node-{self._name}.pem"
+            raise self._refused(method, rule)
         for queue in queues:
             if queue not in allowed:
                 raise self._refused(method, f"its certificate names the queues {', '.join(allowed)}, not {queue!r}")
 
     async def _require_readable(self, method: str, job_id: str) -> None:
         [row] = await self._store.get([job_id])
-        if row is None or not await self._may_read(row):
+        if row is None or not await self._readable([row]):
             raise self._refused(method, f"job {job_id} is not its own")
 
-    async def _may_read(self, row: Job) -> bool:
-        if row.id in self._submitted or (row.session is not None and row.session in self._own):
-            return True
+    async def _readable(self, rows: Sequence[Job]) -> set[str]:
+        """The ids of those rows that the node may read. The store is asked a few times, however many rows there are:
+        the caller repeats a call that takes too long."""
+        found = {row.id for row in rows if row.id in self._submitted or (row.session in self._own)}
+        if len(found) == len(rows):
+            return found
         held = await self._held()
         parents = {each.parent for each in held.values() if each.parent is not None}
-        if row.id in held or row.id in parents or (row.parent is not None and row.parent in {*held, *parents}):
-            return True
-        if row.group is not None and row.group in held:
-            return True
-        first = await self._store.events(row.id, limit=1)
-        if first and first[0].actor == actor_of(self._name):
-            return True
-        for job_id in held:
-            if row.id in await self._store.awaited(job_id):
-                return True
-        return False
+        found |= {
+            row.id
+            for row in rows
+            if row.id in held
+            or row.id in parents
+            or (row.parent is not None and row.parent in {*held, *parents})
+            or (row.group is not None and row.group in held)
+        }
+        unknown = [row for row in rows if row.id not in found]
+        if unknown:
+            firsts = await asyncio.gather(*(self._store.events(row.id, limit=1) for row in unknown))
+            actor = actor_of(self._name)
+            found |= {row.id for row, first in zip(unknown, firsts, strict=True) if first and first[0].actor == actor}
+        if any(row.id not in found for row in unknown):
+            found |= {job_id for awaited in await asyncio.gather(*map(self._store.awaited, held)) for job_id in awaited}
+        return found & {row.id for row in rows}
 
     async def _held(self) -> Mapping[str, Job]:
-        found: dict[str, Job] = {}
-        for session in await self._store.sessions():
-            if session.worker == self._name and not session.dead:
-                page = await self._store.find(Query(session=session.id, value_bytes=0), limit=_PAGE)
-                found.update({row.id: row for row in page.jobs})
-        return found
+        own = [each.id for each in await self._store.sessions() if each.worker == self._name and not each.dead]
+        pages = await asyncio.gather(
+            *(self._store.find(Query(session=session, value_bytes=0), limit=_PAGE) for session in own)
+        )
+        return {row.id: row for page in pages for row in page.jobs}
 
     def _refused(self, request: str, rule: str) -> RoleRefused:
         return RoleRefused("node", self._name, request, rule)

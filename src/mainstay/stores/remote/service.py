@@ -28,15 +28,25 @@ from ...errors import (
     VersionSkew,
     WrongCluster,
 )
-from ...lifecycle import Move
 from ...model import Job
 from ...storage import shown_url
 from ..durability import LEVELS
-from ..port import CALLS, AnyChange, Audited, Change, ChangeResult, JobStore, Wake
+from ..port import CALLS, AnyChange, Audited, ChangeResult, JobStore, Wake
 from .node_role import NodeRole, actor_of
 from .store import PART_BYTES, PIECE_BYTES, POLL_S, RemoteHello
+from .unanswered_claims import release_of
 from .versions import check_versions
-from .wire import ApplyArguments, StoreAnswer, StoreRequest, encode, fault_of, read_change, resealed, wire_call
+from .wire import (
+    ApplyArguments,
+    StoreAnswer,
+    StoreRequest,
+    WireChange,
+    encode,
+    fault_of,
+    read_change,
+    resealed,
+    wire_call,
+)
 
 log = logging.getLogger("mainstay.stores.remote")
 
@@ -48,7 +58,11 @@ AT_ONCE: Mapping[MessageClass, int] = {
     MessageClass.DISPATCH: 500,
     MessageClass.DATA: 500,
 }
+#: requests in all that are under way, with those that wait for a wake
+_TASKS = 20_000
 _RETRY_AFTER_S = 0.5
+#: how long requests may go on when the service stops
+_STOP_S = 2.0
 _TOO_LARGE = "the answer to its claim would have been too large"
 #: bytes of a claim's rows in one answer
 CLAIM_BYTES = 4 * 1024 * 1024
@@ -57,10 +71,18 @@ _PARTS_BYTES = 256 * 1024 * 1024
 _LARGEST_BYTES = 64 * 1024 * 1024
 _KEPT_S = 120.0
 _WAKE_KEPT_S = 60.0
+#: nodes whose sessions and jobs a manager remembers
+_NODES_KEPT = 2000
+#: rows, and bytes of their values, that a manager keeps for the changes of callers
 _ROWS_KEPT = 20_000
+_ROWS_BYTES = 64 * 1024 * 1024
 #: the fields of a row that say how far it has come, and who holds it
 _PLACE = ("status", "version", "head", "token", "session", "settled_ms", "starts", "failures", "crashes", "releases")
 _decode_request = msgspec.msgpack.Decoder(StoreRequest).decode
+
+
+class _NothingDone(StoreUnavailable):
+    """The caller sends the same call again at once."""
 
 
 class StoreService:
@@ -76,6 +98,7 @@ class StoreService:
         environment: str = "default",
         version: str,
         allowed_queues: Callable[[str], Sequence[str] | None] = lambda _: None,
+        may_claim: Callable[[str], bool] = lambda _: True,
         on_beat: Callable[[str, Sequence[str]], None] = lambda _name, _sessions: None,
         at_once: Mapping[MessageClass, int] = AT_ONCE,
     ) -> None:
@@ -86,11 +109,13 @@ class StoreService:
         self._environment = environment
         self._version = version
         self._allowed_queues = allowed_queues
+        self._may_claim = may_claim
         self._on_beat = on_beat
         self._at_once = at_once
         self._nodes: dict[str, NodeRole] = {}
         self._rows: OrderedDict[str, Job] = OrderedDict()
         """rows that were sent to callers: their changes name them without the payload"""
+        self._rows_bytes = 0
         self._incoming: OrderedDict[tuple[str, str], dict[int, bytes]] = OrderedDict()
         self._outgoing: OrderedDict[tuple[str, str], list[bytes]] = OrderedDict()
         self._wakes: dict[str, _HeldWake] = {}
@@ -99,7 +124,7 @@ class StoreService:
         self._subscriptions: list[Subscription[BusMessage]] = []
         self._readers: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        #: refused requests, by reason: cluster, version, role, input, size, overload
+        #: refused requests, by reason: cluster, version, role, input, size, overload, late
         self.refused: Counter[str] = Counter()
         #: changes that the store refused because their claim had an old token
         self.stale = 0
@@ -119,12 +144,14 @@ class StoreService:
         self._subscriptions = []
         readers, self._readers = self._readers, []
         if readers:
-            await asyncio.wait(readers)
+            await asyncio.wait(readers, timeout=_STOP_S)
+            for reader in readers:  # one may wait for a store that stands still
+                reader.cancel()
         for wake in list(self._wakes.values()):
             await wake.close()
         self._wakes.clear()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=2.0)
+            await asyncio.wait(list(self._tasks), timeout=_STOP_S)
         for task in list(self._tasks):
             task.cancel()
 
@@ -137,6 +164,10 @@ class StoreService:
 
     async def _read(self, requests: Subscription[BusMessage]) -> None:
         async for message in requests:
+            while (
+                len(self._tasks) > _TASKS
+            ):  # the store stands still: what arrives waits in the bounded queue of the bus
+                await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
             task = asyncio.create_task(self._answer(message))
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
@@ -157,21 +188,27 @@ class StoreService:
         words = message.subject.split(".store.", 1)[1].split(".")
         role, name, method = words[0], ".".join(words[1:-1]), words[-1]
         clock = self._store.clock
+        loop = asyncio.get_running_loop()
+        began_s, again = loop.time(), False
         try:
             request = _decode_request(message.body)
             body = await self._checked(request, role, name, method, kind)
             self.answered[method] += 1
-            return self._fitted(name, request.id, body)
+            answer = self._fitted(name, request.id, body)
+            return msgspec.structs.replace(answer, took=round((loop.time() - began_s) * 1000))
         except MainstayError as error:
             self._count(error)
-            fault = fault_of(error)
+            fault, again = fault_of(error), isinstance(error, _NothingDone)
         except msgspec.MsgspecError as error:
             self.refused["input"] += 1
             fault = fault_of(InvalidInput("request", f"{method} cannot be read: {error}"))
         except Exception as error:
             log.exception("a call failed method=%s caller=%s:%s", method, role, name)
             fault = fault_of(StoreUnavailable(f"manager {self._manager} failed: {type(error).__name__}: {error}"))
-        return StoreAnswer(m=self._manager, now=clock.now_ms(), lease=clock.lease_ms(), error=fault)
+        took = round((loop.time() - began_s) * 1000)
+        return StoreAnswer(
+            m=self._manager, now=clock.now_ms(), lease=clock.lease_ms(), error=fault, again=again, took=took
+        )
 
     async def _checked(self, request: StoreRequest, role: str, name: str, method: str, kind: MessageClass) -> bytes:
         if (request.c, request.e) != (self._cluster, self._environment):
@@ -181,6 +218,9 @@ class StoreService:
             raise RoleRefused(role[:40], name[:80], method[:40], f"the roles are {', '.join(ROLES)}")
         if kind is not MessageClass.CONTROL and self._busy[kind] > self._at_once[kind]:
             raise Overloaded(kind.value, _RETRY_AFTER_S)
+        if request.until and self._store.clock.now_ms() > request.until:
+            self.refused["late"] += 1
+            raise _NothingDone(f"{method} arrived after its caller had stopped waiting")
         arguments = self._joined(request, name) if request.parts else bytes(request.a)
         return await self._call(role, name, method, arguments)
 
@@ -220,6 +260,8 @@ class StoreService:
         found = self._nodes.get(name)
         if found is None:
             found = self._nodes[name] = NodeRole(self._store, name, self._allowed_queues)
+            if len(self._nodes) > _NODES_KEPT:  # what it knew is read from the store again
+                del self._nodes[next(iter(self._nodes))]
         return found
 
     # calls of the port --------------------------------------------------------------------------
@@ -228,12 +270,13 @@ class StoreService:
         if method == "apply":
             return await self._apply(ApplyArguments(**values))
         if method == "claim":
-            return await self._claim(values)
+            # an engine can be heard although its node is not: what it gets would be taken back again and again
+            return await self._claim(values) if node is None or self._may_claim(name) else []
         if method in ("insert", "tick"):
             actor = None if node is None else actor_of(name)
             values["jobs"] = [resealed(new, self._store.chain, actor=actor) for new in values["jobs"]]
         for report in values.get("reports", ()):
-            self._rows.pop(report.job_id, None)  # a report changes the row without a new version
+            self._forget(report.job_id)  # a report changes the row without a new version
         if method == "mend":
             values["found"] = _with_key(values["found"])
         result = await getattr(self._store, method)(**values)
@@ -259,20 +302,32 @@ class StoreService:
 
     async def _give_back(self, rows: Sequence[Job]) -> None:
         now_ms = self._store.clock.now_ms()
-        await self._store.apply(
-            [
-                Change(
-                    before=row,
-                    moves=(Move(to="pending", reason=_TOO_LARGE, fields={"releases": row.releases + 1}),),
-                    actor=row.session or "",
-                    at_ms=now_ms,
-                    holder=row.session,
-                )
-                for row in rows
-            ]
-        )
+        await self._store.apply([release_of(row, reason=_TOO_LARGE, at_ms=now_ms) for row in rows])
 
     async def _apply(self, arguments: ApplyArguments) -> list[ChangeResult]:
+        made = await self._apply_once(arguments)
+        again = [place for place, result in enumerate(made) if self._was_old(arguments.changes[place], result)]
+        if not again:
+            return made
+        # another manager took a report of the row, which changes it without a new version. The rows are read now
+        if arguments.together:
+            return await self._apply_once(arguments)
+        changes = [arguments.changes[place] for place in again]
+        second = await self._apply_once(msgspec.structs.replace(arguments, changes=changes))
+        for place, result in zip(again, second, strict=True):
+            made[place] = result
+        return made
+
+    def _was_old(self, wire: WireChange, result: ChangeResult) -> bool:
+        """Whether a change was refused because the row that was kept here was not the stored one."""
+        return (
+            result.outcome == "conflict"
+            and wire.sealed is None
+            and result.job is not None
+            and _is_at(result.job, wire.before)
+        )
+
+    async def _apply_once(self, arguments: ApplyArguments) -> list[ChangeResult]:
         rows = await self._rows_of([wire.before for wire in arguments.changes])
         changes: list[AnyChange] = []
         missing: dict[int, ChangeResult] = {}
@@ -296,12 +351,12 @@ class StoreService:
                 if result.job.settled_ms is None:
                     self._keep([result.job])
                 else:
-                    self._rows.pop(result.job.id, None)
+                    self._forget(result.job.id)
         return made
 
     async def _rows_of(self, sent: Sequence[Job]) -> dict[str, Job]:
-        """The stored rows of changes; a row that was kept counts if it is at the version that the caller saw."""
-        found = {row.id: self._rows[row.id] for row in sent if _is_at(self._rows.get(row.id), row)}
+        """The stored rows of changes; a row that was kept counts if the caller saw the same."""
+        found = {row.id: kept for row in sent if (kept := self._rows.get(row.id)) is not None and _is_same(kept, row)}
         unknown = [row.id for row in sent if row.id not in found]
         if unknown:
             found |= {row.id: row for row in await self._store.get(unknown) if row is not None}
@@ -309,10 +364,16 @@ class StoreService:
 
     def _keep(self, rows: Any) -> None:
         for row in rows:
+            self._forget(row.id)
             self._rows[row.id] = row
-            self._rows.move_to_end(row.id)
-        while len(self._rows) > _ROWS_KEPT:
-            self._rows.popitem(last=False)
+            self._rows_bytes += _size(row)
+        while len(self._rows) > _ROWS_KEPT or self._rows_bytes > _ROWS_BYTES:
+            self._forget(next(iter(self._rows)))
+
+    def _forget(self, job_id: str) -> None:
+        row = self._rows.pop(job_id, None)
+        if row is not None:
+            self._rows_bytes -= _size(row)
 
     # calls of the wire --------------------------------------------------------------------------
 
@@ -335,6 +396,8 @@ class StoreService:
             raise PayloadTooLarge(
                 "body", f"{of} parts of {len(data)} bytes; at most {_LARGEST_BYTES} bytes are accepted"
             )
+        if (name, call) not in self._incoming:
+            asyncio.get_running_loop().call_later(_KEPT_S, lambda: self._incoming.pop((name, call), None))
         parts = self._incoming.setdefault((name, call), {})
         parts[number] = data
         while sum(len(part) for each in self._incoming.values() for part in each.values()) > _PARTS_BYTES:
@@ -345,7 +408,7 @@ class StoreService:
         parts = self._incoming.pop((name, request.id), {})
         missing = [number for number in range(request.parts) if number not in parts]
         if missing:
-            raise StoreUnavailable(f"part {missing[0]} of {request.parts} is missing; it is sent again")
+            raise _NothingDone(f"part {missing[0]} of {request.parts} is missing; it is sent again")
         return b"".join(parts[number] for number in range(request.parts))
 
     def _fitted(self, name: str, call_id: str, body: bytes) -> StoreAnswer:
@@ -363,7 +426,7 @@ class StoreService:
     async def _get_part(self, name: str, values: Mapping[str, Any]) -> bytes:
         pieces = self._outgoing.get((name, values["call"]))
         if pieces is None or not 0 <= values["number"] < len(pieces):
-            raise StoreUnavailable("the parts of this answer are no longer kept; the call is sent again")
+            raise _NothingDone("the parts of this answer are no longer kept; the call is sent again")
         piece: bytes = pieces[values["number"]]
         return piece
 
@@ -428,16 +491,27 @@ def _with_key(found: Audited) -> Audited:
 
 
 def _before(sent: Job, row: Job) -> Job:
-    """The row that a change was decided from. At the version that is stored, what the caller sent does not count. At
-    another one the store refuses the change, or recognizes it: for that it needs where the caller believed the row to
-    be, and nothing else of what it sent."""
+    """The row that a change was decided from. At the version that is stored, what the caller sent does not count,
+    except that it had not seen the last reports: those write no version. At another one the store refuses it, or
+    recognizes it: for that it needs where the caller believed the row to be, and nothing else of what it sent."""
     if _is_at(row, sent):
-        return row
+        if _is_same(row, sent):
+            return row
+        return msgspec.structs.replace(row, starts=min(row.starts, sent.starts), progress_ms=sent.progress_ms)
     return msgspec.structs.replace(row, **{name: getattr(sent, name) for name in _PLACE})
 
 
-def _is_at(row: Job | None, sent: Job) -> bool:
-    return row is not None and (row.version, row.head) == (sent.version, sent.head)
+def _is_at(row: Job, sent: Job) -> bool:
+    return (row.version, row.head) == (sent.version, sent.head)
+
+
+def _is_same(row: Job, sent: Job) -> bool:
+    """Whether the caller has also seen the last report."""
+    return _is_at(row, sent) and (row.starts, row.progress_ms) == (sent.starts, sent.progress_ms)
+
+
+def _size(row: Job) -> int:
+    return len(row.payload) + len(row.result or b"") + len(row.checkpoint or b"")
 
 
 _OWN: dict[str, Any] = {

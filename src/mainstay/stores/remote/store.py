@@ -1,7 +1,8 @@
 """`RemoteStore`: the store port over the bus. Managers answer with the real store.
 
 A call whose answer was lost is sent again, with the same id, to whichever manager takes it: every call of the port can
-be repeated. After `answer_s` it raises `StoreUnavailable`, as any store does whose server is away.
+be repeated. The second answer may say that nothing was left to do, as that of `tick` or `drop_schedule`; the result of
+a change is marked as `resent`. After `answer_s` it raises `StoreUnavailable`, as any store does whose server is away.
 """
 
 from __future__ import annotations
@@ -9,21 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self, cast
 
 import msgspec
 
 from ...bus import Bus, MessageClass
 from ...clock import Clock
-from ...errors import BusError, InvalidInput, NoResponders, Overloaded, StoreClosed, StoreUnavailable
+from ...errors import (
+    BusError,
+    InvalidInput,
+    MainstayError,
+    NoResponders,
+    Overloaded,
+    RequestTimeout,
+    StoreClosed,
+    StoreUnavailable,
+)
 from ...lifecycle import Chain
 from ...model import Job, Leadership
 from ..durability import LEVELS, Durability
 from ..pages import check_page
-from ..port import CALLS, AnyChange, ChangeResult, JobStore, Observer, Page, Query, Wake
+from ..port import CALLS, AnyChange, ChangeResult, Deletion, JobStore, Observer, Page, Query, Wake
 from ..proxy import StoreMethod, StoreProxy
 from ..server_clock import ServerClock, steady_ms
+from .unanswered_claims import UnansweredClaims, release_of
 from .wire import CONTROL, DISPATCH, StoreAnswer, StoreRequest, encode, error_of, wire_call, wire_change
 
 #: bytes in one message; a larger body goes in parts
@@ -35,9 +46,18 @@ ANSWER_S = 5.0
 #: how long one try waits for its answer
 _TRY_S = 2.5
 _PAUSE_S = 0.05
+#: how much later than at the end of its try a request may still be carried out: clocks differ a little
+_LATE_S = 0.5
+#: calls that walk over the whole store: how long they may take in all. Each try waits twice as long as the one before
+_WALKS = frozenset({"check", "audit", "trim"})
+_WALKS_S = 300.0
 #: how long one request waits for a wake
 POLL_S = 10.0
 _decode_answer = msgspec.msgpack.Decoder(StoreAnswer).decode
+
+
+class _SendAgain(Exception):
+    """A manager has done nothing, and asks for the same call again."""
 
 
 class RemoteHello(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +79,16 @@ class ManagerClock:
         self.steady = steady
         self._now, self._lease = ServerClock(steady), ServerClock(steady)
 
-    def heard(self, answer: StoreAnswer, *, sent: float, new_manager: bool) -> None:
-        """Take a reading. Another manager may be on another machine: its first answer counts."""
+    def heard(self, answer: StoreAnswer, *, sent: float) -> None:
+        """Take a reading. The time that the request spent at the manager says nothing about the way there and back: a
+        request for a wake is there for seconds.
+
+        All managers tell the time of one store, so the best reading counts, whichever manager it is from. One that
+        contradicts it takes its place."""
         received = self.steady()
-        for clock, time_ms in ((self._now, answer.now), (self._lease, answer.lease)):
-            if new_manager:
-                clock.forget()
-            clock.heard(time_ms, sent=sent, received=received)
+        arrived = min(received, sent + answer.took)
+        self._now.heard(answer.now, sent=arrived, received=received)
+        self._lease.heard(answer.lease, sent=arrived, received=received)
 
     def now_ms(self) -> int:
         return self._now.now_ms()
@@ -88,6 +111,7 @@ class RemoteStore(StoreProxy):
         version: str,
         rng: random.Random | None = None,
         clock: Clock | None = None,
+        steady: Callable[[], float] = steady_ms,
         answer_s: float = ANSWER_S,
         url: str = "",
         owns_bus: bool = False,
@@ -105,14 +129,19 @@ class RemoteStore(StoreProxy):
         self._closed = False
         self._opening: dict[asyncio.Task[None], None] = {}
         """wakes that are being registered"""
+        self._releasing: dict[asyncio.Task[None], None] = {}
+        """claims that are being given back"""
+        self._claims = UnansweredClaims()
         self._observed: Observer | None = None
         self.url = url or f"remote+nats:///?cluster={cluster}&role={role}&name={name}"
-        self._times = ManagerClock()
+        self._times = ManagerClock(steady)
         self.clock = clock or self._times
         self.chain = Chain(None)
         self.durability = ""
         self.managed = role == "node"
-        self._replace(self._method_of, [name for name in CALLS if name not in ("close", "apply", "claim", "find")])
+        self._replace(
+            self._method_of, [name for name in CALLS if name not in ("close", "apply", "claim", "delete", "find")]
+        )
 
     async def open(self) -> RemoteStore:
         """Ask a manager about its store: the first call."""
@@ -141,19 +170,43 @@ class RemoteStore(StoreProxy):
         if self._closed:
             return
         self._closed = True
-        for task in list(self._opening):
+        for task in (*self._opening, *self._releasing):
             task.cancel()
         if self._owns_bus:
             await self._bus.close()
 
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
-        # without a mark of the caller, one of ours makes the call repeatable
-        own = mark or f"{self._rng.getrandbits(64):016x}"
         wire = wire_call("claim")
-        found: list[Job] = wire.result.decode(
-            await self._call("claim", wire.encode((queues, session, n), {"mark": own}))
-        )
+        if mark is not None:
+            made = await self._call("claim", wire.encode((queues, session, n), {"mark": mark}))
+            claimed: list[Job] = wire.result.decode(made)
+            return claimed
+        # a mark of ours makes the call repeatable: within this call, and by the next one if no answer came at all
+        own = self._claims.mark_for(session, n) or f"{self._rng.getrandbits(64):016x}"
+        body = wire.encode((queues, session, n), {"mark": own})
+        try:
+            found: list[Job] = wire.result.decode(await self._call("claim", body))
+        except StoreUnavailable:
+            self._claims.add(session, n, own)
+            raise
+        except asyncio.CancelledError:
+            if not self._closed:
+                self._give_back(body)
+            raise
         return found
+
+    def _give_back(self, claim: bytes) -> None:
+        """Release the rows of a claim whose caller was cancelled: they are known by its mark."""
+
+        async def give_back() -> None:
+            with contextlib.suppress(MainstayError):  # the audit of the engine finds them, or the end of its session
+                rows: list[Job] = wire_call("claim").result.decode(await self._call("claim", claim))
+                now_ms = self.clock.now_ms()
+                await self.apply([release_of(row, reason="its claimer was cancelled", at_ms=now_ms) for row in rows])
+
+        task = asyncio.create_task(give_back(), name="mainstay remote release")
+        self._releasing[task] = None
+        task.add_done_callback(lambda done: self._releasing.pop(done, None))
 
     async def find(self, query: Query, *, cursor: str | None = None, limit: int = 100) -> Page:
         check_page(cursor, limit)  # before the wire refuses a wrong type in other words
@@ -168,8 +221,28 @@ class RemoteStore(StoreProxy):
     ) -> list[ChangeResult]:
         wire = wire_call("apply")
         body = encode({"changes": [wire_change(change) for change in changes], "lead": lead, "together": together})
-        results: list[ChangeResult] = wire.result.decode(await self._call("apply", body))
-        return results
+        answer, resent = await self._answer_to("apply", body)
+        results: list[ChangeResult] = wire.result.decode(answer)
+        return [msgspec.structs.replace(result, resent=True) for result in results] if resent else results
+
+    async def delete(
+        self, ids: Sequence[str], *, actor: str, reason: str, versions: Mapping[str, int] | None = None
+    ) -> list[Deletion]:
+        wire = wire_call("delete")
+        body = wire.encode((ids,), {"actor": actor, "reason": reason, "versions": versions})
+        answer, resent = await self._answer_to("delete", body)
+        results: list[Deletion] = wire.result.decode(answer)
+        if not resent:
+            return results
+        return [
+            "deleted" if result == "missing" and await self._is_deleted(job_id, actor, reason) else result
+            for job_id, result in zip(ids, results, strict=True)
+        ]
+
+    async def _is_deleted(self, job_id: str, actor: str, reason: str) -> bool:
+        """Whether the tombstone of a job says that it was deleted by this actor for this reason."""
+        last = (await self.events(job_id))[-1:]
+        return [(event.flag, event.actor, event.reason) for event in last] == [("tombstone", actor, reason)]
 
     def wake(self, topics: Sequence[str]) -> Wake:
         return RemoteWake(self, topics)
@@ -186,35 +259,51 @@ class RemoteStore(StoreProxy):
 
     async def _call(self, method: str, body: bytes) -> bytes:
         """The encoded result of a call, sent again until a manager answers."""
+        return (await self._answer_to(method, body))[0]
+
+    async def _answer_to(self, method: str, body: bytes) -> tuple[bytes, bool]:
+        """As `_call`; and whether an answer was lost, so that a manager may have made the call twice."""
         if self._closed:
             raise StoreClosed("the store was closed; open it again")
         if self._opening:
             await asyncio.wait(list(self._opening))
         call_id = f"{self._rng.getrandbits(96):024x}"
         loop = asyncio.get_running_loop()
-        ends_s = loop.time() + self._answer_s
+        answer_s = max(self._answer_s, _WALKS_S) if method in _WALKS else self._answer_s
+        try_s = _TRY_S
+        ends_s = loop.time() + answer_s
+        resent, dated = False, self._hello is not None
         while True:
             left_s = ends_s - loop.time()
             try:
-                return await self._try(method, call_id, body, min(_TRY_S, max(0.05, left_s)))
+                return await self._try(method, call_id, body, min(try_s, max(0.05, left_s)), dated=dated), resent
+            except _SendAgain:
+                dated = False  # heard in time, so it was not late: the clocks disagree
+                if loop.time() < ends_s:
+                    continue
+                raise StoreUnavailable(f"{method} was not accepted within {answer_s:g} s") from None
             except (BusError, Overloaded) as error:
+                if isinstance(error, RequestTimeout):
+                    resent = True
+                    try_s *= 2 if method in _WALKS else 1
                 pause_s = error.retry_after_s if isinstance(error, Overloaded) else _PAUSE_S
                 pause_s *= self._rng.uniform(0.5, 1.5)
                 if loop.time() + pause_s >= ends_s or self._closed:
                     if isinstance(error, Overloaded):
                         raise
                     what = "no manager is there" if isinstance(error, NoResponders) else str(error)
-                    raise StoreUnavailable(f"{method} got no answer within {self._answer_s:g} s: {what}") from None
+                    raise StoreUnavailable(f"{method} got no answer within {answer_s:g} s: {what}") from None
             await asyncio.sleep(pause_s)
 
-    async def _try(self, method: str, call_id: str, body: bytes, timeout_s: float) -> bytes:
+    async def _try(self, method: str, call_id: str, body: bytes, timeout_s: float, *, dated: bool) -> bytes:
+        until = self.clock.now_ms() + round((timeout_s + _LATE_S) * 1000) if dated else 0
         if len(body) > PART_BYTES:
-            return await self._try_in_parts(method, call_id, body, timeout_s)
-        request = self._request(call_id, body)
+            return await self._try_in_parts(method, call_id, body, timeout_s, until)
+        request = msgspec.structs.replace(self._request(call_id, body), until=until)
         answer = await self.ask(self.subject(method), request, timeout_s)
         return await self._result(answer, call_id, timeout_s)
 
-    async def _try_in_parts(self, method: str, call_id: str, body: bytes, timeout_s: float) -> bytes:
+    async def _try_in_parts(self, method: str, call_id: str, body: bytes, timeout_s: float, until: int) -> bytes:
         """Send the parts to one manager, then the call."""
         if not self._manager:
             await self.open()
@@ -230,13 +319,14 @@ class RemoteStore(StoreProxy):
                 raise
             if answer.error is not None:
                 raise error_of(answer.error)
-        request = msgspec.structs.replace(self._request(call_id), parts=len(pieces))
+        until += round(timeout_s * 1000) * len(pieces) if until else 0
+        request = msgspec.structs.replace(self._request(call_id), parts=len(pieces), until=until)
         answer = await self.ask(self.subject(method, at=at), request, timeout_s)
         return await self._result(answer, call_id, timeout_s)
 
     async def _result(self, answer: StoreAnswer, call_id: str, timeout_s: float) -> bytes:
         if answer.error is not None:
-            raise error_of(answer.error)
+            raise _SendAgain(answer.error.message) if answer.again else error_of(answer.error)
         if not answer.parts:
             return bytes(answer.ok)
         pieces: list[bytes] = []
@@ -245,7 +335,7 @@ class RemoteStore(StoreProxy):
             request = self._request(f"{call_id}.r{number}", wanted)
             part = await self.ask(self.subject("get_part", at=answer.m), request, timeout_s)
             if part.error is not None:
-                raise error_of(part.error)
+                raise _SendAgain(part.error.message) if part.again else error_of(part.error)
             pieces.append(msgspec.msgpack.decode(part.ok, type=bytes))
         return b"".join(pieces)
 
@@ -254,7 +344,7 @@ class RemoteStore(StoreProxy):
         sent = self._times.steady()
         answer = _decode_answer(await self._bus.request(subject, msgspec.msgpack.encode(request), timeout_s))
         if answer.now:
-            self._times.heard(answer, sent=sent, new_manager=answer.m != self._manager)
+            self._times.heard(answer, sent=sent)
         self._manager = answer.m
         return answer
 

@@ -1,16 +1,15 @@
 """Open the store behind the managers of a cluster by its URL.
 
-`remote+nats://USER:PASSWORD@HOST:PORT/?cluster=NAME&role=node&name=n1`, with TLS `remote+tls://HOST:PORT/?...` and the
-files `ca`, `cert` and `key`.
+`remote+nats://USER:PASSWORD@HOST:PORT/?cluster=NAME&role=node&name=n1`, with TLS `remote+tls://HOST:PORT,HOST:PORT/?...`
+and the files `ca`, `cert` and `key`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from urllib.parse import urlsplit
+import os
 
-from ...bus.nats import connect_nats
+from ...bus.nats import JoinSettings, client_tls, connect_nats, parse_servers
 from ...clock import Clock, SystemClock
 from ...errors import InvalidInput, UnknownOption
 from ...lifecycle import Chain
@@ -18,12 +17,10 @@ from .store import RemoteStore
 from .versions import MAINSTAY_VERSION
 
 _KNOWN = ("cluster", "environment", "role", "name", "ca", "cert", "key")
-#: how long the first answer of a manager may take
-_OPEN_S = 10.0
 
 
 async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str, str]) -> RemoteStore:
-    """Connect to the bus, and ask a manager about its store."""
+    """Connect to the bus, and ask a manager about its store. A node waits for both, in whatever order they start."""
     del chain  # managers seal
     for name in options:
         if name not in _KNOWN:
@@ -31,14 +28,18 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
     for name in ("cluster", "role", "name"):
         if not options.get(name):
             raise InvalidInput("store", f"the URL of a store behind managers needs {name}=...")
-    parts = urlsplit(url.removeprefix("remote+"))
+    tls = client_tls({name: options[name] for name in ("ca", "cert", "key") if name in options})
+    servers = parse_servers(url.removeprefix("remote+"), field="store", secure=tls is not None)
     role, name = options["role"], options["name"]
+    join = JoinSettings.from_env(os.environ)
     bus = await connect_nats(
-        f"{parts.scheme}://{parts.netloc}",
-        name=f"{role}.{name}",
+        servers,
+        # another name than that of the program's own connection: the end of this one does not mean that it has gone
+        name=f"{role}.{name}.store",
         inbox=f"_INBOX.{role}.{name}",
-        tls=_tls(options),
-        timeout_s=_OPEN_S,
+        tls=tls,
+        timeout_s=None if role == "node" else join.command_s,
+        join=join,
     )
     store = RemoteStore(
         bus,
@@ -56,14 +57,6 @@ async def open_remote(url: str, *, clock: Clock, chain: Chain, options: dict[str
     except BaseException:
         await asyncio.shield(store.close())
         raise
-
-
-def _tls(options: dict[str, str]) -> ssl.SSLContext | None:
-    if "ca" not in options:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=options["ca"])
-    context.load_cert_chain(options["cert"], options["key"])
-    return context
 
 
 __all__ = ["open_remote"]

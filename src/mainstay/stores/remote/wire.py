@@ -42,6 +42,8 @@ class StoreRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """the arguments"""
     parts: int = 0
     """how many parts of the arguments were sent before; 0: they are in `a`"""
+    until: int = 0
+    """the time of the store after which the caller waits no longer for this try; 0: the caller does not know"""
 
 
 class StoreFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,10 @@ class StoreAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     lease: int = 0
     ok: msgspec.Raw = msgspec.Raw(b"\xc0")
     error: StoreFault | None = None
+    again: bool = False
+    """with an error: nothing was done, and the same call may be sent again at once"""
+    took: int = 0
+    """for how many milliseconds the manager had the request before it took the time for `now`"""
     parts: int = 0
     """how many parts of the result wait at this manager; 0: it is in `ok`"""
 
@@ -90,6 +96,9 @@ class WireChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_last: WireMove | None = None
     sealed: SealedChange | None = None
     """a change that was kept in a file while the store was away"""
+
+
+_decode_change = msgspec.msgpack.Decoder(WireChange).decode
 
 
 class ApplyArguments(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,6 +135,17 @@ def read_change(wire: WireChange, before: Job) -> Change:
         spawn=wire.spawn,
         on_last=None if wire.on_last is None else _read_move(wire.on_last),
     )
+
+
+def pack_change(change: Change) -> bytes:
+    """A change to be kept in a file and sent later; the store that holds the key seals it then."""
+    return encode(wire_change(change))
+
+
+def unpack_change(data: bytes) -> Change:
+    """The change in such a file, whose row has no payload."""
+    wire = _decode_change(data)
+    return read_change(wire, wire.before)
 
 
 def _without_payload(job: Job) -> Job:
@@ -281,8 +301,10 @@ __all__ = [
     "encode",
     "error_of",
     "fault_of",
+    "pack_change",
     "read_change",
     "resealed",
+    "unpack_change",
     "wire_call",
     "wire_change",
 ]

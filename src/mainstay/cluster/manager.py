@@ -341,8 +341,11 @@ class Manager:
 
     async def drain(self, node: str, by: str) -> bool:
         """Ask the sessions of a node to drain. False: no such node is open."""
-        sessions = [each.id for each in await self._store.sessions() if each.worker == node and not each.dead]
-        if not any(info.name == node for info in self.members.nodes()) or not sessions:
+        # nodes alone have standing sessions; a manager that was just started has not heard the node yet
+        sessions = [
+            each.id for each in await self._store.sessions() if each.worker == node and each.standing and not each.dead
+        ]
+        if not sessions:
             return False
         asked = await self._store.drain(sessions, by=by)
         self._note("node_draining", node, f"{by} asked node {node} to drain")

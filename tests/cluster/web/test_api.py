@@ -143,3 +143,14 @@ async def test_the_description_has_the_cluster_on_every_server() -> None:
     assert {path.partition("/cluster")[2] for path in paths if "/cluster" in path} == {
         *("", "/nodes", "/nodes/{name}", "/nodes/{name}/drain", "/managers", "/leaders", "/journal", "/stream"),
     }
+
+
+async def test_a_manager_that_has_not_heard_a_node_yet_drains_it() -> None:
+    """It was just started, and answers before the next beat of the node."""
+    async with served_cluster("m1") as (cluster, server, _):
+        session = await cluster.open_session("n1")
+        done = await server.client.post(f"{API}/nodes/n1/drain")
+        [stored] = [each for each in await cluster.store.sessions() if each.id == session.id]
+
+    assert done.status_code == 200, done.text
+    assert stored.is_draining

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from ..bus import Bus
 from ..bus.nats import after_servers
 from ..control.explain import ClusterFacts
 from ..errors import InvalidInput
@@ -51,13 +52,20 @@ async def connected_operator(
     address: ClusterAddress, *, timeout_s: float | None = None
 ) -> AsyncIterator[ClusterClient]:
     """Ask the managers of a cluster. Waits for the bus as long as every command, or for another time."""
+    async with operator_bus(address, timeout_s=timeout_s) as (bus, name):
+        yield ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment)
+
+
+@contextlib.asynccontextmanager
+async def operator_bus(address: ClusterAddress, *, timeout_s: float | None = None) -> AsyncIterator[tuple[Bus, str]]:
+    """The bus of a cluster, and the name of the operator on it: that of its certificate."""
     join = ClusterSettings.from_env(os.environ).join
     name = address.name("operator")
     bus = await address.connect(
         "operator", name, timeout_s=join.command_s if timeout_s is None else timeout_s, join=join
     )
     try:
-        yield ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment)
+        yield bus, name
     finally:
         await bus.close()
 
@@ -69,4 +77,11 @@ async def read_cluster_facts(text: str) -> ClusterFacts:
         return cluster_facts(await client.status(), await client.journal(most=MOST_ENTRIES))
 
 
-__all__ = ["SHORT_CONNECT_S", "connected_operator", "operator_address", "operator_store", "read_cluster_facts"]
+__all__ = [
+    "SHORT_CONNECT_S",
+    "connected_operator",
+    "operator_address",
+    "operator_bus",
+    "operator_store",
+    "read_cluster_facts",
+]

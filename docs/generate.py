@@ -20,13 +20,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import batch_report, cluster_report, load_report, nodes_report, report, web_report
 from docs.vocabularies import VOCABULARIES, Vocabulary
+from mainstay.cluster.web.metrics import CLUSTER_METRICS
 from mainstay.lifecycle import JOB, UNIT, Table
 from mainstay.lifecycle.diagram import FLAG_MEANINGS, HEADINGS, mermaid, rows
 from mainstay.lifecycle.events import FLAGS
 from mainstay.model.settings import describe
 from mainstay.report.metrics import METRICS
+from mainstay.stores.metrics import StoreMetric
 from mainstay.web.api.routes import operations
-from mainstay.web.live.streams import OPERATIONS as STREAMS
+from mainstay.web.live import live_operations
 from soak import report as soaks
 
 FOLDER = Path(__file__).resolve().parent
@@ -54,7 +56,7 @@ def _table(table: Table) -> str:
 def _operations() -> str:
     lines = [
         (f"`{one.method} {one.path}`", one.scope, one.summary)
-        for one in sorted((*operations(), *STREAMS), key=lambda one: (one.tag, one.path, one.method))
+        for one in sorted((*operations(), *live_operations()), key=lambda one: (one.tag, one.path, one.method))
     ]
     return grid(("request", "scope", "what it does"), lines)
 
@@ -128,8 +130,8 @@ def _soak() -> str:
     return f"{grid(soaks.headings(stored), soaks.lines(stored))}\n\n{soaks.about(stored)}"
 
 
-def _metrics() -> str:
-    lines = [(_code(m.name), m.kind, ", ".join(_code(label) for label in m.labels), m.help) for m in METRICS]
+def _metrics(metrics: Sequence[StoreMetric]) -> str:
+    lines = [(_code(m.name), m.kind, ", ".join(_code(label) for label in m.labels), m.help) for m in metrics]
     return grid(("metric", "kind", "labels", "meaning"), lines)
 
 
@@ -142,7 +144,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "event flags": lambda: grid(("flag", "meaning"), [(_code(f) or "(none)", _EVENT_FLAGS[f]) for f in FLAGS]),
     "vocabularies": lambda: "\n\n".join(_vocabulary(v) for v in VOCABULARIES),
     "settings": _settings,
-    "metrics": _metrics,
+    "metrics": lambda: _metrics(METRICS),
+    "cluster metrics": lambda: _metrics(CLUSTER_METRICS),
     "http operations": _operations,
     "queue benchmark": _queue_benchmark,
     "batch benchmark": _batch_benchmark,

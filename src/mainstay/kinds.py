@@ -35,6 +35,8 @@ _OURS = {
     "load": "mainstay.load.kind:KIND",
     "node": "mainstay.node.kind:KIND",
 }
+#: what layers above the kinds add to the server
+_ABOVE = ("mainstay.cluster.web.parts:PARTS",)
 _registered: dict[str, Kind] = {}
 
 
@@ -56,16 +58,36 @@ class NavigationEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`g` and this letter open the page"""
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class ServerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a package adds to the server. Each part that is given as "module:attribute" is imported on first use."""
+
+    name: str
+    """the names of its templates begin with it: batch/batches.html"""
+    needs: str = ""
+    """`cluster`: its pages are in the navigation of servers of a cluster only"""
+    operations: str = ""
+    """operations of the API: a sequence of `web.api.operation.Operation`"""
+    streams: str = ""
+    """the same for live streams, whose paths come before those of other operations"""
+    pages: str = ""
+    """pages of the dashboard: a mapping of path to `web.dashboard.page.Handler`"""
+    navigation: tuple[NavigationEntry, ...] = ()
+    templates: str = ""
+    """the package whose folder `templates` has its templates"""
+    assets: Mapping[str, str] = {}
+    """files for browsers: path below `/static/` -> "package:file name\""""
+
+
+class Kind(ServerParts, frozen=True, kw_only=True):
     """The parts of one kind of job. Every part except the name is optional; a part that is given as
     "module:attribute" is imported on first use.
+
+    The name is the kind in the rows of its jobs.
 
     >>> Kind(name="survey", operations="surveys.web:OPERATIONS").has_units
     False
     """
 
-    name: str
-    """the kind in the rows of its jobs"""
     has_units: bool = False
     """its jobs have units: jobs of their own below them"""
     queue: str = ""
@@ -87,14 +109,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     submission: str = ""
     """makes the jobs of `mainstay submit NAME`: `(App, name, options) -> task.cli.submission.Maker`"""
 
-    operations: str = ""
-    """operations of the API: a sequence of `web.api.operation.Operation`"""
     masked_value: str = ""
     """masks a value of a job further: `(field name, value, Masker) -> value`"""
 
-    pages: str = ""
-    """pages of the dashboard: a mapping of path to `web.dashboard.page.Handler`"""
-    navigation: tuple[NavigationEntry, ...] = ()
     job_page: str = ""
     """the path of the page of one job, with `{id}`, shown instead of the page that every job has"""
     panels: str = ""
@@ -103,10 +120,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """the actions that an operator may apply to a job: `(Job, State | None, Can) -> Can`"""
     dialogs: str = ""
     """a template with the dialogs of the kind's own actions; the job is `job`"""
-    templates: str = ""
-    """the package whose folder `templates` has the kind's templates"""
-    assets: Mapping[str, str] = {}
-    """files for browsers: path below `/static/` -> "package:file name\""""
 
 
 def register_kind(kind: Kind) -> None:
@@ -139,6 +152,11 @@ def kinds() -> list[Kind]:
 
             logging.getLogger("mainstay.kinds").warning("%s", error)
     return installed
+
+
+def server_parts() -> list[ServerParts]:
+    """What packages add to the server: the installed kinds, and the cluster."""
+    return [*kinds(), *(_above(target) for target in _ABOVE)]
 
 
 def kind_names() -> list[str]:
@@ -180,6 +198,12 @@ def _own(target: str) -> Kind:
 
 
 @cache
+def _above(target: str) -> ServerParts:
+    parts: ServerParts = part(target)
+    return parts
+
+
+@cache
 def _others() -> dict[str, EntryPoint]:
     """The entry points of other distributions."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - a start that needs only our own kinds goes without it
@@ -204,6 +228,7 @@ __all__ = [
     "Command",
     "Kind",
     "NavigationEntry",
+    "ServerParts",
     "is_kind",
     "kind_named",
     "kind_names",
@@ -211,4 +236,5 @@ __all__ = [
     "own_kind_names",
     "part",
     "register_kind",
+    "server_parts",
 ]

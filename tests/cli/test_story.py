@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from mainstay.cli.story import ClusterWhere
 from mainstay.control import Completion, Control, Failure
 from tests.cli.conftest import Shell
 
@@ -150,3 +151,23 @@ def test_of_a_deleted_job_the_tombstone_is_left(shell: Shell, job_id: str) -> No
 
     assert "[tombstone]" in shell.run("jobs", "events", job_id).stdout
     assert shell.run("jobs", "explain", job_id).stdout.startswith("sums.add deleted\n")
+
+
+def test_explain_names_a_cluster_that_cannot_be_found(shell: Shell, job_id: str) -> None:
+    done = shell.run("jobs", "explain", job_id, "--cluster", "nowhere")
+    assert done.exit_code == 2
+    assert "nowhere is neither the URL of a cluster nor the folder of a running one" in done.stderr
+
+
+def test_the_cluster_names_the_store_unless_another_one_is_typed() -> None:
+    url = "nats://operator:hush@127.0.0.1:4222/shop"
+    through = "remote+nats://operator:hush@127.0.0.1:4222/?cluster=shop&environment=default&role=operator&name=local"
+    assert ClusterWhere(cluster=url).target().url == through
+    typed = ClusterWhere(cluster=url, store="sqlite:///a.db", typed=frozenset({"cluster"}))
+    assert typed.target().url == through
+    assert typed.again("mainstay jobs watch x") == "mainstay jobs watch x --store URL"
+    assert typed.again("mainstay cluster nodes") == "mainstay cluster nodes"
+    both = ClusterWhere(cluster=url, store="sqlite:///a.db", typed=frozenset({"cluster", "store"}))
+    assert both.target().url == "sqlite:///a.db"
+    # of two variables of the environment the store is the one that every command knows
+    assert ClusterWhere(cluster=url, store="sqlite:///a.db").target().url == "sqlite:///a.db"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainstay.cluster.cli.view import problems_of
+from mainstay.cluster.problems import problems_of
 from mainstay.cluster.status import ClusterStatus, LeadInfo, ManagerInfo, NodeBeat, NodeInfo
 
 

@@ -101,6 +101,36 @@ def test_a_clock_that_was_set_back_loses_nothing(tmp_path: Path) -> None:
     later.close()
 
 
+def test_without_a_folder_the_newest_entries_are_kept_in_memory() -> None:
+    journal = ClusterJournal(None, clock=VirtualClock())
+    write(journal, *(str(number) for number in range(1500)))
+    assert texts(journal, limit=2) == ["1498", "1499"]
+    assert len(journal.entries()) == 1000
+    journal.close()
+
+
+def test_more_entries_than_are_in_memory_are_read_from_the_folder(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    journal = journal_in(tmp_path, clock, file_bytes=10_000)
+    began_ms = clock.now_ms()
+    for number in range(1500):
+        write(journal, str(number))
+        clock.advance(1)
+    assert len(journal.entries()) == 1500
+    assert texts(journal, from_ms=began_ms + 3000, until_ms=began_ms + 5000) == ["3", "4"]
+    assert texts(journal, from_ms=began_ms + 1_499_000) == ["1499"]
+    journal.close()
+    assert texts(journal_in(tmp_path, clock), limit=1) == ["1499"]
+
+
+def test_the_cause_of_a_closing_and_its_seconds_are_kept(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path, VirtualClock())
+    journal.append("node_closed", "n1", "n1 is closed", manager="m1", cause="silence", seconds=25.3)
+    journal.close()
+    [entry] = journal_in(tmp_path, VirtualClock()).entries()
+    assert (entry.cause, entry.seconds) == ("silence", 25.3)
+
+
 def test_a_clock_that_was_set_back_by_days_makes_no_file_for_each_entry(tmp_path: Path) -> None:
     clock = VirtualClock()
     clock.advance(40 * DAY_S)

@@ -31,8 +31,9 @@ async def test_two_managers_with_one_name_are_reported(caplog: pytest.LogCapture
             while not first.alarms() or not second.alarms():
                 await asyncio.sleep(0)
 
-    assert first.alarms() == ["two managers use the name m1: this one on here and one on there; rename one of them"]
-    assert other.alarms() == []
+    text = "two managers use the name m1: one on here and one on there; rename one of them"
+    assert first.alarms() == {"manager_name:m1": text}
+    assert other.alarms() == {}
     assert len([record for record in caplog.records if "two managers use the name" in record.message]) == 2
     for each in (first, second, other):
         await each.stop()
@@ -49,7 +50,12 @@ class View:
     async def drain(self, node: str, by: str) -> bool:
         raise OSError(28, "No space left on device")
 
-    def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]:
+    def peers(self) -> list[str]:
+        return []
+
+    def journal_entries(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]:
         return []
 
 

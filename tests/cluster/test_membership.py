@@ -651,3 +651,21 @@ def test_the_states_of_one_node_follow_each_other(manager: Manager) -> None:
     events = [event for event, about in notes(manager.actions) if about == "n1"]
     assert events == ["node_away", "node_closed", "node_back", "node_draining", "node_closed"]
     assert all(left != right for left, right in pairwise(events))
+
+
+def test_the_journal_says_why_a_node_is_away_or_closed_and_for_how_long_it_was_silent(manager: Manager) -> None:
+    manager.do(PresenceClosed(node="n1"))
+    manager.passes(30, *REST)
+    manager.do(NodeEnded(node="n2", incarnation="a", how="it exited with 1"))
+    reasons = {
+        (note.event, note.about): (note.cause, note.seconds)
+        for note in manager.actions
+        if isinstance(note, JournalNote) and note.event in ("node_away", "node_closed")
+    }
+    assert reasons.keys() == {("node_away", "n1"), ("node_closed", "n1"), ("node_closed", "n2")}
+    assert reasons["node_away", "n1"][0] == "disconnected"
+    cause, seconds = reasons["node_closed", "n1"]
+    assert cause == "silence"
+    assert seconds is not None
+    assert 25 <= seconds <= 27
+    assert reasons["node_closed", "n2"] == ("proven", 1.0)

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from mainstay.bus import MemoryBusNetwork
 from mainstay.cluster.liveness_settings import LivenessSettings
-from mainstay.cluster.member_sessions import MemberSessions
 from mainstay.cluster.members_service import MembersService
 from mainstay.cluster.node_config import NodeConfig
 from mainstay.cluster.node_heart import NodeHeart
 from mainstay.cluster.node_output import NodeOutput
 from mainstay.cluster.node_worker import _answer
+from mainstay.control import MemberSessions
 from mainstay.model import Session
 from mainstay.testing import MemoryStore, VirtualClock
 from mainstay.worker import Supervisor, WorkerOptions

@@ -153,7 +153,8 @@ async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(t
         for node, more in (("n1", ("--label", "zone=a")), ("n2", ("--cores", "1"))):
             await running.start(node, "node", "join", running.url(f"node-{node}"), "shop:app", *more)
         for manager in ("m1", "m2"):
-            await running.start(manager, "manager", running.url(f"manager-{manager}"), "-s", store_url)
+            words = ("-s", store_url, "--blobs", f"file://{tmp_path / 'blobs'}")
+            await running.start(manager, "manager", running.url(f"manager-{manager}"), *words)
 
             async def waits(name: str = manager) -> bool | None:
                 return "nothing listens there" in running.log(name) or None
@@ -191,6 +192,11 @@ async def test_two_managers_and_two_nodes_work_under_tls_whatever_starts_first(t
                 return all(row is not None and row.status == "succeeded" for row in await store.get(sums)) or None
 
             await until(added)
+
+            # an operator has the name of its certificate everywhere
+            for words in (("jobs", "explain", sums[0]), ("cluster", "bundle", "list")):
+                code, output = await running.ask(*words)
+                assert code == 0, output
         finally:
             await store.close()
 

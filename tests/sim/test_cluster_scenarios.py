@@ -73,7 +73,7 @@ class ClusterScene(ClusterWorld):
     def alarms(self) -> list[str]:
         manager = self.manager_machines[self.leader()].manager
         assert manager is not None
-        return manager.members.alarms()
+        return list(manager.members.alarms().values())
 
     def state_of(self, node: str) -> str:
         """As the leader sees it."""

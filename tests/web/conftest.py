@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from mainstay.stores import JobStore
+from mainstay.web import ClusterSource
 from mainstay.web.options import WebOptions
 from mainstay.web.security.middleware import wrapped
 from mainstay.web.security.tokens import Tokens
@@ -48,6 +49,7 @@ async def serving(
     *,
     store: JobStore | None = None,
     tokens: Tokens | None = None,
+    cluster: ClusterSource | None = None,
     answer_s: float = ANSWER_S,
     **options: Any,
 ) -> AsyncIterator[Server]:
@@ -60,7 +62,7 @@ async def serving(
         else await ServedStores.open(urls or {"main": "memory:"})
     )
     async with stores:
-        app = make_site(stores, chosen, tokens=tokens)
+        app = make_site(stores, chosen, tokens=tokens, cluster=cluster)
         served = wrapped(app, chosen, knows=app.state.site.guard.knows)
         transport = httpx.ASGITransport(served)
         async with (

@@ -106,10 +106,12 @@ def _spread(function: Callable[..., Any]) -> Callable[..., None]:
     groups: dict[str, type[OptionGroup]] = {}
     openers: dict[str, Opener] = {}
     own: dict[str, inspect.Parameter] = {}
+    annotations = [parameter.annotation for parameter in signature.parameters.values()]
+    where = next((each for each in annotations if isinstance(each, type) and issubclass(each, Where)), Where)
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if annotation in OPENERS:
-            openers[name], groups[name] = OPENERS[annotation], Where
+            openers[name], groups[name] = OPENERS[annotation], where
         elif isinstance(annotation, type) and issubclass(annotation, OptionGroup):
             groups[name] = annotation
         else:

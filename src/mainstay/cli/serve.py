@@ -6,11 +6,12 @@ import os
 import re
 import webbrowser
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from ..errors import InvalidInput
+from ..kinds import part
 from .commands import command
 from .common import JsonOption, print_line, stderr_console
 from .options import LogOptions, OptionGroup, panel
@@ -18,7 +19,7 @@ from .target import Where, load_app
 from .tokens import ENVIRON
 
 if TYPE_CHECKING:
-    from ..web import ServedStores, WebOptions
+    from ..web import OpenCluster, ServedStores, WebOptions
 
 _store = panel("Store")
 _network = panel("Network")
@@ -45,15 +46,20 @@ class ServedStoreOptions(OptionGroup, frozen=True, kw_only=True):
     app: Annotated[
         str, _store("--app", "-a", metavar="MODULE:APP", help="App whose store to use. Default: MAINSTAY_APP.")
     ] = ""
+    cluster: Annotated[
+        str,
+        _store(
+            "--cluster",
+            metavar="URL",
+            help="URL of a cluster for an operator, or the folder of `mainstay cluster up`: adds its page, API and "
+            "metrics. Without --store and --app, its store is served through its managers.",
+        ),
+    ] = ""
 
 
-class NetworkOptions(OptionGroup, frozen=True, kw_only=True):
-    """The address, and its encryption."""
+class TlsOptions(OptionGroup, frozen=True, kw_only=True):
+    """The encryption of a server."""
 
-    host: Annotated[str, _network("--host", help="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, _network("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = (
-        8330
-    )
     tls_cert: Annotated[
         str | None, _network("--tls-cert", metavar="FILE", help="Certificate (PEM); turns on HTTPS.")
     ] = None
@@ -64,6 +70,15 @@ class NetworkOptions(OptionGroup, frozen=True, kw_only=True):
     insecure: Annotated[
         bool, _network("--insecure", help="Allow plain HTTP for other machines: a proxy in front does TLS.")
     ] = False
+
+
+class NetworkOptions(TlsOptions, frozen=True, kw_only=True):
+    """The address, and its encryption."""
+
+    host: Annotated[str, _network("--host", help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _network("--port", "-p", min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = (
+        8330
+    )
     browser: Annotated[bool, _network("--open", help="Open the dashboard in a browser.")] = False
 
 
@@ -132,6 +147,7 @@ def serve(
       mainstay serve --store shop=postgresql://db/shop --store crm=redis://cache
       mainstay serve --app shop.tasks:app --read-only --mask card_number
       mainstay serve --host 0.0.0.0 --tls-cert tls.pem --tokens tokens.json
+      mainstay serve --cluster 'tls://bus:4222/shop?ca=ca.pem&cert=local.pem&key=local.key'
       mainstay serve --alerts > mainstay-alerts.yml
     """
     # the HTTP side is an extra, and other commands start without it
@@ -141,22 +157,12 @@ def serve(
     if output.alerts:
         typer.echo(alert_rules(), nl=False)
         return
-    urls = stores(served.store or (), served.app)
+    cluster = cluster_of(served.cluster) if served.cluster else None
+    urls = stores(served.store or (), served.app) if cluster is None or served.store or served.app else cluster.stores
     output.configure()
     with extra_needed("mainstay serve"):
-        from ..web import WebOptions, run_server  # noqa: PLC0415 - an extra
-    options = WebOptions(
-        host=network.host,
-        port=network.port,
-        tls_cert=network.tls_cert,
-        tls_key=network.tls_key,
-        insecure=network.insecure,
-        tokens=access.tokens or None,
-        read_only=access.read_only,
-        masked=(*WebOptions().masked, *(access.mask or ())),
-        show_payloads=not access.no_payloads,
-        rate=access.rate,
-    )
+        from ..web import run_server  # noqa: PLC0415 - an extra
+    options = web_options(network.host, network.port, network, access)
 
     def ready(url: str, stores: ServedStores) -> None:
         if as_json:
@@ -166,7 +172,40 @@ def serve(
         if network.browser:
             webbrowser.open(url)
 
-    run_server(urls, options, ready=ready)
+    run_server(urls, options, ready=ready, cluster=None if cluster is None else cluster.opened)
+
+
+def web_options(host: str, port: int, tls: TlsOptions, access: AccessOptions) -> WebOptions:
+    """The options of a server at this address."""
+    from ..web import WebOptions  # noqa: PLC0415 - an extra
+
+    return WebOptions(
+        host=host,
+        port=port,
+        tls_cert=tls.tls_cert,
+        tls_key=tls.tls_key,
+        insecure=tls.insecure,
+        tokens=access.tokens or None,
+        read_only=access.read_only,
+        masked=(*WebOptions().masked, *(access.mask or ())),
+        show_payloads=not access.no_payloads,
+        rate=access.rate,
+    )
+
+
+class ServedCluster(NamedTuple):
+    """A cluster to serve: its store through its managers, by name, and what opens it."""
+
+    stores: dict[str, str]
+    opened: OpenCluster
+
+
+def cluster_of(text: str) -> ServedCluster:
+    """The cluster at a URL, or in a folder."""
+    # by name: the cluster is a layer above
+    address = part("mainstay.cluster.operator:operator_address")(text)
+    store: str = part("mainstay.cluster.operator:operator_store")(text)
+    return ServedCluster({_DEFAULT: store}, lambda: part("mainstay.cluster.web.sources:watched_cluster")(address))
 
 
 def stores(given: Sequence[str], app: str) -> dict[str, str]:

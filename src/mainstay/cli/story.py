@@ -11,18 +11,69 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..control import Control, event_view
-from ..control.explain import Explanation, explained
+from ..control.explain import ClusterFacts, Explanation, explained
+from ..errors import BusError
+from ..kinds import part
 from ..stores import JobStore
 from ..words import SessionNames
 from . import jobs_view
 from .commands import CommandOutput
-from .common import coloured, print_command, printable
+from .common import aside, coloured, print_command, printable
 from .ids import IdArgument, full_id
-from .target import Where
+from .options import panel
+from .target import StoreTarget, Where, shell_word
 
 _MOST = 10_000
 #: stands for the app in advice, since a store does not know it
 _ANY_APP = "MODULE:APP"
+
+
+class ClusterWhere(Where, frozen=True, kw_only=True):
+    """The store of a command, and the cluster in front of it."""
+
+    cluster: Annotated[
+        str,
+        panel("Store")(
+            "--cluster",
+            envvar="MAINSTAY_CLUSTER_URL",
+            metavar="URL",
+            help="URL of a cluster for an operator, or the folder of `mainstay cluster up`. Without --store and --app "
+            "its store is used, through its managers.",
+        ),
+    ] = ""
+
+    def target(self) -> StoreTarget:
+        """The store that is named, or that of the cluster."""
+        if self._is_first():
+            # by name: the cluster is a layer above
+            return StoreTarget(url=part("mainstay.cluster.operator:operator_store")(self.cluster))
+        return super().target()
+
+    def again(self, command: str) -> str:
+        """A command to try next, on the same store."""
+        if command.startswith(("mainstay cluster ", "mainstay node join ")) or not self._is_first():
+            return super().again(command)
+        return f"{command} --store {shell_word(self.target().url)}"
+
+    async def facts(self) -> ClusterFacts | None:
+        """What managers know; None: no cluster is named, or it does not answer and the store is read without it."""
+        named = self.cluster or (self.store if self.store.startswith("remote+") else "")
+        if not named:
+            return None
+        try:
+            found: ClusterFacts = await part("mainstay.cluster.operator:read_cluster_facts")(named)
+        except BusError as error:
+            if self._is_first():
+                raise
+            aside(f"the cluster does not answer, so its nodes are not explained: {error}")
+            return None
+        return found
+
+    def _is_first(self) -> bool:
+        """Whether the cluster names the store: it was typed, or nothing else was given."""
+        if not self.cluster or not self.typed.isdisjoint(("store", "app")):
+            return False
+        return "cluster" in self.typed or not (self.store or self.app)
 
 
 async def events(
@@ -55,9 +106,11 @@ async def events(
     return CommandOutput({"id": job_id, "events": [event_view(event) for event in page], "after": more}, show)
 
 
-async def explain(store: JobStore, where: Where, job_id: IdArgument) -> CommandOutput:
+async def explain(store: JobStore, where: ClusterWhere, job_id: IdArgument) -> CommandOutput:
     """Explain a job in sentences: its state and the reason, what it waits for, which workers held it, why it was
     retried, what comes next, and what you can do.
+
+    --cluster adds what the managers know: the node that runs it, nodes that are away, why a node was closed.
 
     Exit codes: 0 fine, 2 error (no such job, or several).
 
@@ -65,8 +118,9 @@ async def explain(store: JobStore, where: Where, job_id: IdArgument) -> CommandO
 
       mainstay jobs explain 01a1e20f-5355-7137-b2a7-4de452e6b59d
       mainstay jobs explain 4de452e6b59d --json | jq -r .advice[].command
+      mainstay jobs explain 4de452e6b59d --cluster .mainstay/cluster
     """
-    explanation = await explained(store, await full_id(store, job_id))
+    explanation = await explained(store, await full_id(store, job_id), await where.facts())
     advice = tuple(msgspec.structs.replace(each, command=_here(each.command, where)) for each in explanation.advice)
     explanation = msgspec.structs.replace(explanation, advice=advice)
     return CommandOutput(explanation, lambda console: _show(explanation, console))

@@ -7,12 +7,22 @@ import contextlib
 import logging
 import random
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import msgspec
 
 from ..bus import MAX_BODY_BYTES, Bus, BusMessage, Subscription
-from ..errors import BusError, InvalidInput, MainstayError, PayloadTooLarge, RoleRefused, VersionSkew, WrongCluster
+from ..errors import (
+    BusError,
+    InvalidInput,
+    MainstayError,
+    PayloadTooLarge,
+    RequestTimeout,
+    RoleRefused,
+    VersionSkew,
+    WrongCluster,
+)
 from ..stores.remote import (
     MAINSTAY_VERSION,
     StoreAnswer,
@@ -23,6 +33,7 @@ from ..stores.remote import (
     fault_of,
     may_answer,
 )
+from .journal_merge import merge_journals
 from .output_messages import JobOutput, JobOutputQuery, OutputChunk
 from .status import ClusterStatus, JournalEntry
 
@@ -30,9 +41,14 @@ log = logging.getLogger("mainstay.cluster")
 
 _PATTERN = "data.cluster.>"
 _ROLES = ("operator", "manager")
-_ANSWER_S = 5.0
 #: requests that are answered at a time
 _AT_ONCE = 64
+#: how long a manager may take to answer; after the first time another one is asked, since this one may just have ended
+_ANSWER_S = (1.5, 4.0)
+#: how long another manager may take for its part of the journal
+_PEER_S = 2.0
+#: entries in one answer
+MOST_ENTRIES = 1000
 
 
 class ClusterView(Protocol):
@@ -44,13 +60,28 @@ class ClusterView(Protocol):
         """False: no such node."""
         ...
 
-    def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]: ...
+    def peers(self) -> list[str]:
+        """The other managers."""
+        ...
+
+    def journal_entries(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]: ...
 
     async def output(self, query: JobOutputQuery) -> JobOutput: ...
 
 
+class JournalRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Which entries of the journal: at or after `from_ms`, before `until_ms`, the newest `most`."""
+
+    from_ms: int | None = None
+    until_ms: int | None = None
+    most: int = 50
+
+
 class ClusterService:
-    """Answers `data.cluster.ROLE.NAME.METHOD`. A service: `start`, then `stop`."""
+    """Answers `data.cluster.ROLE.NAME.METHOD`, and other managers that ask for its part of the journal. A service:
+    `start`, then `stop`."""
 
     def __init__(
         self,
@@ -68,34 +99,43 @@ class ClusterService:
         self._manager = manager
         self._cluster = cluster
         self._environment = environment
-        self._subscription: Subscription[BusMessage] | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._envelope = StoreRequest(v=version, c=cluster, e=environment, id="journal")
+        self._subscriptions: list[Subscription[BusMessage]] = []
+        self._readers: list[asyncio.Task[None]] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         #: refused requests, by reason
         self.refused: Counter[str] = Counter()
 
     async def start(self) -> None:
-        self._subscription = await self._bus.subscribe(_PATTERN, group="managers")
-        self._reader = asyncio.create_task(self._run(self._subscription), name="mainstay cluster requests")
+        for pattern, group, serve in (
+            (_PATTERN, "managers", self._serve),
+            (f"control.manager.{self._manager}.journal", None, self._serve_peer),
+        ):
+            subscription = await self._bus.subscribe(pattern, group=group)
+            self._subscriptions.append(subscription)
+            self._readers.append(asyncio.create_task(self._run(subscription, serve), name=f"mainstay {pattern}"))
 
     async def stop(self) -> None:
-        if self._subscription is not None:
-            await self._subscription.close()
-        if self._reader is not None:
-            await self._reader
-        self._subscription = self._reader = None
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for subscription in subscriptions:
+            await subscription.close()
+        readers, self._readers = self._readers, []
+        if readers:
+            await asyncio.wait(readers)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    async def _run(self, requests: Subscription[BusMessage]) -> None:
+    async def _run(
+        self, requests: Subscription[BusMessage], serve: Callable[[BusMessage], Coroutine[None, None, None]]
+    ) -> None:
         """One task for each request: an operator who asks a node that does not answer delays no other."""
         async for message in requests:
             while len(self._tasks) >= _AT_ONCE:
                 await asyncio.wait(list(self._tasks), return_when=asyncio.FIRST_COMPLETED)
-            task = asyncio.create_task(self._serve(message))
+            task = asyncio.create_task(serve(message))
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
@@ -118,6 +158,27 @@ class ClusterService:
                 await self._bus.publish(message.reply, body)
         except Exception:
             log.exception("a request failed method=%s caller=%s:%s", method, role, name)
+
+    async def _serve_peer(self, message: BusMessage) -> None:
+        if message.reply is not None:
+            with contextlib.suppress(BusError):  # the journal of the others is shown
+                await self._bus.publish(message.reply, msgspec.msgpack.encode(self._answer_peer(message)))
+
+    def _answer_peer(self, message: BusMessage) -> StoreAnswer:
+        """Another manager collects the journal."""
+        try:
+            request = msgspec.msgpack.decode(message.body, type=StoreRequest)
+            if (request.c, request.e) != (self._cluster, self._environment):
+                raise WrongCluster(f"{self._cluster}/{self._environment}", f"{request.c[:80]}/{request.e[:80]}")
+            entries = self._own_journal(msgspec.msgpack.decode(request.a, type=JournalRange))
+            return StoreAnswer(m=self._manager, ok=msgspec.Raw(msgspec.msgpack.encode(entries)))
+        except MainstayError as error:
+            return StoreAnswer(m=self._manager, error=fault_of(error))
+        except msgspec.MsgspecError as error:
+            return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
+        except Exception as error:  # the next request must be answered
+            log.exception("its part of the journal cannot be read")
+            return self._failed(error)
 
     async def _answer(self, message: BusMessage, role: str, name: str, method: str) -> StoreAnswer:
         try:
@@ -142,8 +203,11 @@ class ClusterService:
             return StoreAnswer(m=self._manager, error=fault_of(InvalidInput("request", f"cannot be read: {error}")))
         except Exception as error:  # the next request must be answered
             log.exception("a request failed method=%s caller=%s:%s", method, role, name)
-            text = f"manager {self._manager} failed: {type(error).__name__}: {error}"
-            return StoreAnswer(m=self._manager, error=fault_of(MainstayError(text)))
+            return self._failed(error)
+
+    def _failed(self, error: Exception) -> StoreAnswer:
+        text = f"manager {self._manager} failed: {type(error).__name__}: {error}"
+        return StoreAnswer(m=self._manager, error=fault_of(MainstayError(text)))
 
     async def _call(self, method: str, name: str, arguments: msgspec.Raw) -> Any:
         if method == "output":
@@ -153,11 +217,30 @@ class ClusterService:
             case "status":
                 return await self._view.status()
             case "journal":
-                most = min(1000, int(values.get("most", 50)))
-                return self._view.journal_entries(after_ms=int(values.get("after_ms", 0)), most=most)
+                return await self.journal(msgspec.convert(values, JournalRange))
             case "drain":
                 return await self._view.drain(str(values["node"]), str(values.get("by") or f"operator:{name}"))
         raise InvalidInput("method", f"a cluster has no {method!r}")
+
+    def _own_journal(self, wanted: JournalRange) -> list[JournalEntry]:
+        most = max(0, min(MOST_ENTRIES, wanted.most))
+        return self._view.journal_entries(from_ms=wanted.from_ms, until_ms=wanted.until_ms, most=most)
+
+    async def journal(self, wanted: JournalRange) -> list[JournalEntry]:
+        """The journals of all managers as one; without those that do not answer."""
+        arguments = msgspec.Raw(msgspec.msgpack.encode(wanted))
+        body = msgspec.msgpack.encode(msgspec.structs.replace(self._envelope, a=arguments))
+
+        async def part_of(manager: str) -> list[JournalEntry]:
+            try:
+                answer = await self._bus.request(f"control.manager.{manager}.journal", body, _PEER_S)
+                found = msgspec.msgpack.decode(answer, type=StoreAnswer)
+                return [] if found.error is not None else msgspec.msgpack.decode(found.ok, type=list[JournalEntry])
+            except (MainstayError, msgspec.MsgspecError):
+                return []
+
+        parts = await asyncio.gather(*(part_of(manager) for manager in self._view.peers()))
+        return merge_journals([self._own_journal(wanted), *parts], most=max(0, min(MOST_ENTRIES, wanted.most)))
 
 
 class ClusterClient:
@@ -188,9 +271,11 @@ class ClusterClient:
         """Ask a node to drain; False: no such node."""
         return msgspec.msgpack.decode(await self._ask("drain", {"node": node, "by": by}), type=bool)
 
-    async def journal(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]:
-        """The newest entries of one manager's journal."""
-        body = await self._ask("journal", {"after_ms": after_ms, "most": most})
+    async def journal(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]:
+        """The journal of all managers: the newest entries of a time range, oldest first."""
+        body = await self._ask("journal", {"from_ms": from_ms, "until_ms": until_ms, "most": most})
         return msgspec.msgpack.decode(body, type=list[JournalEntry])
 
     async def output(self, query: JobOutputQuery) -> JobOutput:
@@ -213,11 +298,15 @@ class ClusterClient:
         arguments = msgspec.Raw(msgspec.msgpack.encode(values))
         request = msgspec.structs.replace(self._envelope, id=f"{self._rng.getrandbits(96):024x}", a=arguments)
         subject = f"data.cluster.{self._role}.{self._name}.{method}"
-        body = await self._bus.request(subject, msgspec.msgpack.encode(request), _ANSWER_S)
+        data = msgspec.msgpack.encode(request)
+        try:
+            body = await self._bus.request(subject, data, _ANSWER_S[0])
+        except RequestTimeout:
+            body = await self._bus.request(subject, data, _ANSWER_S[1])
         answer = msgspec.msgpack.decode(body, type=StoreAnswer)
         if answer.error is not None:
             raise error_of(answer.error)
         return answer.ok
 
 
-__all__ = ["ClusterClient", "ClusterService", "ClusterView"]
+__all__ = ["MOST_ENTRIES", "ClusterClient", "ClusterService", "ClusterView", "JournalRange"]

@@ -19,7 +19,7 @@ from .liveness_settings import PREFIX, PRESET_VARIABLE, LivenessSettings, option
 log = logging.getLogger("mainstay.cluster")
 
 #: variables of the prefix that are no settings of this object
-_OTHERS = (f"{PREFIX}URL",)
+_OTHERS = (f"{PREFIX}BLOBS", f"{PREFIX}URL")
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,10 +31,13 @@ _PREFIX, _SUFFIX = "journal-", ".jsonl"
 _DAY_MS = 86_400_000
 #: characters of one text; a longer one is cut
 _LONGEST_TEXT = 2000
+#: the newest entries, which are kept in memory: they are asked for every second
+_RECENT = 1000
 
 
 class ClusterJournal:
-    """The journal of one manager. It is written by one process.
+    """The journal of one manager. It is written by one process. Without a folder it keeps the newest entries only, in
+    memory.
 
     `kept_days`: older files are dropped. `file_bytes`: a file that has reached this size is followed by a new one, as
     is one that is a day old. `most_bytes`: if all files are larger than this, the oldest is dropped first.
@@ -42,7 +45,7 @@ class ClusterJournal:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         *,
         clock: Clock,
         kept_days: float = 30.0,
@@ -57,11 +60,26 @@ class ClusterJournal:
         self._file: BinaryIO | None = None
         self._began_ms = 0
         self._size = 0
+        self._recent: deque[JournalEntry] | None = None
+        """the newest entries, once they have been read"""
 
-    def append(self, event: str, about: str, text: str, *, manager: str = "") -> JournalEntry:
+    def append(
+        self, event: str, about: str, text: str, *, manager: str = "", cause: str = "", seconds: float | None = None
+    ) -> JournalEntry:
         """Write an entry with the time of now, and return it."""
         now_ms = self._clock.now_ms()
-        entry = JournalEntry(at_ms=now_ms, event=event, about=about, text=text[:_LONGEST_TEXT], manager=manager)
+        entry = JournalEntry(
+            at_ms=now_ms,
+            event=event,
+            about=about,
+            text=text[:_LONGEST_TEXT],
+            manager=manager,
+            cause=cause,
+            seconds=seconds,
+        )
+        self._newest().append(entry)
+        if self.folder is None:
+            return entry
         line = msgspec.json.encode(entry) + b"\n"
         file = self._writable(now_ms)
         file.write(line)
@@ -74,19 +92,25 @@ class ClusterJournal:
     ) -> list[JournalEntry]:
         """The entries of a time range, oldest first: at or after `from_ms`, before `until_ms`; the newest `limit`, for
         which older files are not read."""
-        parts: list[list[JournalEntry]] = []
-        missing = limit
-        for path in reversed(self._files_from(from_ms)):
-            if missing is not None and missing <= 0:
-                break
-            found = (
-                entry
-                for entry in _entries_of(path)
-                if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
-            )
-            parts.append(list(deque(found, maxlen=missing)))
-            missing = None if missing is None else missing - len(parts[-1])
-        return [entry for part in reversed(parts) for entry in part]
+        recent = self._newest()
+        # the files hold more than the memory only if it is full, and then only before its oldest entry
+        enough = self.folder is None or len(recent) < _RECENT or (from_ms is not None and from_ms > recent[0].at_ms)
+        enough = enough or (until_ms is None and limit is not None and limit <= _RECENT)
+        found = (
+            entry
+            for entry in (reversed(recent) if enough else self._read_backwards(from_ms))
+            if (from_ms is None or entry.at_ms >= from_ms) and (until_ms is None or entry.at_ms < until_ms)
+        )
+        return list(islice(found, limit))[::-1]
+
+    def _newest(self) -> deque[JournalEntry]:
+        if self._recent is None:
+            found = reversed(list(islice(self._read_backwards(None), _RECENT)))
+            self._recent = deque(found, maxlen=_RECENT)
+        oldest_ms = self._clock.now_ms() - self._kept_ms
+        while self._recent and self._recent[0].at_ms < oldest_ms:
+            self._recent.popleft()
+        return self._recent
 
     def close(self) -> None:
         """Close the file. The next entry opens it again."""
@@ -102,7 +126,13 @@ class ClusterJournal:
             path for path, end_ms in zip_longest(files, ends) if from_ms is None or end_ms is None or end_ms >= from_ms
         ]
 
+    def _read_backwards(self, from_ms: int | None) -> Iterator[JournalEntry]:
+        for path in reversed(self._files_from(from_ms)):
+            yield from reversed(list(_entries_of(path)))
+
     def _files(self) -> list[Path]:
+        if self.folder is None:
+            return []
         found = [path for path in self.folder.glob(f"{_PREFIX}*{_SUFFIX}") if _began_ms(path) >= 0]
         return sorted(found, key=_began_ms)
 
@@ -110,6 +140,7 @@ class ClusterJournal:
         if self._file is not None and not self._is_over(now_ms):
             return self._file
         self.close()
+        assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True)
         files = self._files()
         if files:

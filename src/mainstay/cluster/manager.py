@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import socket
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ import msgspec
 
 from ..app import App
 from ..bus import Bus
-from ..control import Control, Duties
+from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
 from ..errors import StoreError
-from ..model import Session, Settings
+from ..model import Leadership, Session, Settings
 from ..outputs import Blobs
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
@@ -33,17 +34,18 @@ from .cluster_service import ClusterService
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings
 from .managers import ManagerDirectory
-from .member_sessions import MemberSessions
 from .members_service import MembersService
 from .output_messages import JobOutput, JobOutputQuery
 from .output_requests import OutputRequests
-from .status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
+from .status import ClusterStatus, JournalEntry, LeadInfo, LeadTerm, ManagerInfo, NodeInfo
 
 log = logging.getLogger("mainstay.cluster")
 
 _LOOK_S = 0.5
 #: running jobs in one status
 _RUNNING_SHOWN = 10_000
+#: alarms that a manager reports to the others
+_ALARMS = 50
 
 
 class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +93,8 @@ class Manager:
         self._changing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._started_ms = store.clock.now_ms()
-        self.journal = None if not options.state else ClusterJournal(Path(options.state), clock=store.clock)
+        self._terms: dict[str, LeadTerm] = {}
+        self.journal = ClusterJournal(Path(options.state) if options.state else None, clock=store.clock)
         self.members = MembersService(
             bus,
             store,
@@ -151,7 +154,7 @@ class Manager:
         await self.calls.start()
         await self.requests.start()
         await self.bundles.start()
-        loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leader())
+        loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leads())
         self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
 
     async def stop(self) -> None:
@@ -171,8 +174,7 @@ class Manager:
         if session is not None:
             with contextlib.suppress(StoreError):  # its lock is free, or its lease ends
                 await self._control.claims.close_session(session.id)
-        if self.journal is not None:
-            self.journal.close()
+        self.journal.close()
 
     # its session and its leads -------------------------------------------------------------------
 
@@ -233,23 +235,28 @@ class Manager:
                 wait_s = outage.failed(error)
             await asyncio.sleep(wait_s)
 
-    async def _watch_leader(self) -> None:
-        """Write into the journal when it takes or loses the lead `leader`; that of `placement` is the members'."""
-        held: int | None = None
+    async def _watch_leads(self) -> None:
+        """Keep the terms of its leads. Write into the journal when it takes or loses the lead `leader`; the members do
+        that for `placement`."""
         while True:
-            lead = None if self._leader is None else self._leader.lead
-            epoch = None if lead is None else lead.epoch
-            if epoch is not None and epoch != held:
-                self._note("lead_taken", "leader", f"{self._options.name} leads leader in epoch {epoch}")
-            elif epoch is None and held is not None:
-                self._note("lead_lost", "leader", f"{self._options.name} no longer leads leader")
-            held = epoch
+            self._follow_lead("leader", self._leader)
+            self._follow_lead("placement", self._placement)
             await asyncio.sleep(_LOOK_S)
+
+    def _follow_lead(self, name: str, duties: Duties | None) -> None:
+        lead = None if duties is None else duties.lead
+        held = self._terms.get(name)
+        if lead is None:
+            if self._terms.pop(name, None) is not None and name == "leader":
+                self._note("lead_lost", name, f"{self._options.name} no longer leads {name}")
+        elif held is None or held.epoch != lead.epoch:
+            now_ms = self._store.clock.now_ms()
+            self._terms[name] = LeadTerm(epoch=lead.epoch, since_ms=now_ms, takeover_s=self.managers.unled_s(name))
+            if name == "leader":
+                self._note("lead_taken", name, f"{self._options.name} leads {name} in epoch {lead.epoch}")
 
     def _note(self, event: str, about: str, text: str) -> None:
         log.info("%s: event=%s about=%s", text, event, about)
-        if self.journal is None:
-            return
         try:
             self.journal.append(event, about, text, manager=self._options.name)
         except OSError as error:  # a full disk stops nothing but the journal
@@ -266,13 +273,21 @@ class Manager:
             version=self._version,
             started_ms=self._started_ms,
             session="" if self._session is None else self._session.id,
+            leads=self._terms,
+            refused=self.refused(),
+            closed=dict(self.members.closed),
+            stale=self.calls.stale,
+            alarms=self._alarms(),
         )
 
     async def status(self) -> ClusterStatus:
         """The cluster as this manager sees it."""
         managers = self.managers.known()
-        by_session = {each.session: each.name for each in managers}
+        by_session = {each.session: each for each in managers}
         leads = (await self._store.stats()).leads
+        refused: Counter[str] = Counter()
+        for each in managers:
+            refused.update(each.refused)
         return ClusterStatus(
             cluster=self._options.cluster,
             environment=self._options.environment,
@@ -280,20 +295,30 @@ class Manager:
             manager=self._options.name,
             managers=managers,
             nodes=_shortened(self.members.nodes()),
-            leads=[
-                LeadInfo(name=name, manager=by_session.get(lead.holder, ""), session=lead.holder, epoch=lead.epoch)
-                for name, lead in sorted(leads.items())
-            ],
+            leads=[_lead_info(name, lead, by_session.get(lead.holder)) for name, lead in sorted(leads.items())],
             journal=self.journal_entries(),
-            alarms=[*self.members.alarms(), *self.managers.alarms(), *self.findings],
-            refused=self.refused(),
+            # two managers see most of them both, as the same sentence
+            alarms=list(dict.fromkeys(text for each in managers for text in each.alarms.values())),
+            refused=dict(refused),
+            away_s=self._liveness.away_s,
+            closed_s=self._liveness.closed_s,
         )
 
-    def journal_entries(self, *, after_ms: int = 0, most: int = 50) -> list[JournalEntry]:
-        """The newest entries of its journal, the newest last."""
-        if self.journal is None:
-            return []
-        return self.journal.entries(from_ms=after_ms + 1 if after_ms else None, limit=most)
+    def _alarms(self) -> dict[str, str]:
+        """What it reports: sort and name of an alarm -> a sentence."""
+        # its own surroundings first: many nodes must not hide them
+        around = {**{f"setup:{text}": text for text in self.findings}, **self.managers.alarms()}
+        return dict([*around.items(), *sorted(self.members.alarms().items())][:_ALARMS])
+
+    def peers(self) -> list[str]:
+        """The other managers, by name."""
+        return [each.name for each in self.managers.known() if each.name != self._options.name]
+
+    def journal_entries(
+        self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
+    ) -> list[JournalEntry]:
+        """The newest entries of its own journal in a time range, the newest last."""
+        return self.journal.entries(from_ms=from_ms, until_ms=until_ms, limit=most)
 
     async def output(self, query: JobOutputQuery) -> JobOutput:
         """What a node has kept of the output of a job."""
@@ -325,8 +350,11 @@ class Manager:
 
     async def drain(self, node: str, by: str) -> bool:
         """Ask the sessions of a node to drain. False: no such node is open."""
-        sessions = [each.id for each in await self._store.sessions() if each.worker == node and not each.dead]
-        if not any(info.name == node for info in self.members.nodes()) or not sessions:
+        # nodes alone have standing sessions; a manager that was just started has not heard the node yet
+        sessions = [
+            each.id for each in await self._store.sessions() if each.worker == node and each.standing and not each.dead
+        ]
+        if not sessions:
             return False
         asked = await self._store.drain(sessions, by=by)
         self._note("node_draining", node, f"{by} asked node {node} to drain")
@@ -342,6 +370,19 @@ def _shortened(nodes: list[NodeInfo]) -> list[NodeInfo]:
         else msgspec.structs.replace(info, beat=msgspec.structs.replace(info.beat, running=info.beat.running[:most]))
         for info in nodes
     ]
+
+
+def _lead_info(name: str, lead: Leadership, manager: ManagerInfo | None) -> LeadInfo:
+    term = None if manager is None else manager.leads.get(name)
+    of_epoch = term is not None and term.epoch == lead.epoch
+    return LeadInfo(
+        name=name,
+        manager="" if manager is None else manager.name,
+        session=lead.holder,
+        epoch=lead.epoch,
+        since_ms=term.since_ms if term is not None and of_epoch else None,
+        takeover_s=term.takeover_s if term is not None and of_epoch else None,
+    )
 
 
 __all__ = ["Manager", "ManagerOptions"]

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
@@ -64,8 +65,14 @@ class ManagerConfig(msgspec.Struct, frozen=True, kw_only=True):
     json_logs: bool = False
 
 
-async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers."""
+async def run_manager(
+    config: ManagerConfig,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    beside: Callable[[Manager], AbstractAsyncContextManager[object]] = lambda _: contextlib.nullcontext(),
+) -> int:
+    """Run a manager until SIGTERM or SIGINT; the exit code. `ready` is called when it answers. `beside` runs in its
+    process as long as it does."""
     stopping = asyncio.Event()
     started = asyncio.Event()
 
@@ -74,7 +81,7 @@ async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lamb
         ready()
 
     with _signals(stopping):
-        serving = asyncio.create_task(_serve(config, stopping, up), name="mainstay manager")
+        serving = asyncio.create_task(_serve(config, stopping, up, beside), name="mainstay manager")
         asked = asyncio.create_task(stopping.wait())
         try:
             await asyncio.wait([serving, asked], return_when=asyncio.FIRST_COMPLETED)
@@ -89,7 +96,12 @@ async def run_manager(config: ManagerConfig, *, ready: Callable[[], None] = lamb
     return 0
 
 
-async def _serve(config: ManagerConfig, stopping: asyncio.Event, ready: Callable[[], None]) -> None:
+async def _serve(
+    config: ManagerConfig,
+    stopping: asyncio.Event,
+    ready: Callable[[], None],
+    beside: Callable[[Manager], AbstractAsyncContextManager[object]],
+) -> None:
     address = parse_address(config.url)
     settings = ClusterSettings.from_env(os.environ)
     name = address.name("manager", config.name)
@@ -120,6 +132,7 @@ async def _serve(config: ManagerConfig, stopping: asyncio.Event, ready: Callable
             _watch_surroundings(manager, bus, address, settings, queues), name="mainstay engine check"
         )
         stack.callback(watching.cancel)
+        await stack.enter_async_context(beside(manager))
         log.info("manager %s is up cluster=%s store=%s", name, address.cluster, shown_url(config.store))
         ready()
         await stopping.wait()

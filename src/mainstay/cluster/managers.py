@@ -36,26 +36,27 @@ class ManagerDirectory:
         self._own = own
         self._every_s = every_s
         self._heard: dict[str, tuple[ManagerInfo, float]] = {}
-        self._twin: ManagerInfo | None = None
-        """another manager that uses the name of this one"""
-        self._twin_s = 0.0
+        self._led: dict[str, float] = {}
+        """when another manager last said that it holds a lead"""
+        self._alarms: dict[str, tuple[str, float]] = {}
+        """by key: a sentence, and when its reason was last heard"""
         self._tasks: list[asyncio.Task[None]] = []
-        self._skewed: dict[str, tuple[str, float]] = {}
 
-    def alarms(self) -> list[str]:
-        """Managers that do not work with this one: by their version, or because they use its name."""
-        own, twin = self._own(), self._twin
-        skewed = [
-            f"manager {name} has version {version}, which does not work with {own.version}: upgrade the older one"
-            for name, (version, _) in sorted(self._skewed.items())
-        ]
-        return skewed if twin is None else [*skewed, _twin_alarm(own, twin)]
+    def alarms(self) -> dict[str, str]:
+        """Managers that do not work with this one, by their version or because they use its name: sort and name of an
+        alarm -> a sentence."""
+        return {key: text for key, (text, _) in sorted(self._alarms.items())}
 
     def known(self) -> list[ManagerInfo]:
         """The managers that were heard recently, this one included, by name."""
         own = self._own()
         others = [info for info, _ in self._heard.values() if info.name != own.name]
         return sorted([own, *others], key=lambda info: info.name)
+
+    def unled_s(self, lead: str) -> float | None:
+        """How long no other manager has said that it holds a lead; None: none ever did."""
+        at_s = self._led.get(lead)
+        return None if at_s is None else round(asyncio.get_running_loop().time() - at_s, 3)
 
     async def start(self) -> None:
         subscription = await self._bus.subscribe(SUBJECT)
@@ -79,7 +80,7 @@ class ManagerDirectory:
         if tasks:
             await asyncio.wait(tasks)
             with contextlib.suppress(BusError):
-                leaving = msgspec.structs.replace(self._own(), session="", started_ms=0)
+                leaving = msgspec.structs.replace(self._own(), session="", started_ms=0, leads={})
                 await self._bus.publish(SUBJECT, msgspec.msgpack.encode(leaving))
 
     async def _announce(self) -> None:
@@ -90,11 +91,9 @@ class ManagerDirectory:
             for name, (_, at_s) in list(self._heard.items()):
                 if now_s - at_s > GONE_S:
                     del self._heard[name]
-            for name, (_, at_s) in list(self._skewed.items()):
+            for key, (_, at_s) in list(self._alarms.items()):
                 if now_s - at_s > GONE_S:
-                    del self._skewed[name]
-            if self._twin is not None and now_s - self._twin_s > GONE_S:
-                self._twin = None
+                    del self._alarms[key]
             await asyncio.sleep(self._every_s)
 
     def _receive(self, info: ManagerInfo) -> None:
@@ -105,29 +104,28 @@ class ManagerDirectory:
             return
         if not info.started_ms:
             self._heard.pop(info.name, None)
-            self._skewed.pop(info.name, None)
+            self._alarms.pop(f"manager_version:{info.name}", None)
             return
         now_s, own = asyncio.get_running_loop().time(), self._own()
+        self._led.update(dict.fromkeys(info.leads, now_s))
+        skew = f"manager_version:{info.name}"
         if not compatible(own.version, info.version):
-            if info.name not in self._skewed:
-                log.warning(
-                    "manager %s has version %s, which does not work with %s", info.name, info.version, own.version
-                )
-            self._skewed[info.name] = (info.version, now_s)
+            text = f"manager {info.name} has version {info.version}, which does not work with {own.version}"
+            self._raise(skew, f"{text}: upgrade the older one", logging.WARNING)
             return
-        self._skewed.pop(info.name, None)
+        self._alarms.pop(skew, None)
         self._heard[info.name] = (info, now_s)
 
     def _meet(self, twin: ManagerInfo) -> None:
-        first, self._twin = self._twin is None, twin
-        self._twin_s = asyncio.get_running_loop().time()
-        if first:
-            log.error("%s", _twin_alarm(self._own(), twin))
+        """Each of two managers with one name answers requests that are meant for the other."""
+        own = self._own()
+        text = f"two managers use the name {own.name}: one on {own.host} and one on {twin.host}"
+        self._raise(f"manager_name:{own.name}", f"{text}; rename one of them", logging.ERROR)
 
-
-def _twin_alarm(own: ManagerInfo, twin: ManagerInfo) -> str:
-    """Each of two managers with one name answers requests that are meant for the other."""
-    return f"two managers use the name {own.name}: this one on {own.host} and one on {twin.host}; rename one of them"
+    def _raise(self, key: str, text: str, level: int) -> None:
+        if key not in self._alarms:
+            log.log(level, "%s", text)
+        self._alarms[key] = (text, asyncio.get_running_loop().time())
 
 
 __all__ = ["ManagerDirectory"]

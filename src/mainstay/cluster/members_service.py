@@ -117,6 +117,8 @@ class MembersService:
         #: messages that could not be used, by reason
         self.ignored: Counter[str] = Counter()
         self._rates = NodeRates()
+        #: nodes that were closed while this manager led, by cause
+        self.closed: Counter[str] = Counter()
         self._bus = bus
         self._store = store
         self._manager = manager
@@ -157,9 +159,9 @@ class MembersService:
         """The managers that were heard within the last seconds, and this one."""
         return sorted({self._manager, *self.state.managers})
 
-    def alarms(self) -> list[str]:
-        """What an operator should look at."""
-        return list(self._alarms.values())
+    def alarms(self) -> dict[str, str]:
+        """What an operator should look at: sort and name of an alarm -> a sentence."""
+        return dict(self._alarms)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -409,11 +411,17 @@ class MembersService:
             self._changed()
 
     def _note(self, note: JournalNote) -> None:
-        log.info("%s: event=%s about=%s", note.text, note.event, note.about)
+        more = f" cause={note.cause}" if note.cause else ""
+        more += "" if note.seconds is None else f" seconds={note.seconds:g}"
+        log.info("%s: event=%s about=%s%s", note.text, note.event, note.about, more)
+        if note.event == "node_closed" and note.cause and self.state.leads:
+            self.closed[note.cause] += 1
         if self._journal is None:
             return
         try:
-            self._journal.append(note.event, note.about, note.text, manager=self._manager)
+            self._journal.append(
+                note.event, note.about, note.text, manager=self._manager, cause=note.cause, seconds=note.seconds
+            )
         except OSError as error:  # a full disk must not stop the judging of nodes
             log.warning("cannot write the journal: error=%s", error)
 

@@ -227,7 +227,8 @@ def _presence_closed(state: Membership, node: str, now_s: float) -> Actions:
     if record is None or record.state in ("closed", "draining"):
         return []
     record.disconnected_s = now_s
-    return [] if record.state == "away" else silence.away(record, "its connection to the bus was closed", now_s)
+    reason = "its connection to the bus was closed"
+    return [] if record.state == "away" else silence.away(record, reason, "disconnected", now_s)
 
 
 def _asked(state: Membership, event: AskResult, now_s: float) -> Actions:

@@ -188,6 +188,8 @@ class JournalNote(msgspec.Struct, frozen=True, kw_only=True):
     event: str
     about: str
     text: str
+    cause: str = ""
+    seconds: float | None = None
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,6 +77,10 @@ class NodeRecord(msgspec.Struct, kw_only=True):
         """Those, and the sessions that are only in the store."""
         return tuple(dict.fromkeys((*self.open_sessions(), *self.unlisted)))
 
+    def quiet_s(self, now_s: float) -> float | None:
+        """For how long no manager has heard it; None: none ever has."""
+        return None if self.heard_s == _NEVER else round(max(0.0, now_s - self.heard_s), 1)
+
     def alive(self) -> None:
         """Forget the suspicion, after a sign of life."""
         self.silent_s = None
@@ -200,6 +204,7 @@ def node_infos(state: Membership, *, now_s: float, now_ms: int) -> list[NodeInfo
             heard_ms=at_ms(record.heard_s),
             beat=record.beat,
             reason=record.reason,
+            overload=record.overload.level,
         )
         for name, record in sorted(state.nodes.items())
     ]

@@ -20,6 +20,7 @@ from .status import NodeBeat
 
 Actions = list[MembershipAction]
 LiveState = Literal["active", "draining"]
+AwayCause = Literal["silence", "disconnected"]
 
 #: closed sessions of a node that are remembered; more than it can have opened since its last beat
 _CLOSED_KEPT = 1000
@@ -71,12 +72,13 @@ def _contested(state: Membership, record: NodeRecord, now_s: float) -> Actions:
 # away ------------------------------------------------------------------------------------------------
 
 
-def away(record: NodeRecord, reason: str, now_s: float) -> Actions:
+def away(record: NodeRecord, reason: str, cause: AwayCause, now_s: float) -> Actions:
     """Give a node no new work."""
     node = record.beat.node
     record.state, record.since_s, record.reason = "away", now_s, reason
     text = f"{node} is away: {reason}"
-    return [MarkAway(node=node, reason=reason), JournalNote(event="node_away", about=node, text=text)]
+    note = JournalNote(event="node_away", about=node, text=text, cause=cause, seconds=record.quiet_s(now_s))
+    return [MarkAway(node=node, reason=reason), note]
 
 
 def _suspect(state: Membership, record: NodeRecord, now_s: float) -> Actions:
@@ -88,7 +90,7 @@ def _suspect(state: Membership, record: NodeRecord, now_s: float) -> Actions:
         state.silenced[record.beat.node] = now_s
     if record.state == "away":
         return []
-    return away(record, f"no manager has heard it for {quiet_s:.0f} s", now_s)
+    return away(record, f"no manager has heard it for {quiet_s:.0f} s", "silence", now_s)
 
 
 def _mass_silence(state: Membership, now_s: float) -> Actions:
@@ -176,7 +178,7 @@ def _close_unlisted(state: Membership, record: NodeRecord, now_s: float) -> Acti
     record.closed.update(dict.fromkeys(late))
     to_close(state, node, late, "its node does not know the session", "replaced", now_s)
     text = f"{len(late)} sessions of {node} are closed: the node does not know them"
-    return [JournalNote(event="node_closed", about=node, text=text)]
+    return [JournalNote(event="node_closed", about=node, text=text, cause="replaced", seconds=record.quiet_s(now_s))]
 
 
 def _close_rest(state: Membership, record: NodeRecord, now_s: float) -> Actions:
@@ -202,7 +204,8 @@ def close(state: Membership, record: NodeRecord, reason: str, cause: CloseCause,
     record.silent_s = None
     state.silenced.pop(node, None)
     text = f"{node} is closed ({cause}): {reason}; {len(sessions)} sessions, {record.beat.running_count} running jobs"
-    return [JournalNote(event="node_closed", about=node, text=text)]
+    seconds = record.quiet_s(now_s)
+    return [JournalNote(event="node_closed", about=node, text=text, cause=cause, seconds=seconds)]
 
 
 def replace(state: Membership, record: NodeRecord, beat: NodeBeat, now_s: float) -> Actions:
@@ -231,7 +234,8 @@ def replace(state: Membership, record: NodeRecord, beat: NodeBeat, now_s: float)
     actions: Actions = []
     if not was_closed:
         text = f"{node} was started again{host}: {len(sessions)} sessions of the earlier start are closed"
-        actions.append(JournalNote(event="node_closed", about=node, text=text))
+        note = JournalNote(event="node_closed", about=node, text=text, cause="replaced", seconds=record.quiet_s(now_s))
+        actions.append(note)
     joined = f"{node} joined{host} with {beat.cores} cores"
     return [*actions, JournalNote(event="node_joined", about=node, text=joined)]
 
@@ -289,4 +293,4 @@ def _forget(state: Membership, now_s: float) -> Actions:
     return actions
 
 
-__all__ = ["LiveState", "away", "bound", "close", "replace", "tick", "to_close"]
+__all__ = ["AwayCause", "LiveState", "away", "bound", "close", "replace", "tick", "to_close"]

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from .node_health import OverloadLevel
+
 NodeState = Literal["active", "away", "draining", "closed"]
 """active: it gets work; away: silent for 10 s, it gets no new work; draining: it finishes; closed: its work is taken
 back"""
@@ -57,6 +59,17 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     beat: NodeBeat
     reason: str = ""
     """why it is away or closed"""
+    overload: OverloadLevel = "normal"
+    """from its processors and memory, over the last beats"""
+
+
+class LeadTerm(msgspec.Struct, frozen=True, kw_only=True):
+    """The time for which a manager has held a lead."""
+
+    epoch: int
+    since_ms: int
+    takeover_s: float | None = None
+    """from the last word of the manager that led before, to within a second or two; None: it is not known"""
 
 
 class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +82,16 @@ class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int = 0
     session: str = ""
     """its session in the store, which holds the leads"""
+    leads: Mapping[str, LeadTerm] = {}
+    """the leads that it holds, by name"""
+    refused: Mapping[str, int] = {}
+    """requests and messages that it has refused since it began, by reason"""
+    closed: Mapping[str, int] = {}
+    """nodes that it has closed as the leader since it began, by cause"""
+    stale: int = 0
+    """late writes with an old token that were refused through it since it began"""
+    alarms: Mapping[str, str] = {}
+    """what an operator should look at: sort and name, such as `mass_silence` or `version:n1` -> a sentence"""
 
 
 class LeadInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +103,10 @@ class LeadInfo(msgspec.Struct, frozen=True, kw_only=True):
     """the manager that holds it; empty: a worker outside of the cluster does, or nobody"""
     session: str
     epoch: int
+    since_ms: int | None = None
+    """when the manager took it"""
+    takeover_s: float | None = None
+    """how long nobody led before, as far as its manager knows"""
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +122,10 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """a sentence for people"""
     manager: str = ""
     """who wrote it"""
+    cause: str = ""
+    """of a node that is away: silence or disconnected; that is closed: silence, proven or replaced"""
+    seconds: float | None = None
+    """for how long a node that is away or closed had been silent"""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,13 +143,19 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     """the newest entries, newest last"""
     alarms: list[str] = []
     refused: Mapping[str, int] = {}
-    """refused requests by reason: role, cluster, version, replay, size, flood"""
+    """requests and messages that all managers have refused, by reason: cluster, version, role, input, size, overload,
+    name, damaged"""
+    away_s: float = 10.0
+    """a node is away after this time of silence"""
+    closed_s: float = 25.0
+    """and closed after this time"""
 
 
 __all__ = [
     "ClusterStatus",
     "JournalEntry",
     "LeadInfo",
+    "LeadTerm",
     "ManagerInfo",
     "NodeBeat",
     "NodeInfo",

@@ -33,6 +33,7 @@ from .json_view import (
     stored_value,
     value_of,
 )
+from .member_sessions import MemberSessions
 from .operations import Operations
 from .options import LARGEST_NUMBER, OPTION_NAMES, OptionReader, Plan, check_count, check_name, check_text
 from .payload import SEALED, decoded, encoded, is_sealed, unique_of
@@ -101,6 +102,7 @@ __all__ = [
     "JobFactory",
     "JobRequest",
     "JobView",
+    "MemberSessions",
     "Operations",
     "OptionReader",
     "Outcome",

@@ -8,7 +8,8 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import uvicorn
 from ..errors import InvalidInput, MainstayError
 from ..storage import report_exposed
 from ..worker import port_errors, raise_open_files
+from .cluster_source import ClusterSource
 from .options import WebOptions
 from .security.client_limits import ConnectionCounts
 from .security.connection import connection_class
@@ -29,6 +31,9 @@ from .stores import ServedStores
 _BACKLOG = 2048
 _VANISHED_MS = 60_000
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared only
+
+#: opens the cluster of a server
+OpenCluster = Callable[[], AbstractAsyncContextManager[ClusterSource]]
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +117,8 @@ class WebServer(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._started = started
+        self.running: asyncio.Task[None]
+        """its task, when `serving` runs it"""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -172,8 +179,25 @@ async def serve(
     options: WebOptions,
     *,
     ready: Callable[[str, ServedStores], None] = lambda _url, _stores: None,
+    cluster: OpenCluster | None = None,
 ) -> None:
-    """Serve these stores, by name, until SIGINT or SIGTERM."""
+    """Serve these stores, by name, until SIGINT or SIGTERM. `cluster` opens the cluster of the first one."""
+    async with serving(urls, options, ready=ready, cluster=cluster) as server:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, server.stop)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    urls: Mapping[str, str],
+    options: WebOptions,
+    *,
+    ready: Callable[[str, ServedStores], None] = lambda _url, _stores: None,
+    cluster: OpenCluster | None = None,
+) -> AsyncIterator[WebServer]:
+    """A server that runs beside other work of a program, which handles signals. The block that is left waits until the
+    server has been stopped; one that is left by an error or is cancelled stops it."""
     from .site import make_site  # noqa: PLC0415 - imports all other parts
 
     check(options)
@@ -183,18 +207,28 @@ async def serve(
     # changes of limits are recorded nowhere else, so this log is on at every level
     logging.getLogger("mainstay.web.audit").setLevel(logging.INFO)
     with bound(options) as opened:
-        async with await ServedStores.open(urls) as stores:
-            site = make_site(stores, options, tokens=tokens)
+        async with contextlib.AsyncExitStack() as stack:
+            source = None if cluster is None else await stack.enter_async_context(cluster())
+            stores = await stack.enter_async_context(await ServedStores.open(urls))
+            site = make_site(stores, options, tokens=tokens, cluster=source)
             app = wrapped(site, options, knows=site.state.site.guard.knows)
             server = make_server(app, options, started=lambda: ready(url_of(options, opened), stores))
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, server.stop)
+            server.running = asyncio.create_task(_run(server, opened), name="mainstay server")
             try:
-                await server.serve(sockets=[opened])
-            except SystemExit:
-                # uvicorn exits like this if the app did not start, and has logged the reason
-                raise MainstayError("the server could not start; see its log") from None
+                yield server
+            except BaseException:
+                server.stop()
+                await asyncio.wait([server.running])
+                raise
+            await server.running
+
+
+async def _run(server: WebServer, opened: socket.socket) -> None:
+    try:
+        await server.serve(sockets=[opened])
+    except SystemExit:
+        # uvicorn exits like this if the app did not start, and has logged the reason
+        raise MainstayError("the server could not start; see its log") from None
 
 
 def run_server(
@@ -202,6 +236,7 @@ def run_server(
     options: WebOptions,
     *,
     ready: Callable[[str, ServedStores], None] = lambda _url, _stores: None,
+    cluster: OpenCluster | None = None,
 ) -> None:
     """The same, on the fastest event loop that is installed."""
     try:
@@ -212,7 +247,18 @@ def run_server(
         make_loop = None
     raise_open_files()
     with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(serve(urls, options, ready=ready))
+        runner.run(serve(urls, options, ready=ready, cluster=cluster))
 
 
-__all__ = ["WebServer", "bound", "check", "make_server", "run_server", "serve", "tls_context", "url_of"]
+__all__ = [
+    "OpenCluster",
+    "WebServer",
+    "bound",
+    "check",
+    "make_server",
+    "run_server",
+    "serve",
+    "serving",
+    "tls_context",
+    "url_of",
+]

@@ -15,9 +15,10 @@ from starlette.routing import Mount, Router
 from starlette.types import Receive, Scope, Send
 
 from .api import routes as api
+from .cluster_source import ClusterSource
 from .dashboard import routes as dashboard
 from .dashboard.page import compiled
-from .live import routes as live, streams
+from .live import routes as live
 from .live.request_counts import CountingApp
 from .options import WebOptions
 from .problems import Problem, problem_response
@@ -29,7 +30,9 @@ from .stores import ServedStores
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-def make_site(stores: ServedStores, options: WebOptions, *, tokens: Tokens | None) -> Starlette:
+def make_site(
+    stores: ServedStores, options: WebOptions, *, tokens: Tokens | None, cluster: ClusterSource | None = None
+) -> Starlette:
     """The server as an app; the caller closes the stores afterwards. Served through `security.middleware.wrapped`.
 
     >>> import asyncio
@@ -40,13 +43,13 @@ def make_site(stores: ServedStores, options: WebOptions, *, tokens: Tokens | Non
     >>> asyncio.run(main())
     'main'
     """
-    site = WebServices(stores, options, tokens=tokens)
+    site = WebServices(stores, options, tokens=tokens, cluster=cluster)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         # before the first request: it would delay requests that run at the same time
         warming = asyncio.create_task(asyncio.to_thread(compiled))
-        async with site.hub:
+        async with site.hub, cluster or contextlib.nullcontext():
             await warming
             yield
 
@@ -57,7 +60,7 @@ def make_site(stores: ServedStores, options: WebOptions, *, tokens: Tokens | Non
             *login.routes(site),
             Mount(
                 api.PREFIX,
-                app=Router(api.routes(site, also=streams.OPERATIONS), redirect_slashes=False, default=_not_found),
+                app=Router(api.routes(site, also=live.live_operations()), redirect_slashes=False, default=_not_found),
             ),
             # another version of the API, or none: an error for programs, not a page
             Mount("/api", app=_not_found),

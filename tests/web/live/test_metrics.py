@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from mainstay.cli import app
+from mainstay.cluster.web.metrics import CLUSTER_METRICS
 from mainstay.errors import MissingExtra, StoreError
 from mainstay.lifecycle import JOB
 from mainstay.model import private_queue
@@ -24,6 +25,8 @@ from mainstay.web.security.tokens import Tokens
 from tests.web.conftest import Server, serving
 
 FAST = {"snapshot_s": 0.01}
+#: of every server, and of servers of a cluster
+ALL = (*metrics.METRICS, *CLUSTER_METRICS)
 
 
 async def scraped(server: Server) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -166,7 +169,7 @@ async def test_a_store_that_was_asked_and_did_not_answer_is_not_ready_sooner_tha
 
 
 def test_alert_rules_ask_only_for_what_is_told() -> None:
-    told = {metric.name for metric in metrics.METRICS}
+    told = {metric.name for metric in ALL}
     rules = [rule for group in yaml.safe_load(alert_rules())["groups"] for rule in group["rules"]]
     asked = {name for rule in rules for name in re.findall(r"mainstay_\w+", rule["expr"])}
     assert asked
@@ -177,7 +180,7 @@ def test_alert_rules_ask_only_for_what_is_told() -> None:
 
 
 def test_alert_rules_ask_only_for_labels_and_states_that_there_are() -> None:
-    labels = {metric.name: set(metric.labels) for metric in metrics.METRICS}
+    labels = {metric.name: set(metric.labels) for metric in ALL}
     rules = [rule for group in yaml.safe_load(alert_rules())["groups"] for rule in group["rules"]]
     for rule in rules:
         for name, chosen in re.findall(r"(mainstay_\w+)\{([^}]*)\}", rule["expr"]):

@@ -31,12 +31,11 @@ from ..bundles import (
     is_digest_start,
     publish_bundle,
 )
+from ..operator import SHORT_CONNECT_S, operator_bus
 from .commands import ClusterOptions
 
 group = command_group("Publish the code of a program for the nodes of a cluster, see it and remove it.")
 
-_OPERATOR = "local"
-_CONNECT_S = 5.0
 _WIDE = 100
 #: of a digest
 _DIGITS = 12
@@ -60,15 +59,14 @@ def register(app: typer.Typer) -> None:
 @contextlib.asynccontextmanager
 async def _client(cluster: ClusterOptions) -> AsyncIterator[BundleClient]:
     address = cluster.address()
-    bus = await address.connect("operator", _OPERATOR, timeout_s=_CONNECT_S)
-    try:
-        yield BundleClient(
-            bus, role="operator", name=_OPERATOR, cluster=address.cluster, environment=address.environment
-        )
-    except NoResponders:
-        raise InvalidInput("url", f"no manager answers on {address.shown}; start one: mainstay manager") from None
-    finally:
-        await bus.close()
+    async with operator_bus(address, timeout_s=None if cluster.url else SHORT_CONNECT_S) as (bus, name):
+        try:
+            yield BundleClient(
+                bus, role="operator", name=name, cluster=address.cluster, environment=address.environment
+            )
+        except NoResponders:
+            rule = f"no manager answers on {address.shown}; start one: mainstay manager"
+            raise InvalidInput("url", rule) from None
 
 
 async def push(

@@ -12,26 +12,37 @@ from typing import Annotated
 
 import typer
 
-from ...cli import CommandOutput, OptionGroup, command, command_group, exits, local_actor, panel, stderr_console
+from ...cli import (
+    CommandOutput,
+    JsonOption,
+    OptionGroup,
+    command,
+    command_group,
+    exits,
+    local_actor,
+    panel,
+    stderr_console,
+)
 from ...clock import seconds
 from ...control.check import check
-from ...errors import InvalidInput, NoResponders
+from ...errors import InvalidInput, MissingExtra, NoResponders
 from ...stores import open_store
+from ...web import extra_needed
 from ...worker import logs
 from ..address import ClusterAddress, parse_address
 from ..cluster_service import ClusterClient
-from ..cluster_settings import ClusterSettings
 from ..local_cluster import LocalCluster, LocalClusterOptions
 from ..local_cluster_file import FOLDER, LocalClusterFile, kill_process, read_cluster_file
 from ..nats_server import find_nats_server
+from ..operator import SHORT_CONNECT_S, connected_operator
+from ..problems import problems_of
 from . import certs, view
+from .live_status import watch_status, whole_status
 
 group = command_group("Start, see and operate a cluster of managers and nodes.")
 
 #: the app of a cluster that is started without one
 HELLO = "mainstay.cluster.hello:app"
-#: a cluster of this machine answers at once, or does not run
-_LOCAL_CONNECT_S = 5.0
 _panel = panel("Cluster")
 
 
@@ -68,17 +79,12 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
     async def client(self) -> AsyncIterator[ClusterClient]:
         """Ask the managers of the cluster."""
         address = self.address()
-        join = ClusterSettings.from_env(os.environ).join
-        name = address.name("operator")
-        bus = await address.connect(
-            "operator", name, timeout_s=join.command_s if self.url else _LOCAL_CONNECT_S, join=join
-        )
-        try:
-            yield ClusterClient(bus, name=name, cluster=address.cluster, environment=address.environment)
-        except NoResponders:
-            raise InvalidInput("url", f"no manager answers on {address.shown}; start one: mainstay manager") from None
-        finally:
-            await bus.close()
+        async with connected_operator(address, timeout_s=None if self.url else SHORT_CONNECT_S) as client:
+            try:
+                yield client
+            except NoResponders:
+                rule = f"no manager answers on {address.shown}; start one: mainstay manager"
+                raise InvalidInput("url", rule) from None
 
 
 def register(app: typer.Typer) -> None:
@@ -113,6 +119,13 @@ def up(
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Folder of its files.")] = FOLDER,
     name: Annotated[str, typer.Option("--name", help="Name of the cluster.")] = "local",
     processes: Annotated[int, typer.Option("--processes", min=1, help="Engine processes of each node.")] = 1,
+    port: Annotated[
+        int,
+        typer.Option("--port", "-p", min=0, max=65535, help="Port of the dashboard on loopback; 0 picks a free one."),
+    ] = 0,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard and the API.")
+    ] = True,
     grace: Annotated[str, typer.Option("--grace", help="Time that running jobs have to finish at the end.")] = "10s",
     log_level: Annotated[str, typer.Option("--log-level", help="Level of the log.")] = "warning",
 ) -> int:
@@ -121,6 +134,9 @@ def up(
     The bus listens on loopback with random passwords. Other commands find the cluster through a file in its folder that
     only you can read. A process that ends is started again, except a drained node. Ctrl-C drains the nodes and ends all
     processes; a second one does not wait for running jobs.
+
+    This command serves the dashboard, through any manager: as with `mainstay serve`, every user of this machine can use
+    it.
 
     Exit codes: 0 stopped cleanly, 2 could not start.
 
@@ -142,10 +158,10 @@ def up(
         grace_s=seconds(grace, field="grace"),
         log_level=log_level,
     )
-    return asyncio.run(_run_up(options, folder))
+    return asyncio.run(_run_up(options, folder, port if dashboard else None))
 
 
-async def _run_up(options: LocalClusterOptions, folder: Path) -> int:
+async def _run_up(options: LocalClusterOptions, folder: Path, port: int | None) -> int:
     console = stderr_console()
 
     def show(event: str, text: str) -> None:
@@ -171,9 +187,11 @@ async def _run_up(options: LocalClusterOptions, folder: Path) -> int:
             starting.cancel()
             await asyncio.wait([starting])
             return exits.DONE
-        for line in _banner(options, starting.result(), folder):
-            console.print(line, markup=False)
-        await asked
+        started = starting.result()
+        async with _dashboard(parse_address(started.url), folder, port) as served:
+            for line in _banner(options, started, folder, served):
+                console.print(line, markup=False)
+            await asked
         return exits.DONE
     finally:
         if stopping.is_set():
@@ -181,12 +199,32 @@ async def _run_up(options: LocalClusterOptions, folder: Path) -> int:
         await cluster.stop()
 
 
-def _banner(options: LocalClusterOptions, started: LocalClusterFile, folder: Path) -> list[str]:
+@contextlib.asynccontextmanager
+async def _dashboard(address: ClusterAddress, folder: Path, port: int | None) -> AsyncIterator[str]:
+    """Serve the dashboard in this process, so that it outlives each manager; its URL, or what to do to have one."""
+    if port is None:
+        yield f"mainstay serve --cluster {folder}"
+        return
+    try:
+        with extra_needed("the dashboard"):
+            from ...web import WebOptions  # noqa: PLC0415 - an extra
+            from ..web.side_server import SideServer  # noqa: PLC0415 - an extra
+            from ..web.sources import watched_cluster  # noqa: PLC0415 - an extra
+    except MissingExtra as error:
+        yield str(error)
+        return
+    server = SideServer(WebOptions(port=port))
+    store = address.store_url("operator")
+    async with server.running({"default": store}, lambda: watched_cluster(address)):
+        yield f"{server.url}/cluster"
+
+
+def _banner(options: LocalClusterOptions, started: LocalClusterFile, folder: Path, dashboard: str) -> list[str]:
     where = "" if folder == FOLDER else f" --folder {folder}"
     return [
         f"cluster {started.cluster} is up and runs {options.target}",
         f"  store      {started.store}",
-        f"  dashboard  mainstay serve --store {started.store}",
+        f"  dashboard  {dashboard}",
         f"  see it     mainstay cluster status{where}",
         *([f"  submit     mainstay submit hello name=you --store {started.store}"] if options.target == HELLO else []),
         f"  try        mainstay cluster kill n1{where}",
@@ -196,7 +234,14 @@ def _banner(options: LocalClusterOptions, started: LocalClusterFile, folder: Pat
     ]
 
 
-async def status(cluster: ClusterOptions) -> CommandOutput:
+async def status(
+    cluster: ClusterOptions,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it live until Ctrl-C; with --json a line each time.")
+    ] = False,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between two looks of --watch.")] = "1s",
+    as_json: JsonOption = False,
+) -> CommandOutput | int:
     """Show a cluster: its managers, nodes, leaders, alarms and what happened lately.
 
     Exit codes: 0 fine, 2 error (no manager answers).
@@ -204,10 +249,14 @@ async def status(cluster: ClusterOptions) -> CommandOutput:
     [bold]Examples[/bold]
 
       mainstay cluster status
+      mainstay cluster status --watch
       mainstay cluster status --json | jq '.nodes[].name'
     """
     async with cluster.client() as client:
-        found = await client.status()
+        if watch:
+            await watch_status(client, every_s=seconds(every, field="every"), as_json=as_json)
+            return exits.DONE
+        found = await whole_status(client)
     return CommandOutput(found, lambda console: view.show_status(found, console))
 
 
@@ -271,7 +320,7 @@ async def check_cluster(cluster: ClusterOptions) -> CommandOutput:
     address = cluster.address()
     async with cluster.client() as client:
         found = await client.status()
-    problems = view.problems_of(found)
+    problems = problems_of(found)
     store = await open_store(address.store_url("operator"))
     try:
         report = await check(store)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import socket
-from typing import Annotated
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...cli import command, stderr_console
+from ...cli import AccessOptions, TlsOptions, command, stderr_console, web_options
 from ...control import check_short_name
 from ...errors import InvalidInput
 from ...stores import shown_url
+from ...web import extra_needed
 from ...worker import logs
 from ..address import parse_address
 from ..bundles import MB, BundleLimits
+from ..manager import Manager
 from ..manager_program import ManagerConfig, run_manager
+
+if TYPE_CHECKING:
+    from ..web.side_server import SideServer
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -34,6 +41,8 @@ def manager(
     store: Annotated[
         str, typer.Option("--store", "-s", envvar="MAINSTAY_STORE", metavar="URL", help="URL of the store.")
     ],
+    tls: TlsOptions,
+    access: AccessOptions,
     name: Annotated[
         str,
         typer.Option(
@@ -51,7 +60,7 @@ def manager(
         ),
     ] = "",
     state: Annotated[
-        str, typer.Option("--state", metavar="DIR", help="Folder of its journal.", show_default="no journal")
+        str, typer.Option("--state", metavar="DIR", help="Folder of its journal.", show_default="in memory")
     ] = "",
     blobs: Annotated[
         str,
@@ -69,6 +78,15 @@ def manager(
     bundle_data_mb: Annotated[
         int, typer.Option("--bundle-data-mb", min=0, help="Largest data of one bundle, in MB.")
     ] = 4096,
+    serve: Annotated[
+        str,
+        typer.Option(
+            "--serve",
+            metavar="[HOST:]PORT",
+            help="Also serve the HTTP API and the dashboard of its store and cluster here; port 0 picks a free one.",
+            show_default="nothing",
+        ),
+    ] = "",
     log_level: Annotated[str, typer.Option("--log-level", help="Level of the log.")] = "info",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log as JSON.")] = False,
 ) -> int:
@@ -78,12 +96,16 @@ def manager(
     machines; any of them answers, and another one leads within seconds when the leader ends. It waits for a bus that is
     not there yet, and names in its log which servers failed and why.
 
+    --serve follows the rules of `mainstay serve`: without --tokens only this machine can reach it, and every local user
+    may do everything; other machines need tokens, and TLS or --insecure.
+
     Exit codes: 0 stopped cleanly, 2 could not start.
 
     [bold]Examples[/bold]
 
       mainstay manager 'tls://bus-0:4222,bus-1:4222?ca=ca.pem&cert=manager-m1.pem&key=manager-m1.key' --store postgresql://db/shop
       mainstay manager nats://manager:SECRET@127.0.0.1:4222/shop --store postgresql://db/shop
+      mainstay manager nats://manager:SECRET@127.0.0.1:4222/shop --store postgresql://db/shop --serve 8330
       mainstay manager URL --store postgresql://db/shop --blobs s3://shop-bundles
     """
     address = parse_address(url)
@@ -103,6 +125,14 @@ def manager(
         json_logs=json_logs,
     )
     logs.configure(log_level, as_json=json_logs)
+    server = _server(serve, tls, access) if serve else None
+
+    def beside(running: Manager) -> AbstractAsyncContextManager[object]:
+        if server is None:
+            return contextlib.nullcontext()
+        from ..web.sources import watched_manager  # noqa: PLC0415 - an extra
+
+        return server.running({"default": store}, lambda: watched_manager(running))
 
     def ready() -> None:
         console = stderr_console()
@@ -110,8 +140,17 @@ def manager(
             f"manager {config.name} (pid {os.getpid()}) of cluster {address.cluster}",
             f"  store    {shown_url(store)}",
             f"  bus      {address.shown}",
+            *([] if server is None else [f"  serves   {server.url}"]),
             "  Ctrl-C   stops; another manager takes over",
         ):
             console.print(line, markup=False)
 
-    return asyncio.run(run_manager(config, ready=ready))
+    return asyncio.run(run_manager(config, ready=ready, beside=beside))
+
+
+def _server(address: str, tls: TlsOptions, access: AccessOptions) -> SideServer:
+    with extra_needed("mainstay manager --serve"):
+        from ..web.side_server import SideServer, listen_address  # noqa: PLC0415 - an extra
+
+        host, port = listen_address(address)
+        return SideServer(web_options(host, port, tls, access))

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from ...cli import Column, facts, table
 from ...lifecycle import time_text
-from ...words import counted
+from ..problems import DIGITS
 from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 
 _STYLES = {"active": "green", "away": "yellow", "draining": "cyan", "closed": "red"}
 _WIDE = 100
 _EVENTS = 8
-#: of a digest
-_DIGITS = 12
 
 
 def show_status(status: ClusterStatus, console: Console) -> None:
     """Everything at a glance."""
+    console.print(status_parts(status, console))
+
+
+def status_parts(status: ClusterStatus, console: Console) -> RenderableType:
+    """The same, to be drawn."""
     active = sum(node.state == "active" for node in status.nodes)
-    console.print(
+    parts: list[RenderableType] = [
         facts(
             [
                 ("cluster", f"{status.cluster} ({status.environment}), seen by manager {status.manager}"),
@@ -29,22 +32,24 @@ def show_status(status: ClusterStatus, console: Console) -> None:
                 ("leaders", ", ".join(f"{lead.name}: {_holder(lead)}" for lead in status.leads) or "none"),
                 ("refused", ", ".join(f"{n} by {reason}" for reason, n in status.refused.items())),
             ]
-        )
-    )
-    for alarm in status.alarms:
-        console.print(Text(f"alarm: {alarm}", style="bold red"))
-    console.print()
-    show_nodes(status, console)
+        ),
+        *(Text(f"alarm: {alarm}", style="bold red") for alarm in status.alarms),
+        "",
+        _nodes(status, console),
+    ]
     if status.journal:
-        console.print()
-        show_journal(status.journal[-_EVENTS:], console)
+        parts += ["", _journal(status.journal[-_EVENTS:], console)]
+    return Group(*parts)
 
 
 def show_nodes(status: ClusterStatus, console: Console) -> None:
     """One line for each node."""
+    console.print(_nodes(status, console))
+
+
+def _nodes(status: ClusterStatus, console: Console) -> RenderableType:
     if not status.nodes:
-        console.print("no nodes; add one: mainstay node join URL module:app", markup=False)
-        return
+        return Text("no nodes; add one: mainstay node join URL module:app")
     columns: list[Column[NodeInfo]] = [
         Column("node", lambda node: node.name),
         Column("state", lambda node: Text(node.state, style=_STYLES[node.state])),
@@ -52,14 +57,18 @@ def show_nodes(status: ClusterStatus, console: Console) -> None:
         Column("cpu", lambda node: f"{node.beat.cpu:.0%}", right=True),
         Column("memory", lambda node: f"{node.beat.memory:.0%}", right=True),
         Column("running", lambda node: str(node.beat.running_count), right=True),
-        Column("heard", lambda node: f"{max(0, status.at_ms - node.heard_ms) / 1000:.0f} s ago", right=True),
+        Column("heard", lambda node: _heard(node, status.at_ms), right=True),
         Column("labels", lambda node: ", ".join(f"{key}={value}" for key, value in node.beat.labels.items())),
         Column("app", lambda node: node.beat.target, min_screen=_WIDE),
-        Column("code", lambda node: node.beat.digest[:_DIGITS], min_screen=_WIDE),
+        Column("code", lambda node: node.beat.digest[:DIGITS], min_screen=_WIDE),
         Column("version", lambda node: node.beat.version, min_screen=_WIDE),
         Column("why", lambda node: node.reason, min_screen=_WIDE),
     ]
-    console.print(table(columns, status.nodes, screen_width=console.width))
+    return table(columns, status.nodes, screen_width=console.width)
+
+
+def _heard(node: NodeInfo, at_ms: int) -> str:
+    return f"{max(0, at_ms - node.heard_ms) / 1000:.0f} s ago" if node.heard_ms else "never"
 
 
 def show_leaders(status: ClusterStatus, console: Console) -> None:
@@ -86,46 +95,19 @@ def show_leaders(status: ClusterStatus, console: Console) -> None:
 
 def show_journal(entries: list[JournalEntry], console: Console) -> None:
     """What happened, oldest first."""
+    console.print(_journal(entries, console))
+
+
+def _journal(entries: list[JournalEntry], console: Console) -> RenderableType:
     columns: list[Column[JournalEntry]] = [
         Column("when", lambda entry: time_text(entry.at_ms)),
         Column("what happened", lambda entry: entry.text),
     ]
-    console.print(table(columns, entries, screen_width=console.width))
-
-
-def problems_of(status: ClusterStatus) -> list[str]:
-    """What an operator should look at, as sentences."""
-    problems = list(status.alarms)
-    if len(status.managers) < 2:
-        problems.append("there is one manager only: if it ends, no node can work; run three")
-    if not any(lead.name == "placement" for lead in status.leads):
-        problems.append("no manager leads placement: nothing is assigned to nodes, and no dead node is closed")
-    away = [node.name for node in status.nodes if node.state == "away"]
-    if away:
-        problems.append(f"{counted(len(away), 'node')} away: {', '.join(away)}")
-    problems += _different_code(status)
-    if not any(node.state == "active" for node in status.nodes):
-        problems.append("no node is active; add one: mainstay node join URL module:app")
-    return problems
-
-
-def _different_code(status: ClusterStatus) -> list[str]:
-    """Nodes that run one app with different code."""
-    apps: dict[str, dict[str, list[str]]] = {}
-    for node in status.nodes:
-        if node.state != "closed" and node.beat.digest:
-            apps.setdefault(node.beat.target, {}).setdefault(node.beat.digest[:_DIGITS], []).append(node.name)
-    return [
-        f"nodes run different code of {target}: "
-        + "; ".join(f"{digest} on {', '.join(names)}" for digest, names in sorted(code.items()))
-        + ". Restart those with the old code"
-        for target, code in sorted(apps.items())
-        if len(code) > 1
-    ]
+    return table(columns, entries, screen_width=console.width)
 
 
 def _holder(lead: LeadInfo) -> str:
     return lead.manager or f"session {lead.session}"
 
 
-__all__ = ["problems_of", "show_journal", "show_leaders", "show_nodes", "show_status"]
+__all__ = ["show_journal", "show_leaders", "show_nodes", "show_status", "status_parts"]

@@ -12,6 +12,7 @@ from ...model import Job, check_id
 from ...stores import JobStore
 from ..trail import read_events
 from .attempts import Attempt, read_attempts
+from .cluster_facts import ClusterFacts, NodeEvent, NodeFact
 from .facts import Advice, Awaited, Facts, Obstacle, gather, is_alive
 from .story import Explanation, Section, explain
 
@@ -19,8 +20,8 @@ from .story import Explanation, Section, explain
 _READ = 1000
 
 
-async def explained(store: JobStore, job_id: str) -> Explanation:
-    """Explain one job; raises `JobNotFound`.
+async def explained(store: JobStore, job_id: str, cluster: ClusterFacts | None = None) -> Explanation:
+    """Explain one job; raises `JobNotFound`. `cluster`: what managers know of nodes.
 
     >>> import asyncio
     >>> from mainstay.control import Control
@@ -32,23 +33,28 @@ async def explained(store: JobStore, job_id: str) -> Explanation:
     >>> asyncio.run(main())
     'No worker is alive on this store: no session is open.'
     """
-    return explain(job_id, *await matter(store, job_id))
+    return explain(job_id, *await matter(store, job_id, cluster))
 
 
-async def matter(store: JobStore, job_id: str) -> tuple[Job | None, list[Event], Facts]:
+async def matter(
+    store: JobStore, job_id: str, cluster: ClusterFacts | None = None
+) -> tuple[Job | None, list[Event], Facts]:
     """The input of `explain`, for a caller that masks part of it first; raises `JobNotFound`."""
     (job,) = await store.get([check_id(job_id)])
     after = 0 if job is None else max(0, job.version - _READ)
     events = await read_events(store, job_id, after=after, limit=_READ + 1)
-    return job, events, await gather(store, job_id, job)
+    return job, events, await gather(store, job_id, job, cluster)
 
 
 __all__ = [
     "Advice",
     "Attempt",
     "Awaited",
+    "ClusterFacts",
     "Explanation",
     "Facts",
+    "NodeEvent",
+    "NodeFact",
     "Obstacle",
     "Section",
     "explain",

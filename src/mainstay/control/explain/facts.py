@@ -10,6 +10,8 @@ from ...kinds import is_kind, kind_named, part
 from ...lifecycle import JOB, UNIT
 from ...model import Job, QueueSettings, Session
 from ...stores import JobStore, Query, RefusedWrite
+from ..member_sessions import MemberSessions
+from .cluster_facts import ClusterFacts
 
 #: held jobs that are read, over all sessions
 _MOST_HELD = 2000
@@ -70,6 +72,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[RefusedWrite, ...] = ()
     own: tuple[Obstacle, ...] | None = None
     """the obstacles that the kind of the job knows; None: workers claim it, and the general ones apply"""
+    cluster: ClusterFacts | None = None
+    """what managers know of nodes; None: it was not asked for, or the store has no cluster"""
 
 
 def is_alive(session: Session, lease_ms: int) -> bool:
@@ -77,8 +81,10 @@ def is_alive(session: Session, lease_ms: int) -> bool:
     return not session.dead and (session.standing or lease_ms - session.beat_ms <= session.lease_s * 1000)
 
 
-async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
+async def gather(store: JobStore, job_id: str, job: Job | None, cluster: ClusterFacts | None = None) -> Facts:
     """Read the facts around a job. The cost does not grow with the store."""
+    if cluster is not None:
+        store = MemberSessions(store, cluster.silence_s, away_s=cluster.away_s)
     sessions = tuple(await store.sessions())
     facts = Facts(
         now_ms=store.clock.now_ms(),
@@ -87,6 +93,7 @@ async def gather(store: JobStore, job_id: str, job: Job | None) -> Facts:
         refusals=tuple(await store.refusals(job_id)),
         open_units=0 if job is None or job.settled_ms is not None else await _open_units(store, job),
         own=None if job is None or job.settled_ms is not None else await _own_obstacles(store, job),
+        cluster=cluster,
     )
     if job is None or job.settled_ms is not None or job.session is not None:
         return facts

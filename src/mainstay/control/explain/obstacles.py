@@ -9,6 +9,7 @@ from ...lifecycle import table_of
 from ...model import Job, Lane, Session
 from ...words import SessionNames, counted, moment, sentence, span
 from .facts import Advice, Awaited, Facts, Obstacle, is_alive
+from .node_obstacles import awaited_nodes, unknown_leader
 
 #: jobs and workers that are named; the rest is counted
 _NAMED = 5
@@ -29,10 +30,10 @@ def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     if job.due_ms > facts.now_ms:
         found.append(_time(job, facts))
     if facts.own is not None:
-        return [*found, *facts.own]
+        return [*found, *facts.own, *unknown_leader(facts)]
     found += _pause(job, facts)
     found += _slot(job, facts)
-    found += _no_worker(job, facts) or _unserved(job, facts)
+    found += awaited_nodes(job, facts) or _no_worker(job, facts) or _unserved(job, facts)
     if found:
         return found
     if not _all_announce(facts):

@@ -13,6 +13,7 @@ from ...model import Job, is_reserved
 from ...words import SessionNames, counted, moment, sentence, span
 from .attempts import Attempt, read_attempts
 from .facts import Advice, Facts, Obstacle, is_alive
+from .node_words import closing, heard, while_away
 from .obstacles import obstacles
 
 #: attempts and moves that are listed; earlier ones are counted
@@ -194,6 +195,8 @@ class _Story:
         holder, facts = self._holder, self.facts
         if holder is None:
             return ", but that session is no longer known"
+        if node := heard(holder, facts):
+            return node
         silent = span(facts.lease_ms - holder.beat_ms)
         if holder.dead:
             return f", but it was found dead (silent for {silent})"
@@ -280,6 +283,7 @@ class _Story:
         text += f", held it for {span(attempt.held_ms or 0)}"
         end = self._end(attempt)
         then = f" Then: {attempt.then_reason or attempt.then}" if attempt.then else ""
+        then = f"{closing(attempt, self._names[attempt.session], self.facts)}{then}"
         return self._names.within(sentence(sentence(f"{text}, and {end}") + then))
 
     def _end_of_nodes(self, attempt: Attempt) -> str:
@@ -332,6 +336,8 @@ class _Story:
         job, facts = self.job, self.facts
         if self._placed and not job.is_unit:
             return ["It goes on with the next end of a unit; if the leader dies, the next one continues."]
+        if self._holder is not None and (lines := while_away(self._holder, facts)):
+            return lines
         if job.session is not None and (self._holder is None or not is_alive(self._holder, facts.lease_ms)):
             if not self._anyone:
                 return ["No worker is alive to sweep: the next worker that starts takes it back."]

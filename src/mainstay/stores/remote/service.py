@@ -148,6 +148,8 @@ class StoreService:
         self._tasks: dict[asyncio.Task[None], None] = {}
         #: refused requests, by reason: cluster, version, role, input, size, overload, flood, replay, reply, late
         self.refused: Counter[str] = Counter()
+        #: changes that the store refused because their claim had an old token
+        self.stale = 0
         #: answered requests, by method
         self.answered: Counter[str] = Counter()
 
@@ -416,6 +418,7 @@ class StoreService:
         results = iter(await self._store.apply(changes, lead=arguments.lead, together=arguments.together))
         made = [missing.get(place) or next(results) for place in range(len(arguments.changes))]
         for result in made:
+            self.stale += result.outcome == "stale"
             if result.job is not None:
                 if result.job.settled_ms is None:
                     self._keep([result.job])

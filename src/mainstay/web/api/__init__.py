@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .fields import PageSize as PageSize, Reason as Reason
+    from .fields import Millis as Millis, PageSize as PageSize, Reason as Reason
     from .job_responses import (
         AdviceView as AdviceView,
         AwaitedJobs as AwaitedJobs,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".fields": "PageSize Reason",
+        ".fields": "Millis PageSize Reason",
         ".job_responses": "AdviceView AwaitedJobs BulkResult DrainedSessions EventPage JobDeleted JobPage "
         "ProblemView Story SubmitGroupResponse SubmitManyResponse SubmitResponse UnitPage WorkerList WorkingSession",
         ".masker": "MASK Masker",

@@ -106,7 +106,8 @@ async def get_story(ask: ApiRequest[NoParameters, None]) -> Response:
 
 
 async def explain_job(ask: ApiRequest[NoParameters, None]) -> Response:
-    return json_response(await explained(ask.served.store, ask.path("id"), ask.site.masker))
+    cluster = await ask.site.cluster_facts(ask.served)
+    return json_response(await explained(ask.served.store, ask.path("id"), ask.site.masker, cluster))
 
 
 async def list_awaited(ask: ApiRequest[NoParameters, None]) -> Response:

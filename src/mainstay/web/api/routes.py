@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from ...errors import MainstayError
-from ...kinds import kinds, part
+from ...kinds import part, server_parts
 from ...model import check_id
 from ..audit import AUDITED, AuditEntry
 from ..problems import Problem, problem_of, problem_response
@@ -43,10 +43,10 @@ log = logging.getLogger("mainstay.web")
 
 @cache
 def operations() -> tuple[ApiOperation, ...]:
-    """Every operation: our own, and those of the installed kinds. A kind cannot replace one of ours."""
+    """Every operation: our own, and those of the installed kinds and the cluster, which cannot replace ours."""
     found = {(each.method, each.path): each for each in OPERATIONS}
-    for kind in kinds():
-        for each in part(kind.operations) if kind.operations else ():
+    for parts in server_parts():
+        for each in part(parts.operations) if parts.operations else ():
             found.setdefault((each.method, each.path), each)
     return tuple(found.values())
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...control import error_line
-from ...control.explain import Explanation, explain, matter
+from ...control.explain import ClusterFacts, Explanation, explain, matter
 from ...lifecycle import Event, details_text
 from ...model import ErrorInfo, Job
 from ...stores import JobStore
@@ -109,9 +109,9 @@ def with_masked_texts(job: Job, masker: Masker, secrets: Secrets) -> Job:
     )
 
 
-async def explained(store: JobStore, job_id: str, masker: Masker) -> Explanation:
+async def explained(store: JobStore, job_id: str, masker: Masker, cluster: ClusterFacts | None = None) -> Explanation:
     """A job, explained in masked sentences; raises `JobNotFound`."""
-    job, events, facts = await matter(store, job_id)
+    job, events, facts = await matter(store, job_id, cluster)
     shown = None if job is None else await shown_job(store, job, masker)
     mask = await text_mask_of(store, job, masker)
     return explain(job_id, shown, mask.events(events), facts)

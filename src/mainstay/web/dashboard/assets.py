@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ...kinds import kinds
+from ...kinds import server_parts
 from ..problems import Problem, problem_response
 
 _SENT = (".css", ".js", ".svg")
@@ -40,8 +40,8 @@ def assets() -> dict[str, Asset]:
     ['dashboard.css', 'dashboard.js', 'icon.svg', 'login.css']
     """
     found = {path: _asset(path, file.read_bytes()) for path, file in _walk(files(__package__) / "static", "")}
-    for kind in kinds():
-        for path, resource in kind.assets.items():
+    for parts in server_parts():
+        for path, resource in parts.assets.items():
             package, _, name = resource.partition(":")
             found.setdefault(path, _asset(name, (files(package) / name).read_bytes()))
     # the sign-in page uses the same style

@@ -67,7 +67,7 @@ class HolderInfo(msgspec.Struct, frozen=True, kw_only=True):
 async def job(view: PageView) -> Response:
     job_id = check_id(view.path("id"))
     control, store = view.served.control, view.served.store
-    explanation = await explained(store, job_id, view.masker)
+    explanation = await explained(store, job_id, view.masker, await view.site.cluster_facts(view.served))
     try:
         found = await control.jobs.get(job_id)
     except JobNotFound:

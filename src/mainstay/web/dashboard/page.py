@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ...kinds import kind_named, kinds
+from ...kinds import kind_named, server_parts
 from ...report import template_environment
 from ...words import ago, clock, iso, short_session, span
 from ..api.masker import Masker
@@ -100,7 +100,7 @@ class PageView:
             "url": self.url,
             "may": self.may,
             "now_ms": self.now_ms,
-            "nav": navigation(),
+            "nav": navigation(has_cluster=site.cluster is not None),
             "at": request.scope["path"],
             "here": f"{here}?{query}" if query else here,
             "theme": theme if theme in _THEMES else "",
@@ -157,16 +157,16 @@ def _refused_outside(request: Request, problem: Problem) -> Response:
 
 
 @cache
-def navigation() -> tuple[tuple[str, str, str], ...]:
+def navigation(*, has_cluster: bool) -> tuple[tuple[str, str, str], ...]:
     """The links at the top: path, name, key. Those of kinds come last."""
-    return (*NAV, *((each.path, each.title, each.key) for kind in kinds() for each in kind.navigation))
+    shown = [parts for parts in server_parts() if has_cluster or parts.needs != "cluster"]
+    return (*NAV, *((each.path, each.title, each.key) for parts in shown for each in parts.navigation))
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    # the names of templates of a kind begin with its name: batch/batches.html
     found = template_environment(
-        __package__, prefixes={kind.name: kind.templates for kind in kinds() if kind.templates}
+        __package__, prefixes={parts.name: parts.templates for parts in server_parts() if parts.templates}
     )
     found.filters.update(
         clock=clock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from ...kinds import kinds, part
+from ...kinds import part, server_parts
 from ..problems import Problem
 from ..services import WebServices
 from . import assets
@@ -27,8 +27,8 @@ def routes(site: WebServices) -> list[BaseRoute]:
         "/workers": workers,
         "/schedules": schedules,
     }
-    for kind in kinds():
-        for path, page in part(kind.pages).items() if kind.pages else ():
+    for parts in server_parts():
+        for path, page in part(parts.pages).items() if parts.pages else ():
             pages.setdefault(path, page)
     pages["/{anything:path}"] = not_found
     return [*assets.routes(), *(page_route(site, path, page) for path, page in pages.items())]

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
         ProgressMessage as ProgressMessage,
         TroubleMessage as TroubleMessage,
     )
-    from .snapshot import Snapshot as Snapshot
+    from .routes import live_operations as live_operations
+    from .snapshot import HeldJob as HeldJob, Snapshot as Snapshot
+    from .sse import event as event, event_of as event_of
+    from .streams import stream_operation as stream_operation, stream_response as stream_response
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -24,6 +27,9 @@ __getattr__, __dir__ = lazy_exports(
         ".alerts": "alert_rules",
         ".history": "Sample",
         ".messages": "EndMessage JobMessage ListMessage ProgressMessage TroubleMessage",
-        ".snapshot": "Snapshot",
+        ".routes": "live_operations",
+        ".snapshot": "HeldJob Snapshot",
+        ".sse": "event event_of",
+        ".streams": "stream_operation stream_response",
     },
 )

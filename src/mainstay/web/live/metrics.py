@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from ...errors import MissingExtra
 from ...report.metrics import AGE, ASIDE, JOBS, LEADER, SESSIONS, UP, exposed_counts
 from ...stores.metrics import StoreMetric, check_installed
+from ..cluster_source import ClusterSource
 from ..problems import Problem
 from ..services import WebServices
 from .hub import LiveHub
@@ -72,7 +73,7 @@ def routes(site: WebServices, requests: RequestCounts) -> list[BaseRoute]:
         from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest  # noqa: PLC0415
 
         registry = CollectorRegistry()
-        registry.register(_Collector(site.hub, tuple(site.stores.by_name), requests))
+        registry.register(_Collector(site.hub, tuple(site.stores.by_name), requests, site.cluster))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return [Route("/metrics", metrics)]
@@ -81,10 +82,13 @@ def routes(site: WebServices, requests: RequestCounts) -> list[BaseRoute]:
 class _Collector:
     """Collects all metrics for prometheus_client."""
 
-    def __init__(self, hub: LiveHub, names: Iterable[str], requests: RequestCounts) -> None:
+    def __init__(
+        self, hub: LiveHub, names: Iterable[str], requests: RequestCounts, cluster: ClusterSource | None
+    ) -> None:
         self._hub = hub
         self._names = names
         self._requests = requests
+        self._cluster = cluster
 
     def describe(self) -> list[Any]:
         return []
@@ -97,6 +101,8 @@ class _Collector:
                 rows[metric.name].append(((snapshot.store, *row[0]), row[1]))
         for name, values in rows.items():
             yield _gauge(_BY_NAME[name], values)
+        if self._cluster is not None:
+            yield from _of_cluster(self._cluster)
         yield from _of_server(self._requests)
 
 
@@ -134,6 +140,22 @@ def _of_server(requests: RequestCounts) -> Iterator[Any]:
         took.add_metric((part,), list(zip(bounds, accumulate(times.bins), strict=True)), times.sum_s)
     yield took
     yield _gauge(OPEN, [((), requests.open)])
+
+
+def _of_cluster(cluster: ClusterSource) -> Iterator[Any]:
+    from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - an extra
+
+    rows: dict[StoreMetric, list[Row]] = {}
+    for metric, labels, value in cluster.metrics():
+        rows.setdefault(metric, []).append((labels, value))
+    for metric, values in rows.items():
+        if metric.kind == "gauge":
+            yield _gauge(metric, values)
+            continue
+        counted = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in values:
+            counted.add_metric(labels, value)
+        yield counted
 
 
 def _gauge(metric: StoreMetric, rows: Iterable[Row]) -> Any:

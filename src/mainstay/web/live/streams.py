@@ -81,7 +81,7 @@ async def get_history(ask: ApiRequest[NoParameters, None]) -> Response:
 
 
 async def stream_store(ask: ApiRequest[NoParameters, None]) -> Response:
-    return _stream(ask, _snapshots(ask.site.hub, ask.served.name))
+    return stream_response(ask, _snapshots(ask.site.hub, ask.served.name))
 
 
 async def stream_job(ask: ApiRequest[JobStreamQuery, None]) -> Response:
@@ -91,22 +91,24 @@ async def stream_job(ask: ApiRequest[JobStreamQuery, None]) -> Response:
     if job is None:
         # a deleted job still has its tombstone
         events = await served.control.jobs.events(job_id, after=0)
-        return _stream(
+        return stream_response(
             ask, _tombstone([each for each in events if each.seq > after], job_id, TextMask(ask.site.masker, ()))
         )
     if ended and after == job.version and is_over(job):
         # this tells a browser not to reconnect
         return Response(status_code=204)
-    return _stream(ask, _JobStream(ask, job_id, after).messages())
+    return stream_response(ask, _JobStream(ask, job_id, after).messages())
 
 
 async def stream_jobs(ask: ApiRequest[ListStreamQuery, None]) -> Response:
     # an invalid filter is refused here, before the stream begins
     await ask.query.query(ask.served.store)
-    return _stream(ask, _pages(ask))
+    return stream_response(ask, _pages(ask))
 
 
-def _stream(ask: ApiRequest[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventStream:
+def stream_response(ask: ApiRequest[Any, Any], messages: AsyncGenerator[bytes, None]) -> EventStream:
+    """A stream for the caller of a request. It ends when the caller's token is revoked."""
+
     async def still_permitted() -> bool:
         request = ask.request
         request.state.caller = None
@@ -263,7 +265,8 @@ async def _pages(ask: ApiRequest[ListStreamQuery, None]) -> AsyncGenerator[bytes
                 await changed.wait()
 
 
-def _live(path: str, handler: Any, summary: str, about: str, **more: Any) -> ApiOperation:
+def stream_operation(path: str, handler: Any, summary: str, about: str, **more: Any) -> ApiOperation:
+    """The declaration of a live stream."""
     answers = {
         200: ApiResponse(description="Server-sent events.", type=str, media="text/event-stream"),
         **more.pop("answers", {}),
@@ -273,7 +276,7 @@ def _live(path: str, handler: Any, summary: str, about: str, **more: Any) -> Api
         path=path,
         handler=handler,
         scope="read",
-        tag="live",
+        tag=more.pop("tag", "live"),
         summary=summary,
         about=about,
         answers=answers,
@@ -302,13 +305,13 @@ OPERATIONS = (
         about="The history is kept in memory: it begins with the server.",
         answers={200: ApiResponse(description="Samples, in order.", type=SampleList)},
     ),
-    _live(
+    stream_operation(
         "/stream",
         stream_store,
         "Watch a store",
         "`event: snapshot` now, and after each read of the store.",
     ),
-    _live(
+    stream_operation(
         "/jobs/stream",
         stream_jobs,
         "Watch a list of jobs",
@@ -317,7 +320,7 @@ OPERATIONS = (
         "it had seen all jobs: more may match.",
         query=ListStreamQuery,
     ),
-    _live(
+    stream_operation(
         "/jobs/{id}/stream",
         stream_job,
         "Watch a job until it is settled",
@@ -330,4 +333,4 @@ OPERATIONS = (
     ),
 )
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "stream_operation", "stream_response"]

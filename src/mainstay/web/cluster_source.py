@@ -1,0 +1,34 @@
+"""What a server needs of a cluster. The cluster is a layer above, so the program that serves passes it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol, Self
+
+from ..control.explain import ClusterFacts
+from ..stores.metrics import StoreMetric
+
+#: one metric, its labels and its value
+ClusterRow = tuple[StoreMetric, tuple[str, ...], float]
+
+
+class ClusterSource(Protocol):
+    """A cluster that a server shows. It is entered when the server starts, and left when it stops."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def metrics(self) -> Iterable[ClusterRow]:
+        """What is known now, for a scrape; it asks no manager."""
+        ...
+
+    async def facts(self) -> ClusterFacts | None:
+        """What explains jobs; None if no manager has answered lately."""
+        ...
+
+
+__all__ = ["ClusterRow", "ClusterSource"]

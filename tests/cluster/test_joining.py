@@ -64,14 +64,16 @@ def test_a_url_that_names_another_cluster_or_environment_than_its_certificate_is
 def test_the_store_behind_the_managers_has_the_same_servers(folder: Path) -> None:
     secure = parse_address(url_of(issue(folder, "node", "n1"))).store_url("node")
     assert secure.startswith(f"remote+tls://{SERVERS}/?cluster=shop&environment=staging&role=node&name=n1&ca=")
-    plain = parse_address("nats://u:p@[::1]:1,127.0.0.1:2/shop")
-    assert plain.store_url("node", "n1").startswith("remote+nats://u:p@%5B::1%5D:1,127.0.0.1:2/?cluster=shop")
+    plain = parse_address("nats://u:4nKx7PzQ2vLw9RtY@[::1]:1,127.0.0.1:2/shop")
+    assert plain.store_url("node", "n1").startswith(
+        "remote+nats://u:4nKx7PzQ2vLw9RtY@%5B::1%5D:1,127.0.0.1:2/?cluster=shop"
+    )
 
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:1,10.0.0.1:2", "bus.internal"])
 async def test_a_store_on_another_machine_needs_tls_too(servers: str) -> None:
     with pytest.raises(InvalidInput, match="another machine, so TLS is required"):
-        await open_store(f"remote+nats://u:p@{servers}/?cluster=shop&role=node&name=n1")
+        await open_store(f"remote+nats://u:4nKx7PzQ2vLw9RtY@{servers}/?cluster=shop&role=node&name=n1")
 
 
 def test_tls_without_files_is_refused() -> None:
@@ -222,7 +224,7 @@ def test_without_an_option_the_folder_is_that_of_its_own_certificate(folder: Pat
     secure = parse_address(url_of(issue(folder, "manager", "m1")))
     assert certs_folder(secure, "") == folder
     assert certs_folder(secure, "elsewhere") == Path("elsewhere")
-    assert certs_folder(parse_address("nats://u:p@127.0.0.1/shop"), "") is None
+    assert certs_folder(parse_address("nats://u:4nKx7PzQ2vLw9RtY@127.0.0.1/shop"), "") is None
     assert NodeQueues(None).of("n1") is None
 
 

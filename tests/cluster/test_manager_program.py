@@ -20,13 +20,14 @@ async def test_a_manager_that_waits_for_the_bus_stops_on_a_signal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = ManagerConfig(
-        url="nats://manager:secret@127.0.0.1:9/test", store=f"sqlite:///{tmp_path / 'jobs.db'}", name="m1"
+        url="nats://manager:4nKx7PzQ2vLw9RtY@127.0.0.1:9/test", store=f"sqlite:///{tmp_path / 'jobs.db'}", name="m1"
     )
     with caplog.at_level(logging.WARNING):
         running = asyncio.create_task(run_manager(config))
         async with asyncio.timeout(20):
             while "bus away" not in caplog.text and not running.done():
                 await asyncio.sleep(0.01)
+            assert not running.done()  # it handles the signal, which would end this process otherwise
             os.kill(os.getpid(), signal.SIGTERM)
             assert await running == 0
 

@@ -614,6 +614,19 @@ def test_a_session_is_not_closed_before_its_node_could_list_it() -> None:
     assert closes(manager.passes(60, "n1", sessions=("s1", "s2"))) == []
 
 
+def test_a_session_that_the_leader_could_not_hear_of_is_kept_while_others_hear_its_node() -> None:
+    manager = Manager()
+    manager.beat("n1", sessions=())
+    manager.do(StoredSessions(sessions={"n1": ("s1",)}))
+    for number in range(60):
+        manager.passes(1)
+        manager.do(HeardElsewhere(manager="m2", heard={"n1": HeardNode(incarnation="a", number=number + 2, age_s=0.0)}))
+    assert closes(manager.actions) == []
+    assert manager.of("n1") == "active"
+
+    assert closes(manager.passes(30, "n1", sessions=())) == [("n1", "replaced")]
+
+
 def test_a_stored_session_of_a_node_that_others_hear_is_kept() -> None:
     manager = Manager()
     manager.do(StoredSessions(sessions={"n1": ("s1",)}))

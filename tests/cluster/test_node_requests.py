@@ -57,6 +57,10 @@ async def test_a_node_goes_on_beating_after_a_beat_that_failed() -> None:
         is_stopping = False
         looks = 0
 
+        def isolate(self, **_: float) -> None: ...
+
+        def rejoin(self) -> None: ...
+
         @property
         def running(self) -> list[str]:
             self.looks += 1

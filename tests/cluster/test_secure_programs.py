@@ -107,7 +107,7 @@ async def programs(folder: Path) -> AsyncIterator[Programs]:
 
 async def test_programs_that_wait_for_a_bus_end_cleanly_when_asked(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP)
-    url = f"nats://u:p@127.0.0.1:{free_port()}/shop"
+    url = f"nats://u:4nKx7PzQ2vLw9RtY@127.0.0.1:{free_port()}/shop"
     async with programs(tmp_path) as running:
         await running.start("node", "node", "join", url, "shop:app")
         await running.start("manager", "manager", url, "-s", f"sqlite:///{tmp_path / 'jobs.db'}")

@@ -275,12 +275,14 @@ def test_a_node_that_is_cut_off_stops_its_work_before_it_begins_elsewhere() -> N
 def test_a_job_that_ends_while_its_node_is_cut_off_counts_if_it_was_not_taken_back() -> None:
     async def script(scene: ClusterScene) -> None:
         ended, stopped = await scene.run_on("n1", 10), await scene.run_on("n1", 50)
+        await scene.until(lambda: scene.row(stopped).started_ms is not None)
+        await asyncio.sleep(1)  # its node has heard that the start is stored
         async with scene.fault("split", "n1"):
             await scene.until(lambda: not scene.places.of(stopped))
             assert scene.row(ended).status == "running"
         rows = await scene.settled(ended, stopped)
         assert [(row.status, row.token) for row in rows] == [("succeeded", 1), ("succeeded", 2)]
-        assert rows[1].losses == 0
+        assert rows[1].crashes == 0
         assert scene.closed_sessions == []
 
     play(script)
@@ -290,7 +292,7 @@ def test_a_short_outage_of_the_bus_stops_nothing() -> None:
     async def script(scene: ClusterScene) -> None:
         job = await scene.run_on("n1", 60)
         async with scene.fault("bus_outage", ""):
-            await asyncio.sleep(17)
+            await asyncio.sleep(15)  # the beats before and after it may each be 2 s away
         [row] = await scene.settled(job)
         assert (row.status, row.token) == ("succeeded", 1)
 

@@ -163,12 +163,13 @@ def _denied(state: Membership, record: NodeRecord) -> bool:
 
 
 def _close_unlisted(state: Membership, record: NodeRecord, now_s: float) -> Actions:
-    """Close the sessions in the store that a living node has not listed for as long as a silent node would have."""
+    """Close the sessions in the store that a living node has not listed for as long as a silent node would have. The
+    last beat counts that this manager has heard itself: the word of another does not say which sessions it lists."""
     limit_s = state.settings.closed_s
     late = [
         session
         for session, since_s in record.unlisted.items()
-        if now_s - max(since_s, state.leads_since_s, state.counted_s) >= limit_s
+        if record.own_s - max(since_s, state.leads_since_s, state.counted_s) >= limit_s
     ]
     if not late or not record.beat.incarnation:
         return []

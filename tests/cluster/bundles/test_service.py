@@ -194,7 +194,7 @@ async def test_a_file_that_changed_since_it_was_collected_is_not_published(tmp_p
 async def test_bombs_do_not_end_the_service_and_answers_go_to_inboxes_only(tmp_path: Path) -> None:
     bundle = collect_bundle("shop.tasks:app", shop(tmp_path))
     async with managed() as side:
-        await publish_bundle(side.blobs, bundle)
+        await publish_bundle(side.client("operator", "ann"), bundle)
         bus = side.network.client("x")
         drains = await side.network.client("node.n2").subscribe("control.node.n2.drain")
         for body in (b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\x81\xa1v\xa2\xff\xff") * 4:

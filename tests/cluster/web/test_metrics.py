@@ -136,7 +136,7 @@ async def test_refused_requests_of_all_managers_are_added_up() -> None:
         for number in range(4):
             stranger = cluster.network.client("node.n1")
             body = msgspec.msgpack.encode({"v": "0.1.0", "c": "local", "e": "default", "id": str(number), "a": {}})
-            await stranger.publish("data.cluster.node.n1.status", body)
+            await stranger.request("data.cluster.node.n1.status", body, 5)
         status = await seen(watch, lambda status: sum(status.refused.values()) == 4)
     assert dict(status.refused) == {"role": 4}
 

@@ -335,3 +335,14 @@ async def test_the_rows_of_a_large_job_are_read_with_few_calls_of_the_store(worl
     assert job.id == parent.id
     assert [row is not None for row in rows] == [True] * 40
     assert len(calls) <= 3, calls
+
+
+async def test_a_session_that_it_drains_itself_is_no_request_to_drain_the_node(world: NodeWorld) -> None:
+    """A supervisor stops when another than the session itself has asked it to drain."""
+    store, session = await opened(world, "n1")
+    await store.drain([session], by=session)
+    assert [pulse.draining_by for pulse in await store.beat([session])] == [session]
+
+    await store.open_session(Session(id="n1.other", worker="n1", started_ms=world.clock.now_ms()))
+    await store.drain(["n1.other"], by="operator:ann")
+    assert [pulse.draining_by for pulse in await store.beat(["n1.other"])] == ["node:n1"]

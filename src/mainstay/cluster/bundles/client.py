@@ -16,8 +16,8 @@ from .manifest import BundleLimits, BundleManifest, check_digest, read_manifest
 from .messages import (
     CommitArguments,
     DigestArguments,
+    EmptyArguments,
     MissingArguments,
-    NoArguments,
     PruneArguments,
     PutArguments,
     ReferenceArguments,
@@ -61,7 +61,7 @@ class BundleClient:
 
     async def limits(self) -> BundleLimits:
         """How large a bundle of this cluster may be."""
-        return await self._call("limits", NoArguments(), BundleLimits)
+        return await self._call("limits", EmptyArguments(), BundleLimits)
 
     async def find(self, reference: str) -> PublishedBundle:
         """The bundle of a name, a digest, or the beginning of a digest."""
@@ -95,7 +95,7 @@ class BundleClient:
 
     async def listing(self) -> BundleListing:
         """All bundles and names."""
-        return await self._call("list", NoArguments(), BundleListing)
+        return await self._call("list", EmptyArguments(), BundleListing)
 
     async def history(self, name: str) -> list[NameMove]:
         """The moves of a name, the newest first."""

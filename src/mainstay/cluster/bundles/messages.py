@@ -12,7 +12,7 @@ import msgspec
 BUNDLE_PATTERN = "data.bundle.>"
 
 
-class NoArguments(msgspec.Struct, frozen=True):
+class EmptyArguments(msgspec.Struct, frozen=True):
     """Of `limits` and `list`."""
 
 
@@ -61,8 +61,8 @@ __all__ = [
     "BUNDLE_PATTERN",
     "CommitArguments",
     "DigestArguments",
+    "EmptyArguments",
     "MissingArguments",
-    "NoArguments",
     "PruneArguments",
     "PutArguments",
     "ReferenceArguments",

@@ -34,8 +34,8 @@ from .messages import (
     BUNDLE_PATTERN,
     CommitArguments,
     DigestArguments,
+    EmptyArguments,
     MissingArguments,
-    NoArguments,
     PruneArguments,
     PutArguments,
     ReferenceArguments,
@@ -103,10 +103,10 @@ class BundleService:
             None if blobs is None else BundleStorage(blobs, limits=limits, clock=self._clock, recent_bytes=recent_bytes)
         )
         self._methods = {
-            "limits": _Method("", True, NoArguments, self._limits),
+            "limits": _Method("", True, EmptyArguments, self._limits),
             "find": _Method("", True, ReferenceArguments, self._find),
             "fetch": _Method("", True, DigestArguments, self._fetch),
-            "list": _Method("list bundles", False, NoArguments, self._list),
+            "list": _Method("list bundles", False, EmptyArguments, self._list),
             "history": _Method("read the history of a name", False, ReferenceArguments, self._history),
             "missing": _Method("publish a bundle", False, MissingArguments, self._missing),
             "put": _Method("publish a bundle", False, PutArguments, self._put),
@@ -204,7 +204,7 @@ class BundleService:
         assert self._storage is not None
         return self._storage
 
-    async def _limits(self, wanted: NoArguments, caller: str) -> BundleLimits:
+    async def _limits(self, wanted: EmptyArguments, caller: str) -> BundleLimits:
         del wanted, caller
         return self._bundles.limits
 
@@ -216,7 +216,7 @@ class BundleService:
         del caller
         return await self._bundles.fetch(wanted.digest)
 
-    async def _list(self, wanted: NoArguments, caller: str) -> BundleListing:
+    async def _list(self, wanted: EmptyArguments, caller: str) -> BundleListing:
         del wanted, caller
         return await self._bundles.listing()
 

@@ -110,7 +110,7 @@ def manager(
     """
     address = parse_address(url)
     host = _NOT_IN_A_NAME.sub("-", socket.gethostname())[:40] or "manager"
-    own = check_short_name(name or f"{host}-{os.getpid()}", field="name")
+    own = check_short_name(address.name("manager", name, default=f"{host}-{os.getpid()}"), field="name")
     if "." in own:
         raise InvalidInput("name", f"{own!r} contains a dot, which separates the words of a subject")
     config = ManagerConfig(

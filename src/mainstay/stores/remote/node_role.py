@@ -153,7 +153,9 @@ class NodeRole:
 
     async def _check_drain(self, values: dict[str, Any]) -> dict[str, Any]:
         await self._require_own("drain", values["sessions"])
-        return {**values, "by": actor_of(self._name)}
+        # an engine that ends marks its own session, which is not a request to drain the node
+        by = values["by"] if values["by"] in values["sessions"] else actor_of(self._name)
+        return {**values, "by": by}
 
     async def _check_close_session(self, values: dict[str, Any]) -> dict[str, Any]:
         await self._require_own("close_session", [values["session"]])

@@ -92,11 +92,11 @@ class SimulatedFleet:
         self.targets = [SimulatedTarget() for _ in processes]
         self.traits = traits or {}
         self.leaders: list[FleetRunner] = []
-        self._members = [FleetMember(node=f"node-{at}", processes=count) for at, count in enumerate(processes)]
+        self.plan = [FleetMember(node=f"node-{at}", processes=count) for at, count in enumerate(processes)]
         offsets_s = list(clocks_s) or [1000.0 * number for number in range(len(processes))]
         self.members = {
             number: SimulatedMember(self, number, member, offsets_s[number])
-            for number, member in enumerate(self._members)
+            for number, member in enumerate(self.plan)
             if number not in absent
         }
 
@@ -108,7 +108,7 @@ class SimulatedFleet:
                 **named,
                 bus=self.network.client(f"{LEADER}.{len(self.leaders)}", host=LEADER),
                 job=self.job,
-                members=self._members,
+                members=self.plan,
                 settings=self.settings,
                 clock=self.clock,
             )

@@ -42,7 +42,7 @@ class SliceMerger:
         self._draining = False
 
     def add(self, slice_number: int, window: Window) -> None:
-        """Take a window; the caller has dropped repeated ones."""
+        """Take a window, or a part of one; the caller has dropped repeated ones."""
         # the sum takes the users of a process at its last window: here, a slice is one process
         part = replace(window, process=slice_number)
         if part.bucket <= self._passed:
@@ -50,7 +50,10 @@ class SliceMerger:
             self._late.append(part)
         else:
             self._arrived_s.setdefault(part.bucket, self._now())
-            self._parts.setdefault(part.bucket, {})[slice_number] = part
+            parts = self._parts.setdefault(part.bucket, {})
+            # a large window comes divided
+            known = parts.get(slice_number)
+            parts[slice_number] = part if known is None else merge_windows([known, part])
         self.tick()
 
     def close(self, slice_number: int) -> None:

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ...errors import InvalidInput
 from ..engine.messages import CollectProvided, GiveUp, SetUp, StartInstant, StopRun, TearDown
 from ..generator_process import GeneratorLost, LineHandler
@@ -29,6 +31,9 @@ from .messages import (
     StartSlice,
     encode,
 )
+
+#: steps, checks and metrics in one message; a step takes up to 10 KB
+_MOST_STATS = 50
 
 log = logging.getLogger("mainstay.load")
 
@@ -226,11 +231,31 @@ class SliceWork:
         return self._end
 
     def _add(self, window: Window) -> None:
-        part = SliceWindow(token=self._token, go=self._go, number=self._windows, window=window)
-        self._kept[part.number] = part
-        self._windows += 1
         self._total.add(window)
-        self._on_window(part)
+        for small in divided(window):
+            part = SliceWindow(token=self._token, go=self._go, number=self._windows, window=small)
+            self._kept[part.number] = part
+            self._windows += 1
+            self._on_window(part)
 
 
-__all__ = ["SliceWork"]
+def divided(window: Window) -> list[Window]:
+    """A window in parts that one message has room for; their sum is the window."""
+    parts = [window]
+    for at in range(_MOST_STATS, max(len(window.steps), len(window.checks), len(window.metrics)), _MOST_STATS):
+        own = slice(at, at + _MOST_STATS)
+        parts.append(
+            Window(
+                bucket=window.bucket,
+                process=window.process,
+                steps=window.steps[own],
+                checks=window.checks[own],
+                metrics=window.metrics[own],
+            )
+        )
+    own = slice(_MOST_STATS)
+    parts[0] = replace(window, steps=window.steps[own], checks=window.checks[own], metrics=window.metrics[own])
+    return parts
+
+
+__all__ = ["SliceWork", "divided"]

@@ -67,7 +67,7 @@ def _submit_files() -> Measured:
 
 
 MEASURES = [
-    Measure("code lines of src", _code, 63_000, 79_400),
+    Measure("code lines of src", _code, 63_000, 80_300),
     Measure("code lines of the command line", _command_line, 6_000, 7_400),
     Measure(
         "functions of a submit on SQLite",

@@ -161,6 +161,40 @@ def test_a_slice_that_hears_the_order_after_the_instant_refuses_and_all_stop(tmp
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="60s")
 
 
+def test_a_run_that_is_given_up_does_not_wait_for_a_slice_that_is_not_ready(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        running = asyncio.ensure_future(trial.run.run())
+        await asyncio.sleep(30)
+        trial.run.stop("cancelled: by the user")
+        trial.run.give_up()
+        given_up_s = trial.fleet.loop.time()
+
+        summary = await running
+
+        assert summary.ended == "cancelled: by the user"
+        assert trial.fleet.loop.time() - given_up_s < 10
+        await trial.fleet.released()
+        assert trial.fleet.sent == 0
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"absent": [1], "faults": CALM}, vus=2, duration="5s")
+
+
+def test_a_stop_before_the_instant_ends_the_load_before_it_begins(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        async with trial.fleet.make(2, print) as leader:
+            await leader.prepare(trial.planned.order())
+            going = asyncio.ensure_future(leader.go(["Shop"], {}, longest_s=60, drain_s=1))
+            await asyncio.sleep(0.1)
+            leader.stop(hurry=True)
+
+            reports, lost = await going
+
+            assert (len(reports), lost) == (2, None)
+            assert trial.fleet.sent == 0
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, vus=2, duration="60s")
+
+
 def test_clocks_that_are_minutes_apart_start_together(tmp_path: Path) -> None:
     async def test(trial: FleetTrial) -> None:
         summary = await trial.run.run()

@@ -345,7 +345,7 @@ class FleetRunner:
 
     def _lose_sooner(self) -> None:
         for link in self._links:
-            link.patience_s = self._settings.let_go_s
+            link.hurry()
 
     def _check_ended(self) -> None:
         if not self.ended.done() and all(link.is_over or link.loss is not None for link in self._links):

@@ -63,7 +63,6 @@ class SliceLink:
         self.member = member
         self.number = number
         self.peer_clock = PeerClock()
-        self.patience_s = settings.lost_s
         self.loss: GeneratorLost | None = None
         self.is_over = False
         """none of its processes is left"""
@@ -84,7 +83,9 @@ class SliceLink:
         self._is_served = True
         self._heard_ms = 0
         """when it last answered; 0: never"""
-        self._silent_s = 0.0
+        self._silent_s: float | None = None
+        """None: it may not have started yet"""
+        self._patience_s = settings.lost_s
         self._go = 0
         self._upto = 0
         self._beyond: set[int] = set()
@@ -192,12 +193,18 @@ class SliceLink:
                 beat = await self.ping()
                 # only time in which this process was awake counts, and one step of it at most
                 passed_s, last_s = min(self._steady() - last_s, longest_s), self._steady()
-                if beat is None and self._heard_ms:
+                if beat is None and self._silent_s is not None:
                     self._silent_s += passed_s
-                    if self._silent_s >= self.patience_s:
-                        self.lose(f"it has not answered for {self._silent_s:.0f} s, since {_time_text(self._heard_ms)}")
+                    if self._silent_s >= self._patience_s:
+                        since = f", since {_time_text(self._heard_ms)}" if self._heard_ms else ""
+                        self.lose(f"it has not answered for {self._silent_s:.0f} s{since}")
                 if beat is not None:
                     await asyncio.sleep(self._settings.ping_s)
+
+    def hurry(self) -> None:
+        """The run was given up: a slice that is silent is lost soon, also one that may not have started yet."""
+        self._patience_s = self._settings.let_go_s
+        self._silent_s = self._silent_s or 0.0
 
     async def ping(self) -> SliceBeat | None:
         """Its state, if it answers in time; measures its clock, and asks for windows that were lost."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from mainstay.bus import Bus
 from mainstay.bus.nats import connect_nats
-from mainstay.load.fleet import FleetMember, FleetRunner, SliceService
+from mainstay.load.fleet import FleetMember, FleetRunner, FleetSettings, SliceService
 from mainstay.load.generators import Generators
 from mainstay.load.runner import MakeRunner
 from servers.nats import NatsCore
@@ -17,6 +17,8 @@ from servers.server import folder
 from tests.bus.adapters import ANY_USER
 
 JOB = "job-1"
+#: a busy machine may need a while to hear an order
+PATIENT = FleetSettings(ahead_s=1.0)
 
 
 @asynccontextmanager
@@ -35,7 +37,9 @@ async def nats_fleet(processes: Sequence[int]) -> AsyncIterator[MakeRunner]:
             for number, member in enumerate(members)
         ]
         try:
-            yield functools.partial(FleetRunner, bus=await connect("leader"), job=JOB, members=members)
+            yield functools.partial(
+                FleetRunner, bus=await connect("leader"), job=JOB, members=members, settings=PATIENT
+            )
             await asyncio.gather(*services)
         finally:
             for service in services:

@@ -97,8 +97,15 @@ class Desk:
         network = MemoryBusNetwork()
         self.bus: MemoryBus = network.client("leader")
         self.runners: list[ScriptedRunner] = []
+        self.now_s = 100.0
         self.service = SliceService(
-            network.client("node"), self._make, job="job-1", number=3, token=7, settings=FleetSettings(poll_s=0.01)
+            network.client("node"),
+            self._make,
+            job="job-1",
+            number=3,
+            token=7,
+            settings=FleetSettings(poll_s=0.01),
+            steady=lambda: self.now_s,
         )
         self.order = PlannedRun(written(folder, GET), LoadOptions(processes=1)).order()
         self.numbers = 0
@@ -124,11 +131,12 @@ class Desk:
         order = PrepareSlice(order=self.order, limits=Limits(), processes=2, first=4, of=9)
         assert await self.ask(order) == CommandAccepted()
 
-    async def go(self, *, in_s: float = 0.05) -> Any:
-        at_s = asyncio.get_running_loop().time() + in_s
-        return await self.ask(
-            StartSlice(go=1, workflows=["Shop"], shared={}, at_s=at_s, wall=0.0, longest_s=float("inf"), drain_s=1.0)
-        )
+    async def go(self, *, in_s: float = 0.5) -> Any:
+        return await self.ask(self.start(in_s))
+
+    def start(self, in_s: float) -> StartSlice:
+        at_s = self.now_s + in_s
+        return StartSlice(go=1, workflows=["Shop"], shared={}, at_s=at_s, wall=0.0, longest_s=9.0, drain_s=1.0)
 
 
 @pytest.fixture
@@ -160,14 +168,14 @@ async def test_a_command_that_is_repeated_is_executed_once_and_answered_alike(de
 
 async def test_a_command_whose_answer_was_lost_is_answered_when_it_is_sent_again(desk: Desk) -> None:
     await desk.prepare()
-    started = asyncio.get_running_loop().time() + 0.1
-    order = StartSlice(go=1, workflows=["Shop"], shared={}, at_s=started, wall=0.0, longest_s=9.0, drain_s=1.0)
+    order = desk.start(0.5)
     command = SliceCommand(job="job-1", slice=3, token=7, epoch=1, number=2, order=order)
     await desk.bus.publish(command_subject("job-1", 3), encode(command))
+    while "go" not in desk.runner.asked:
+        await asyncio.sleep(0)
 
     # after the instant, too: it had heard the order in time
-    while asyncio.get_running_loop().time() < started:
-        await asyncio.sleep(0.02)
+    desk.now_s += 5
     assert await desk.ask(order, number=2) == CommandAccepted()
     assert desk.runner.asked.count("go") == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -31,6 +32,8 @@ from .messages import (
 )
 from .peer_clock import PeerClock
 from .settings import FleetMember, FleetSettings
+
+log = logging.getLogger("mainstay.load")
 
 #: between two requests that nothing answers
 _RETRY_S = 0.1
@@ -233,6 +236,7 @@ class SliceLink:
         if self.loss is None:
             gap = f"; its last window was number {self._upto}" if self._go else ""
             self.loss = GeneratorLost(f"{self.name} was lost, while {self._doing}: {how}{gap}")
+            log.warning("job=%s %s", self._job, self.loss)
             self._lost.set()
             self._on_change()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +285,10 @@ def test_a_machine_that_ends_is_named_and_its_windows_are_kept(tmp_path: Path) -
 
         summary = await running
 
-        assert "slice 0 (node-0) was lost, while it was under load: its machine has ended; its last window was" in (
-            summary.ended
+        assert re.search(
+            r"slice 0 \(node-0\) was lost, while it was under load: its machine has ended; "
+            r"what it did later than 3\.\d s after the start is unknown",
+            summary.ended,
         )
         assert trial.fleet.sent - 20 <= summary.requests <= trial.fleet.sent
 

@@ -14,7 +14,7 @@ from ...bus import Bus
 from ...clock import Clock
 from ...errors import BusClosed, BusError, InvalidInput, NoResponders
 from ..generator_process import GeneratorLost
-from ..stats.model import Window
+from ..stats.model import WINDOW_MS, Window
 from .messages import (
     AnswerPart,
     CommandPending,
@@ -94,6 +94,7 @@ class SliceLink:
         self._beyond: set[int] = set()
         self._due = 0
         """windows that should have arrived"""
+        self._first_bucket = self._last_bucket = 0
 
     @property
     def name(self) -> str:
@@ -234,7 +235,8 @@ class SliceLink:
     def lose(self, how: str) -> None:
         """Count the slice as lost."""
         if self.loss is None:
-            gap = f"; its last window was number {self._upto}" if self._go else ""
+            known_s = (self._last_bucket + 1 - self._first_bucket) * WINDOW_MS / 1000 if self._last_bucket else 0.0
+            gap = f"; what it did later than {known_s:.1f} s after the start is unknown" if self._go else ""
             self.loss = GeneratorLost(f"{self.name} was lost, while {self._doing}: {how}{gap}")
             log.warning("job=%s %s", self._job, self.loss)
             self._lost.set()
@@ -245,6 +247,7 @@ class SliceLink:
     def open(self, go: int) -> None:
         """Expect the windows of this go."""
         self._go, self._upto, self._beyond, self._due = go, 0, set(), 0
+        self._first_bucket = self._last_bucket = 0
 
     def take(self, part: SliceWindow) -> bool:
         """Take a window; whether it is new. One of an older assignment, or of a go that is over, is dropped."""
@@ -258,6 +261,8 @@ class SliceLink:
             self._beyond.remove(self._upto)
             self._upto += 1
         self.received += 1
+        self._first_bucket = min(self._first_bucket or part.window.bucket, part.window.bucket)
+        self._last_bucket = max(self._last_bucket, part.window.bucket)
         self._on_window(part.window)
         return True
 

@@ -17,12 +17,12 @@ from typing import Any, Self, TypeVarTuple
 
 from mainstay.clock import Clock
 from mainstay.errors import InvalidInput
-from mainstay.load.engine.messages import Values, WorkflowReport, WorkflowsDone
+from mainstay.load.engine.messages import StartInstant, Values, WorkflowReport, WorkflowsDone
 from mainstay.load.generator_process import GeneratorLost, Limits, LineHandler
 from mainstay.load.generators import WindowMerger
 from mainstay.load.pace import Arrivals, shares
 from mainstay.load.plan import WorkflowPlan
-from mainstay.load.planned_run import PlannedRun
+from mainstay.load.planned_run import RunOrder
 from mainstay.load.stats.accounts import Account
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import WINDOW_MS, Health, StepStats, Window
@@ -65,6 +65,8 @@ class SimulatedRunner:
         *,
         on_line: LineHandler = lambda _, __: None,
         limits: Limits | None = None,
+        first: int = 0,
+        of: int | None = None,
         loop: VirtualLoop,
         clock: Clock,
         target: SimulatedTarget,
@@ -72,12 +74,15 @@ class SimulatedRunner:
         refusal: str = "",
     ) -> None:
         del on_line, limits  # nothing is printed, and nothing hangs
-        self.generators = [SimulatedGenerator(number, processes, loop, clock, target) for number in range(processes)]
+        of = processes if of is None else of
+        self.generators = [SimulatedGenerator(first + number, of, loop, target) for number in range(processes)]
         self.ended: asyncio.Future[None] = loop.create_future()
         self._merger = WindowMerger(processes, on_window)
+        self._clock = clock
         self._prepare_s = prepare_s
         self._refusal = refusal
-        self._planned: PlannedRun
+        self._first = first
+        self._order: RunOrder
 
     async def __aenter__(self) -> Self:
         for generator in self.generators:
@@ -87,26 +92,33 @@ class SimulatedRunner:
     async def __aexit__(self, *_: object) -> None:
         self.kill()
 
-    async def prepare(self, planned: PlannedRun) -> None:
+    async def prepare(self, order: RunOrder) -> None:
         await self._while_all_live(asyncio.sleep(self._prepare_s), "it was preparing")
         if self._refusal:
             raise InvalidInput("test", self._refusal)
-        self._planned = planned
+        self._order = order
 
     async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, calls: int) -> Values:
         del shared, calls
         return await self._nothing(f"it set up {', '.join(workflows)}")
 
     async def go(
-        self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
+        self,
+        workflows: Sequence[str],
+        shared: dict[str, dict[str, Any]],
+        *,
+        longest_s: float,
+        drain_s: float,
+        start: StartInstant | None = None,
     ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
         del shared, longest_s, drain_s
         self._merger.open(workflows)
-        plans = [self._planned.plan.workflows[name] for name in workflows]
-        steps = {name: list(self._planned.blueprints[name].steps) for name in workflows}
+        plans = [self._order.plan.workflows[name] for name in workflows]
+        steps = {name: self._order.steps[name] for name in workflows}
+        start = start or StartInstant(after_s=_AHEAD_S, wall=self._clock.now_ms() / 1000 + _AHEAD_S)
         reports: list[WorkflowsDone] = []
         lost: GeneratorLost | None = None
-        going = [asyncio.ensure_future(self._going(one, plans, steps)) for one in self.generators]
+        going = [asyncio.ensure_future(self._going(one, plans, steps, start)) for one in self.generators]
         for generator, answer in zip(self.generators, await asyncio.gather(*going), strict=True):
             if answer is not None:
                 reports.append(answer)
@@ -115,18 +127,22 @@ class SimulatedRunner:
         return reports, lost
 
     async def _going(
-        self, generator: SimulatedGenerator, plans: Sequence[WorkflowPlan], steps: dict[str, list[str]]
+        self,
+        generator: SimulatedGenerator,
+        plans: Sequence[WorkflowPlan],
+        steps: dict[str, list[str]],
+        start: StartInstant,
     ) -> WorkflowsDone | None:
         def add(window: Window, draining: Sequence[str]) -> None:
-            self._merger.add(generator.number, window, draining=draining)
+            self._merger.add(generator.number - self._first, window, draining=draining)
 
         try:
-            return await generator.go(plans, steps, add)
+            return await generator.go(plans, steps, start, add)
         finally:
             if not generator.host.alive:
                 # without it, the others do not produce the requested load
                 self.stop(hurry=True)
-            self._merger.close(generator.number)
+            self._merger.close(generator.number - self._first)
 
     def stop(self, *, hurry: bool) -> None:
         del hurry  # an iteration never lasts longer than a window
@@ -169,14 +185,13 @@ class SimulatedRunner:
 class SimulatedGenerator:
     """One generator process: number `number` of `processes`. `kill` ends it without a last window."""
 
-    def __init__(self, number: int, processes: int, loop: VirtualLoop, clock: Clock, target: SimulatedTarget) -> None:
+    def __init__(self, number: int, processes: int, loop: VirtualLoop, target: SimulatedTarget) -> None:
         self.number = number
         self.host: SimulatedHost = loop.host(f"generator {number}")
         self.on_end: Callable[[], None] = lambda: None
         self.stopping = asyncio.Event()
         self._processes = processes
         self._loop = loop
-        self._clock = clock
         self._target = target
         self._collector = contextvars.copy_context()
         self._done: asyncio.Future[WorkflowsDone | None] | None = None
@@ -187,6 +202,11 @@ class SimulatedGenerator:
             self._report(self._answer, None)
             self.on_end()
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether it sends, or is about to."""
+        return self.host.alive and self._done is not None and not self._done.done()
+
     def loss(self, doing: str) -> GeneratorLost:
         return GeneratorLost(f"generator {self.number} ended with signal 9, while {doing}; its last output: nothing")
 
@@ -194,14 +214,14 @@ class SimulatedGenerator:
         self,
         plans: Sequence[WorkflowPlan],
         steps: dict[str, list[str]],
+        start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
     ) -> WorkflowsDone | None:
         """Its report; None if it was killed."""
-        self.stopping.clear()
         self._collector = contextvars.copy_context()
         self._done = self._loop.create_future()
         if self.host.alive:
-            self.host.start(self._generate(plans, steps, add))
+            self.host.start(self._generate(plans, steps, start, add))
         else:
             self._answer(None)
         return await self._done
@@ -218,11 +238,12 @@ class SimulatedGenerator:
         self,
         plans: Sequence[WorkflowPlan],
         steps: dict[str, list[str]],
+        start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
     ) -> None:
-        await asyncio.sleep(_AHEAD_S)
+        await asyncio.sleep(start.after_s)
         began_s = self._loop.time()
-        bucket = self._clock.now_ms() // WINDOW_MS
+        bucket = round(start.wall * 1000) // WINDOW_MS
         loads = [
             WorkflowLoad(plan, steps[plan.name], self.number, self._processes, self._target.call_s) for plan in plans
         ]

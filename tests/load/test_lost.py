@@ -119,7 +119,7 @@ async def test_a_generator_that_is_killed_before_it_was_told_anything_is_told(tm
     async with no_longer_than(60), Generators(2, print, limits=HASTY) as fleet:
         os.kill(fleet.pids[1], signal.SIGKILL)
         with pytest.raises(GeneratorLost, match="generator 1 ended with signal 9"):
-            await fleet.prepare(PlannedRun(test, LoadOptions()))
+            await fleet.prepare(PlannedRun(test, LoadOptions()).order())
     assert not any(map(alive, fleet.pids))
 
 

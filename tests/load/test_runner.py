@@ -1,4 +1,5 @@
-"""The port for what produces the load: the same suite on generator processes and on simulated generators."""
+"""The port for what produces the load: the same suite on generator processes, on simulated generators, and on fleets of
+both."""
 
 from __future__ import annotations
 
@@ -19,8 +20,10 @@ from mainstay.load.run import LoadRun
 from mainstay.load.runner import LoadRunner, MakeRunner
 from mainstay.load.stats.model import Summary, Window
 from mainstay.load.target import TargetOptions, TargetServer
-from mainstay.testing import LoopClock, VirtualLoop, run_virtual
+from mainstay.testing import BusFaults, LoopClock, VirtualLoop, run_virtual
+from sim.fleet import SimulatedFleet
 from sim.load_runner import SimulatedRunner, SimulatedTarget
+from tests.load.fleet.nats_fleets import nats_fleet
 from tests.load.trials import GET, written
 
 HASTY = Limits(leave_s=2.0, tell_s=0.2, last_words_s=0.2, tick_s=0.1)
@@ -60,7 +63,9 @@ class Bench:
 Run = Callable[[Callable[[Bench], Awaitable[None]]], None]
 
 
-@pytest.fixture(params=["generators", "simulated"])
+@pytest.fixture(
+    params=["generators", "simulated", "fleet in simulation", pytest.param("fleet on nats", marks=pytest.mark.slow)]
+)
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     async def with_processes(test: Callable[[Bench], Awaitable[None]]) -> None:
         async with TargetServer(TargetOptions()) as target:
@@ -73,15 +78,31 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         make = functools.partial(SimulatedRunner, loop=loop, clock=clock, target=target)
         await test(Bench(make, clock, tmp_path, "http://target.test", lambda: target.total))
 
-    if request.param == "generators":
-        return lambda test: asyncio.run(with_processes(test))
-    return lambda test: run_virtual(in_simulation(test))
+    async def in_simulated_fleet(test: Callable[[Bench], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        faults = BusFaults(latency_s=0.01, jitter_s=0.01, lost=0.05, duplicated=0.1, reordered=0.1, late_s=0.3)
+        fleet = SimulatedFleet(loop, [1, 1], faults=faults)
+        await test(Bench(fleet.make, fleet.clock, tmp_path, "http://target.test", lambda: fleet.sent))
+
+    async def in_fleet_on_nats(test: Callable[[Bench], Awaitable[None]]) -> None:
+        async with TargetServer(TargetOptions()) as target, nats_fleet([1, 1]) as fleet:
+            await test(Bench(fleet, SystemClock(), tmp_path, target.url, lambda: target.counts().completed))
+
+    match request.param:
+        case "generators":
+            return lambda test: asyncio.run(with_processes(test))
+        case "simulated":
+            return lambda test: run_virtual(in_simulation(test))
+        case "fleet in simulation":
+            return lambda test: run_virtual(in_simulated_fleet(test))
+    return lambda test: asyncio.run(in_fleet_on_nats(test))
 
 
 def test_nothing_is_sent_before_it_goes_and_the_windows_have_all_that_was_sent(run: Run) -> None:
     async def test(bench: Bench) -> None:
         async with bench.runner() as runner:
-            await runner.prepare(bench.planned(rate="40/s", duration="1s"))
+            await runner.prepare(bench.planned(rate="40/s", duration="1s").order())
             await runner.set_up(["Shop"], {}, calls=0)
             assert bench.counted() == 0
 
@@ -105,7 +126,7 @@ def test_nothing_is_sent_before_it_goes_and_the_windows_have_all_that_was_sent(r
 def test_a_stop_ends_the_load_in_good_order(run: Run) -> None:
     async def test(bench: Bench) -> None:
         async with bench.runner() as runner:
-            await runner.prepare(bench.planned(vus=4, duration="10m"))
+            await runner.prepare(bench.planned(vus=4, duration="10m").order())
             running = asyncio.ensure_future(bench.go(runner))
             await bench.until_loaded(running)
 
@@ -121,7 +142,7 @@ def test_a_stop_ends_the_load_in_good_order(run: Run) -> None:
 def test_a_kill_ends_the_load_as_a_loss_and_keeps_the_windows_before(run: Run) -> None:
     async def test(bench: Bench) -> None:
         async with bench.runner() as runner:
-            await runner.prepare(bench.planned(vus=4, duration="10m"))
+            await runner.prepare(bench.planned(vus=4, duration="10m").order())
             running = asyncio.ensure_future(bench.go(runner))
             await bench.until_loaded(running)
 
@@ -142,7 +163,7 @@ def test_a_kill_ends_the_load_as_a_loss_and_keeps_the_windows_before(run: Run) -
 def test_a_runner_that_is_killed_before_it_goes_never_sends(run: Run) -> None:
     async def test(bench: Bench) -> None:
         async with bench.runner() as runner:
-            await runner.prepare(bench.planned(vus=4, duration="10m"))
+            await runner.prepare(bench.planned(vus=4, duration="10m").order())
             runner.kill()
             await runner.ended
 

@@ -19,6 +19,7 @@ from .engine.messages import (
     GiveUp,
     Go,
     SetUp,
+    StartInstant,
     StopRun,
     TearDown,
     ToGenerator,
@@ -27,7 +28,7 @@ from .engine.messages import (
     WorkflowsDone,
 )
 from .generator_process import GeneratorLost, GeneratorProcess, Limits, LineHandler
-from .planned_run import PlannedRun
+from .planned_run import RunOrder
 from .stats.model import Window
 from .stats.tally import merge_windows
 
@@ -36,7 +37,7 @@ _AHEAD_S = 0.2
 
 
 class Generators:
-    """The generator processes of one run: a `LoadRunner`."""
+    """The generator processes of one run on this machine, all of them or a part: a `LoadRunner`."""
 
     def __init__(
         self,
@@ -45,10 +46,18 @@ class Generators:
         *,
         on_line: LineHandler = lambda _, __: None,
         limits: Limits | None = None,
+        first: int = 0,
+        of: int | None = None,
     ) -> None:
-        """`on_line` takes the lines that they print."""
+        """`on_line` takes the lines that they print. They are numbered from `first`, and the load is dealt over `of`
+        processes; None: these are all."""
+        self._of = processes if of is None else of
+        if not 0 <= first <= first + processes <= self._of:
+            last = first + processes - 1
+            raise InvalidInput("first", f"processes {first} to {last} are not among 0 to {self._of - 1}")
         self._limits = limits or Limits()
-        self._processes = [GeneratorProcess(number, self._limits, on_line) for number in range(processes)]
+        self._first_number = first
+        self._processes = [GeneratorProcess(first + number, self._limits, on_line) for number in range(processes)]
         self._merger = WindowMerger(processes, on_window)
         self._drain_s = 0.0
         self._given_up = False
@@ -80,18 +89,19 @@ class Generators:
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
-    async def prepare(self, planned: PlannedRun) -> None:
+    async def prepare(self, order: RunOrder) -> None:
         """Have every process load the test; raises `InvalidInput` with the first refusal."""
         answers = await asyncio.gather(
             *(
                 process.ask(
                     Begin(
-                        name=planned.test.name,
-                        source=planned.test.source,
-                        options=planned.options,
-                        plan=planned.plan,
+                        name=order.name,
+                        source=order.source,
+                        options=order.options,
+                        plan=order.plan,
                         process=process.number,
-                        processes=len(self._processes),
+                        processes=self._of,
+                        preflight=process is self._processes[0],
                     ),
                     "it was preparing (it loads the test and looks up its hosts)",
                     within_s=self._may_take(self._limits.begin_s),
@@ -109,15 +119,22 @@ class Generators:
         return await self._first(SetUp(list(workflows), shared), f"it set up {', '.join(workflows)}", calls)
 
     async def go(
-        self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
+        self,
+        workflows: Sequence[str],
+        shared: dict[str, dict[str, Any]],
+        *,
+        longest_s: float,
+        drain_s: float,
+        start: StartInstant | None = None,
     ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
         """Run workflows in all processes until all are done. Returns the reports, and the loss of a process, if any. A
         process that exceeds `longest_s` from now, or `drain_s` from a stop, is killed."""
         self._merger.open(workflows)
         self._drain_s = drain_s
-        at = time.perf_counter() + _AHEAD_S
-        order = Go(workflows=list(workflows), shared=shared, at=at, wall=time.time() + _AHEAD_S)
-        within_s = self._may_take(_AHEAD_S + longest_s + self._limits.overtime_s)
+        start = start or StartInstant(after_s=_AHEAD_S, wall=time.time() + _AHEAD_S)
+        at = time.perf_counter() + start.after_s
+        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall)
+        within_s = self._may_take(start.after_s + longest_s + self._limits.overtime_s)
         tasks = [asyncio.ensure_future(self._going(process, order, within_s)) for process in self._processes]
         try:
             await asyncio.wait(tasks)
@@ -131,7 +148,7 @@ class Generators:
 
     async def _going(self, process: GeneratorProcess, order: Go, within_s: float) -> WorkflowsDone | GeneratorLost:
         def add(report: WindowReport) -> None:
-            self._merger.add(process.number, report.window, draining=report.draining)
+            self._merger.add(process.number - self._first_number, report.window, draining=report.draining)
 
         try:
             answer = await process.ask(order, "it was under load", within_s=within_s, on_window=add)
@@ -147,7 +164,7 @@ class Generators:
             self.stop(hurry=True)
             raise
         finally:
-            self._merger.close(process.number)
+            self._merger.close(process.number - self._first_number)
 
     def stop(self, *, hurry: bool) -> None:
         """End the running workflows in good order."""
@@ -181,7 +198,8 @@ class Generators:
         within_s = self._may_take(calls * self._limits.once_s + self._limits.overtime_s)
         answer = await self._processes[0].ask(message, doing, within_s=within_s)
         if not isinstance(answer, Values):
-            raise GeneratorLost(f"generator 0 answered with {type(answer).__name__}, while {doing}")
+            number = self._processes[0].number
+            raise GeneratorLost(f"generator {number} answered with {type(answer).__name__}, while {doing}")
         return answer
 
     def _may_take(self, seconds: float) -> float:

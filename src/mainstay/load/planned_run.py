@@ -6,11 +6,13 @@ import os
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
+
 from ..errors import InvalidInput
 from ..words import counted
 from .blueprint import Blueprint, blueprint_of, check_states
 from .plan import LoadOptions, RunPlan, plan_of
-from .sources import LoadTest
+from .sources import LoadTest, Source
 from .stats.grammar import Threshold
 from .stats.model import Header
 from .stats.thresholds import check, thresholds_of
@@ -18,6 +20,17 @@ from .workflow import slips_of
 
 #: generator processes for each core, beyond which a run warns
 _CROWDED = 2
+
+
+class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner must know of a planned run: data that can be sent to other machines."""
+
+    name: str
+    source: Source
+    options: LoadOptions
+    plan: RunPlan
+    steps: dict[str, list[str]]
+    """by workflow: the names of its steps"""
 
 
 class PlannedRun:
@@ -67,6 +80,16 @@ class PlannedRun:
                 "and their times include that; use one for each core"
             )
         return useful
+
+    def order(self) -> RunOrder:
+        """The same for what produces the load."""
+        return RunOrder(
+            name=self.test.name,
+            source=self.test.source,
+            options=self.options,
+            plan=self.plan,
+            steps={name: list(blueprint.steps) for name, blueprint in self.blueprints.items()},
+        )
 
     def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:
         workflows: list[dict[str, Any]] = []

@@ -94,7 +94,7 @@ class LoadRun:
                 if self._given_up:
                     runner.give_up()
                 try:
-                    await runner.prepare(planned)
+                    await runner.prepare(planned.order())
                     # not before: a refused run has no outputs
                     await self._outputs.start(self.header)
                     self._outputs_started = True

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
-from .engine.messages import Values, WorkflowsDone
+from .engine.messages import StartInstant, Values, WorkflowsDone
 from .generator_process import GeneratorLost, Limits, LineHandler
-from .planned_run import PlannedRun
+from .planned_run import RunOrder
 from .stats.model import Window
 
 
@@ -36,7 +36,7 @@ class LoadRunner(Protocol):
         """Done when none of its processes is left, for whatever reason. Exists once it is entered."""
         ...
 
-    async def prepare(self, planned: PlannedRun) -> None:
+    async def prepare(self, order: RunOrder) -> None:
         """Load the test in every process; raises `InvalidInput` with the first refusal. Nothing is sent."""
         ...
 
@@ -45,11 +45,17 @@ class LoadRunner(Protocol):
         ...
 
     async def go(
-        self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, longest_s: float, drain_s: float
+        self,
+        workflows: Sequence[str],
+        shared: dict[str, dict[str, Any]],
+        *,
+        longest_s: float,
+        drain_s: float,
+        start: StartInstant | None = None,
     ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
         """Run workflows in all processes until all are done. Returns the reports, and the loss of a process, if any:
         the others are stopped then. A process that exceeds `longest_s` from now, or `drain_s` from a stop, is
-        killed."""
+        killed. `start`: when the load begins; None: as soon as every process can have heard of it."""
         ...
 
     def stop(self, *, hurry: bool) -> None:
@@ -88,4 +94,21 @@ class MakeRunner(Protocol):
         ...
 
 
-__all__ = ["LoadRunner", "MakeRunner"]
+class MakeSliceRunner(Protocol):
+    """Makes the runner of a part of the processes of a run. `Generators` is one."""
+
+    def __call__(
+        self,
+        processes: int,
+        on_window: Callable[[Window], None],
+        *,
+        on_line: LineHandler = ...,
+        limits: Limits | None = None,
+        first: int = ...,
+        of: int | None = ...,
+    ) -> LoadRunner:
+        """The processes are numbered from `first`, of all `of` that the load is dealt over; None: these are all."""
+        ...
+
+
+__all__ = ["LoadRunner", "MakeRunner", "MakeSliceRunner"]

@@ -138,7 +138,7 @@ class Generator:
             self._networks = {name: _network(options, plan) for name, plan in self._plan.workflows.items()}
             for name, blueprint in self._blueprints.items():
                 await self._prepare(blueprint, self._networks[name], self._plan.workflows[name].base_url)
-            if options.preflight and begin.process == 0:
+            if options.preflight and begin.preflight:
                 # the networks differ only in limits that do not matter here
                 await preflight.look(self._plan, self._blueprints, next(iter(self._networks.values())))
         except InvalidInput as error:
@@ -196,6 +196,7 @@ class Generator:
         start = max(go.at, time.perf_counter())
         clock = Buckets(go.wall, go.at)
         await asyncio.sleep(max(0.0, start - time.perf_counter()))
+        late_s = max(0.0, time.perf_counter() - go.at)
         monitor = HealthMonitor(loop)
         monitor.start()
         self._bucket = clock.now()
@@ -228,7 +229,7 @@ class Generator:
         }
         took = max((group.took(start) for group in self._groups.values()), default=0.0)
         loaded = max((group.loaded(start) for group in self._groups.values()), default=0.0)
-        return WorkflowsDone(workflows=reports, took=took, loaded=loaded)
+        return WorkflowsDone(workflows=reports, took=took, loaded=loaded, late_s=late_s)
 
     async def _write_windows(self, clock: Buckets, monitor: HealthMonitor) -> None:
         while True:

@@ -21,6 +21,15 @@ ONCE_S = 600.0
 LAST_ONCE_S = 5.0
 
 
+class StartInstant(msgspec.Struct, frozen=True, kw_only=True):
+    """When a load begins: the same instant in all processes of a run."""
+
+    after_s: float
+    """from now; it is computed where it is used, and never sent"""
+    wall: float
+    """the instant in seconds since 1970, by the clock of the leader. Windows are numbered from it"""
+
+
 class Begin(msgspec.Struct, tag=True, kw_only=True):
     """Load the test and prepare everything. Answered with `Ready` or `BeginRefused`."""
 
@@ -31,6 +40,9 @@ class Begin(msgspec.Struct, tag=True, kw_only=True):
     """made by the collector: a generator only reads the methods of the classes, which cannot be sent"""
     process: int
     processes: int
+    """of the whole run, which the load is dealt over; `process` is one of them"""
+    preflight: bool = True
+    """whether this process checks that the targets can be reached"""
 
 
 class SetUp(msgspec.Struct, tag=True):
@@ -127,6 +139,8 @@ class WorkflowsDone(msgspec.Struct, tag=True, kw_only=True):
     """seconds from the start until the last user had left"""
     loaded: float
     """seconds in which iterations began: without the drain of open models"""
+    late_s: float = 0.0
+    """between the agreed instant and the start of this process"""
 
 
 ToGenerator = Begin | SetUp | Go | StopRun | GiveUp | CollectProvided | TearDown | Quit

@@ -1,0 +1,183 @@
+"""The messages between the leader of a fleet and its slices: msgpack, over the bus.
+
+Commands of the engine (`SetUp`, `StopRun`, ...) travel as they are. The leader repeats a command until it is answered.
+A slice executes each number once, and answers a repeated one as before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..engine.messages import CollectProvided, GiveUp, SetUp, StopRun, TearDown, Values, WorkflowsDone
+from ..generator_process import Limits
+from ..planned_run import RunOrder
+from ..stats.model import Window
+
+#: bytes of an answer; a longer one goes in parts. The bus takes 1 MiB
+PART_BYTES = 512 * 1024
+
+
+class PrepareSlice(msgspec.Struct, tag=True, kw_only=True):
+    """Start the processes and prepare everything."""
+
+    order: RunOrder
+    limits: Limits
+    processes: int
+    first: int
+    of: int
+
+
+class StartSlice(msgspec.Struct, tag=True, kw_only=True):
+    """Run these workflows. Answered at once; refused after the instant."""
+
+    go: int
+    """which one of the run, from 1"""
+    workflows: list[str]
+    shared: dict[str, dict[str, Any]]
+    at_s: float
+    """the instant, by the steady clock of the slice"""
+    wall: float
+    """the same by the wall clock of the leader, from which windows are numbered"""
+    longest_s: float
+    drain_s: float
+
+
+class CollectEnd(msgspec.Struct, tag=True):
+    """Wait for the end of this go. Answered with `SliceEnd`."""
+
+    go: int
+
+
+class KillSlice(msgspec.Struct, tag=True):
+    """Kill the processes."""
+
+
+class ReleaseSlice(msgspec.Struct, tag=True):
+    """End the processes, and then the service."""
+
+
+class PingSlice(msgspec.Struct, tag=True, kw_only=True):
+    """Answered with `SliceBeat`. It has no number, because it changes nothing."""
+
+    echo_s: float | None = None
+    """`steady_s` of the last answer: the contact that a slice needs to go on has both directions"""
+    go: int = 0
+    upto: int = 0
+    """all windows with lower numbers have arrived"""
+    wanted: list[int] = []
+    """windows that have not arrived, and should have"""
+
+
+SliceOrder = (
+    PrepareSlice | SetUp | StartSlice | StopRun | GiveUp | KillSlice | CollectEnd | CollectProvided | TearDown
+    | ReleaseSlice | PingSlice
+)  # fmt: skip
+
+
+class SliceCommand(msgspec.Struct, kw_only=True):
+    """One order to a slice."""
+
+    job: str
+    slice: int
+    token: int
+    epoch: int
+    """of the leader: an older one is refused"""
+    number: int
+    """of the command, counted by each leader"""
+    part: int = 0
+    """of the answer"""
+    calls: int = 0
+    """how many setups, states or teardowns it runs"""
+    order: SliceOrder
+
+
+class CommandAccepted(msgspec.Struct, tag=True):
+    """Done, or begun."""
+
+
+class CommandPending(msgspec.Struct, tag=True):
+    """Not done yet: ask again."""
+
+
+class CommandRefused(msgspec.Struct, tag=True, kw_only=True):
+    """Why it was not done. `field` is set for a test that cannot run."""
+
+    rule: str
+    field: str = ""
+
+
+class SliceWindow(msgspec.Struct, kw_only=True):
+    """A window of a slice, merged over its processes."""
+
+    token: int
+    go: int
+    number: int
+    """from 0, without gaps"""
+    window: Window
+
+
+class SliceBeat(msgspec.Struct, tag=True, kw_only=True):
+    """The state of a slice."""
+
+    steady_s: float
+    """by its steady clock"""
+    prepared: bool
+    over: bool
+    """none of its processes is left"""
+    go: int
+    windows: int
+    """how many it has sent of this go"""
+    repaired: list[SliceWindow] = []
+    """those that were wanted"""
+
+
+class SliceEnd(msgspec.Struct, tag=True, kw_only=True):
+    """The end of a go in a slice: the record."""
+
+    go: int
+    reports: list[WorkflowsDone]
+    loss: str
+    """of a process; empty: there was none"""
+    isolated: bool
+    """it stopped itself, without contact to the leader"""
+    windows: int
+    total: Window | None
+    """the sum of all its windows, for a leader that has not received them"""
+
+
+class AnswerPart(msgspec.Struct, tag=True, kw_only=True):
+    """A part of a long answer. The next one is asked for with the same command."""
+
+    body: bytes
+    of: int
+
+
+SliceAnswer = CommandAccepted | CommandPending | CommandRefused | SliceBeat | SliceEnd | Values | AnswerPart
+
+
+class SliceLines(msgspec.Struct, kw_only=True):
+    """Lines that the steps of a slice printed, with the number of the process."""
+
+    lines: list[tuple[int, str]]
+
+
+def command_subject(job: str, number: int) -> str:
+    return f"control.slice.{job}.{number}"
+
+
+def window_subject(job: str, number: int | str) -> str:
+    return f"data.window.{job}.{number}"
+
+
+def line_subject(job: str, number: int | str) -> str:
+    return f"telemetry.line.{job}.{number}"
+
+
+# floats may be infinite, and values of a test may be of any type
+encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+decode_command = msgspec.msgpack.Decoder(SliceCommand).decode
+decode_answer = msgspec.msgpack.Decoder(SliceAnswer).decode
+decode_window = msgspec.msgpack.Decoder(SliceWindow).decode
+decode_lines = msgspec.msgpack.Decoder(SliceLines).decode

@@ -1,0 +1,84 @@
+"""Merges the windows of several slices, bucket by bucket, each part once.
+
+A bucket is passed on when every slice that is at work has sent its part, or after a short hold. A part that comes later
+is counted in the next window that is passed on: sums stay exact, and no bucket is passed on twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ..stats.model import Window
+from ..stats.tally import merge_windows
+
+
+class SliceMerger:
+    """Takes the windows of slices, in any order. `now` is the steady clock of the leader."""
+
+    def __init__(
+        self, slices: int, on_window: Callable[[Window], None], *, hold_s: float, now: Callable[[], float]
+    ) -> None:
+        self._slices = slices
+        self._on_window = on_window
+        self._hold_s = hold_s
+        self._now = now
+        self._at_work: set[int] = set()
+        self._parts: dict[int, dict[int, Window]] = {}
+        """by bucket and slice"""
+        self._arrived_s: dict[int, float] = {}
+        """by bucket: its first part"""
+        self._late: list[Window] = []
+        self._passed = -1
+        self._draining = False
+        self.late = [0] * slices
+        """by slice: how many of its windows were late"""
+
+    def open(self) -> None:
+        """Expect windows of all slices."""
+        self._at_work = set(range(self._slices))
+        self._passed = -1
+        self._draining = False
+
+    def add(self, slice_number: int, window: Window) -> None:
+        """Take a window, or a part of one; the caller has dropped repeated ones."""
+        # the sum takes the users of a process at its last window: here, a slice is one process
+        part = replace(window, process=slice_number)
+        if part.bucket <= self._passed:
+            self.late[slice_number] += 1
+            self._late.append(part)
+        else:
+            self._arrived_s.setdefault(part.bucket, self._now())
+            parts = self._parts.setdefault(part.bucket, {})
+            # a large window comes divided
+            known = parts.get(slice_number)
+            parts[slice_number] = part if known is None else merge_windows([known, part])
+        self.tick()
+
+    def close(self, slice_number: int) -> None:
+        """The slice sends no more windows."""
+        self._at_work.discard(slice_number)
+        self.tick()
+        if not self._at_work and self._late:
+            # nothing follows that could take them
+            self._pass_on(self._passed + 1, [])
+
+    def tick(self) -> None:
+        """Pass on what is complete, or was held for long enough."""
+        for bucket in sorted(self._parts):
+            # the newest one is kept: late parts may still be counted in it
+            whole = self._at_work <= self._parts[bucket].keys() and (len(self._parts) > 1 or not self._at_work)
+            if not whole and self._now() - self._arrived_s[bucket] < self._hold_s:
+                return
+            del self._arrived_s[bucket]
+            self._pass_on(bucket, list(self._parts.pop(bucket).values()))
+
+    def _pass_on(self, bucket: int, parts: list[Window]) -> None:
+        late, self._late = self._late, []
+        # their users were at work earlier
+        parts += [replace(one, bucket=bucket, width=1, users=0, draining=False) for one in late]
+        whole = merge_windows(parts)
+        self._draining = self._draining or whole.draining
+        self._passed = bucket
+        self._on_window(replace(whole, bucket=bucket, width=1, process=-1, draining=self._draining))

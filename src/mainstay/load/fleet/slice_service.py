@@ -1,0 +1,232 @@
+"""The service of one slice: it obeys its leader over the bus, and stops the load if it loses contact to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...bus import MAX_BODY_BYTES, Bus, BusMessage, Subscription
+from ...errors import BusError
+from ..runner import MakeSliceRunner
+from .messages import (
+    PART_BYTES,
+    AnswerPart,
+    CommandAccepted,
+    CommandPending,
+    CommandRefused,
+    PingSlice,
+    ReleaseSlice,
+    SliceAnswer,
+    SliceCommand,
+    SliceLines,
+    SliceWindow,
+    command_subject,
+    decode_command,
+    encode,
+    line_subject,
+    window_subject,
+)
+from .settings import FleetSettings
+from .slice_work import SliceWork
+
+log = logging.getLogger("mainstay.load")
+
+#: commands whose answers are kept; a leader has few under way
+_ANSWERS = 64
+#: printed lines that wait to be sent, and how often they are
+_LINES, _LINES_S = 200, 0.25
+_TICK_S = 0.25
+_ACCEPTED = encode(CommandAccepted())
+
+
+class SliceService:
+    """Runs one slice of a job. `run` returns when the slice is released, or belongs to another machine.
+
+    `make` makes its runner: `Generators`. `counts` has the requests that were refused: stale (an older token or
+    leader), unreadable."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        make: MakeSliceRunner,
+        *,
+        job: str,
+        number: int,
+        token: int = 1,
+        settings: FleetSettings | None = None,
+        steady: Callable[[], float] | None = None,
+    ) -> None:
+        self._bus = bus
+        self._job = job
+        self._number = number
+        self._token = token
+        self._settings = settings or FleetSettings()
+        self._steady = steady or (lambda: asyncio.get_running_loop().time())
+        self._work = SliceWork(token, make, self._send_window, self._send_line, steady=self._steady)
+        self._epoch = 0
+        self._answers: dict[tuple[int, int], asyncio.Task[bytes]] = {}
+        """by epoch and number of the command"""
+        self._forgotten = (-1, -1)
+        self._contact_s: float | None = None
+        """when a leader last had an answer of ours; None: no leader was heard"""
+        self._isolated_s: float | None = None
+        self._released = asyncio.Event()
+        self._unsent: deque[SliceWindow] = deque()
+        self._windows_wait = asyncio.Event()
+        self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES)
+        self._handlers: set[asyncio.Task[None]] = set()
+        self.counts: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Serve the leader until the end of the slice."""
+        async with await self._bus.subscribe(command_subject(self._job, self._number)) as requests:
+            own = (self._listen(requests), self._send_windows(), self._send_lines(), self._watch(), self._release())
+            tasks = [asyncio.ensure_future(one) for one in own]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for ended in done:
+                    ended.result()  # one that broke is a bug
+            finally:
+                everything: list[asyncio.Future[Any]] = [*tasks, *self._handlers, *self._answers.values()]
+                for task in everything:
+                    task.cancel()
+                await self._work.close()
+
+    async def _release(self) -> None:
+        await self._released.wait()
+
+    # commands ---------------------------------------------------------------------------------------
+
+    async def _listen(self, requests: Subscription[BusMessage]) -> None:
+        async for message in requests:
+            # in a task: a stop must be read while another command is executed
+            handler = asyncio.ensure_future(self._handle(message))
+            self._handlers.add(handler)
+            handler.add_done_callback(self._handlers.discard)
+
+    async def _handle(self, message: BusMessage) -> None:
+        try:
+            command = decode_command(message.body)
+        except msgspec.MsgspecError as error:
+            self.counts["unreadable"] += 1
+            log.warning("job=%s slice=%d: unreadable command: %s", self._job, self._number, error)
+            return
+        body = await self._answer(command)
+        if message.reply is not None:
+            with contextlib.suppress(BusError):
+                await self._bus.publish(message.reply, body)
+        if isinstance(command.order, ReleaseSlice) and body == _ACCEPTED:
+            self._released.set()
+
+    async def _answer(self, command: SliceCommand) -> bytes:
+        if refusal := self._stale(command):
+            self.counts["stale"] += 1
+            return encode(CommandRefused(rule=refusal))
+        self._epoch = command.epoch
+        if self._contact_s is None:
+            self._contact_s = self._steady()
+        if isinstance(command.order, PingSlice):
+            if command.order.echo_s is not None:
+                # not the arrival of the ping: the leader must hear us, too
+                self._contact_s = max(self._contact_s, min(command.order.echo_s, self._steady()))
+            return encode(self._work.beat(command.order))
+        key = command.epoch, command.number
+        if key not in self._answers:
+            if key <= self._forgotten:
+                return encode(CommandRefused(rule=f"command {command.number} was executed long ago"))
+            self._forget()
+            self._answers[key] = asyncio.ensure_future(self._execute(command))
+        task = self._answers[key]
+        await asyncio.wait([task], timeout=self._settings.poll_s)
+        if not task.done():
+            return encode(CommandPending())
+        body = task.result()
+        if len(body) <= PART_BYTES:
+            return body
+        begin = command.part * PART_BYTES
+        return encode(AnswerPart(body=body[begin : begin + PART_BYTES], of=-(-len(body) // PART_BYTES)))
+
+    def _stale(self, command: SliceCommand) -> str:
+        """Why a command is not for this slice, or not of its leader; empty if it is."""
+        if command.token > self._token:
+            # load that no leader counts must not go on
+            self._work.refuse(f"the slice belongs to another machine, with token {command.token}")
+            self._released.set()
+        if command.token != self._token:
+            return f"the command has token {command.token}, and this slice has token {self._token}"
+        if command.epoch < self._epoch:
+            return f"the command is from a leader of epoch {command.epoch}; the leader has epoch {self._epoch}"
+        return ""
+
+    async def _execute(self, command: SliceCommand) -> bytes:
+        if isinstance(command.order, ReleaseSlice):
+            await self._work.close()
+            return _ACCEPTED
+        answer: SliceAnswer = await self._work.obey(command.order, command.calls)
+        return encode(answer)
+
+    def _forget(self) -> None:
+        while len(self._answers) >= _ANSWERS and (oldest := next(iter(self._answers))):
+            if not self._answers[oldest].done():
+                break
+            del self._answers[oldest]
+            self._forgotten = max(self._forgotten, oldest)
+
+    # contact ----------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Returns when the slice waits for no leader any more."""
+        settings, began_s = self._settings, self._steady()
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now_s = self._steady()
+            if self._contact_s is None:
+                if now_s - began_s > settings.ready_s:
+                    log.warning("job=%s slice=%d: no leader was heard; the slice ends", self._job, self._number)
+                    return
+            elif self._isolated_s is not None:
+                if now_s - self._isolated_s > settings.kept_s or not self._work.has_result:
+                    return
+            elif now_s - self._contact_s > settings.isolation_s:
+                self._isolated_s = now_s
+                why = f"the slice had no contact to its leader for {settings.isolation_s:g} s, and stopped its load"
+                log.warning("job=%s slice=%d: %s", self._job, self._number, why)
+                self._work.refuse(why)
+
+    # what it sends without being asked --------------------------------------------------------------
+
+    def _send_window(self, part: SliceWindow) -> None:
+        self._unsent.append(part)
+        self._windows_wait.set()
+
+    async def _send_windows(self) -> None:
+        subject = window_subject(self._job, self._number)
+        while True:
+            await self._windows_wait.wait()
+            self._windows_wait.clear()
+            while self._unsent:
+                await self._publish(subject, encode(self._unsent.popleft()))
+
+    def _send_line(self, process: int, line: str) -> None:
+        self._lines.append((process, line))
+
+    async def _send_lines(self) -> None:
+        subject = line_subject(self._job, self._number)
+        while True:
+            await asyncio.sleep(_LINES_S)
+            if self._lines:
+                lines = list(self._lines)
+                self._lines.clear()
+                await self._publish(subject, encode(SliceLines(lines=lines)))
+
+    async def _publish(self, subject: str, body: bytes) -> None:
+        # a window that does not arrive is asked for again; a line is only looked at
+        if len(body) <= MAX_BODY_BYTES:
+            with contextlib.suppress(BusError):
+                await self._bus.publish(subject, body)

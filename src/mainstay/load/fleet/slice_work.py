@@ -1,0 +1,261 @@
+"""The work of one slice, without the bus: a runner that obeys orders, and what must be kept of its load."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ...errors import InvalidInput
+from ..engine.messages import CollectProvided, GiveUp, SetUp, StartInstant, StopRun, TearDown
+from ..generator_process import GeneratorLost, LineHandler
+from ..runner import LoadRunner, MakeSliceRunner
+from ..stats.model import Window
+from ..stats.sums import WindowSum
+from .messages import (
+    PART_BYTES,
+    CollectEnd,
+    CommandAccepted,
+    CommandRefused,
+    KillSlice,
+    PingSlice,
+    PrepareSlice,
+    SliceAnswer,
+    SliceBeat,
+    SliceEnd,
+    SliceOrder,
+    SliceWindow,
+    StartSlice,
+    encode,
+)
+
+#: steps, checks and metrics in one message; a step takes up to 10 KB
+_MOST_STATS = 50
+
+log = logging.getLogger("mainstay.load")
+
+
+class SliceWork:
+    """Obeys the orders of a leader, each given once. `on_window` takes the windows to send."""
+
+    def __init__(
+        self,
+        token: int,
+        make: MakeSliceRunner,
+        on_window: Callable[[SliceWindow], None],
+        on_line: LineHandler,
+        *,
+        steady: Callable[[], float],
+    ) -> None:
+        self._token = token
+        self._make = make
+        self._on_window = on_window
+        self._on_line = on_line
+        self._steady = steady
+        self._runner: LoadRunner | None = None
+        self._prepared = False
+        self._stops: list[StopRun | GiveUp | KillSlice] = []
+        """that came before there was a runner"""
+        self._refusal = ""
+        """why it starts nothing any more"""
+        self._isolated = False
+        self._go = 0
+        self._going: asyncio.Task[None] | None = None
+        self._end: SliceEnd | None = None
+        self._kept: dict[int, SliceWindow] = {}
+        """by number: those that the leader has not confirmed. Without contact to it the load ends, so they are few"""
+        self._windows = 0
+        self._total = WindowSum()
+
+    @property
+    def has_result(self) -> bool:
+        """Whether there was load that a leader may ask about."""
+        return self._go > 0
+
+    async def obey(self, order: SliceOrder, calls: int) -> SliceAnswer:
+        """Execute an order. Never raises."""
+        try:
+            return await self._execute(order, calls)
+        except InvalidInput as error:
+            return CommandRefused(field=error.field, rule=error.rule)
+        except GeneratorLost as error:
+            return CommandRefused(rule=str(error))
+        except Exception as error:
+            log.exception("a slice could not execute %s", type(order).__name__)
+            return CommandRefused(rule=f"{type(order).__name__} failed: {type(error).__name__}: {error}")
+
+    def beat(self, ping: PingSlice) -> SliceBeat:
+        """The state, with the windows that were lost. Forgets those that have arrived."""
+        repaired: list[SliceWindow] = []
+        if ping.go == self._go:
+            while self._kept and (first := next(iter(self._kept))) < ping.upto:
+                del self._kept[first]
+            repaired = self._lost(ping.wanted)
+        return SliceBeat(
+            steady_s=self._steady(),
+            prepared=self._prepared and not self._refusal,
+            over=self._runner is not None and self._runner.ended.done(),
+            go=self._go,
+            windows=self._windows,
+            repaired=repaired,
+        )
+
+    def _lost(self, wanted: Sequence[int]) -> list[SliceWindow]:
+        """Windows that did not arrive: as many as an answer has room for, at least one."""
+        found: list[SliceWindow] = []
+        size = 0
+        for part in (self._kept[number] for number in wanted if number in self._kept):
+            size += len(encode(part))
+            if found and size > PART_BYTES:
+                break
+            found.append(part)
+        return found
+
+    def refuse(self, why: str) -> None:
+        """End the load, and start nothing any more. The processes stay for the leader or its successor."""
+        self._isolated, self._refusal = True, why
+        self._apply(GiveUp())
+
+    async def close(self) -> None:
+        """End the processes."""
+        if self._going is not None:
+            self._going.cancel()
+            await asyncio.wait([self._going])
+        runner, self._runner, self._prepared = self._runner, None, False
+        self._refusal = self._refusal or "the slice was released"
+        if runner is not None:
+            await runner.__aexit__(None, None, None)
+
+    async def _execute(self, order: SliceOrder, calls: int) -> SliceAnswer:
+        match order:
+            case PrepareSlice():
+                await self._prepare(order)
+            case StartSlice():
+                self._start(order)
+            case StopRun() | GiveUp() | KillSlice():
+                self._apply(order)
+            case CollectEnd(go):
+                return await self._collect(go)
+            case SetUp(workflows, shared):
+                return await self._ready().set_up(workflows, shared, calls=calls)
+            case CollectProvided(workflows):
+                return await self._ready().collect_provided(workflows, calls=calls)
+            case TearDown(workflows):
+                return await self._ready(refusing=False).tear_down(workflows, calls=calls)
+        return CommandAccepted()
+
+    def _ready(self, *, refusing: bool = True) -> LoadRunner:
+        if refusing and self._refusal:
+            raise GeneratorLost(self._refusal)
+        if self._runner is None or not self._prepared:
+            raise GeneratorLost("the slice is not prepared")
+        return self._runner
+
+    async def _prepare(self, order: PrepareSlice) -> None:
+        if self._refusal:
+            raise GeneratorLost(self._refusal)
+        if self._prepared:
+            return  # a successor of the leader asks, too
+        if self._runner is not None:
+            raise GeneratorLost("the slice was asked to prepare before, and is not ready")
+        runner = self._make(
+            order.processes,
+            self._add,
+            on_line=self._on_line,
+            limits=order.limits,
+            first=order.first,
+            of=order.of,
+        )
+        self._runner = await runner.__aenter__()
+        for stop in self._stops:
+            self._apply(stop)
+        await self._runner.prepare(order.order)
+        self._prepared = True
+
+    def _apply(self, stop: StopRun | GiveUp | KillSlice) -> None:
+        if self._runner is None:
+            self._stops.append(stop)
+            return
+        match stop:
+            case StopRun(hurry):
+                self._runner.stop(hurry=hurry)
+            case GiveUp():
+                self._runner.give_up()
+            case KillSlice():
+                self._runner.kill()
+
+    # the load ---------------------------------------------------------------------------------------
+
+    def _start(self, order: StartSlice) -> None:
+        runner = self._ready()
+        if self._going is not None and not self._going.done():
+            raise GeneratorLost("the slice is under load already")
+        if order.go <= self._go:
+            raise GeneratorLost(f"go {order.go} is over; the last one is {self._go}")
+        after_s = order.at_s - self._steady()
+        if after_s <= 0:
+            raise GeneratorLost(f"the order to go arrived {-after_s:.3g} s after the agreed instant")
+        self._go, self._end = order.go, None
+        self._kept, self._windows, self._total = {}, 0, WindowSum()
+        start = StartInstant(after_s=after_s, wall=order.wall)
+        self._going = asyncio.ensure_future(self._load(runner, order, start))
+
+    async def _load(self, runner: LoadRunner, order: StartSlice, start: StartInstant) -> None:
+        reports: list[Any] = []
+        try:
+            reports, lost = await runner.go(
+                order.workflows, order.shared, longest_s=order.longest_s, drain_s=order.drain_s, start=start
+            )
+            loss = "" if lost is None else str(lost)
+        except Exception as error:
+            log.exception("the load of a slice broke")
+            loss = f"{type(error).__name__}: {error}"
+        self._end = SliceEnd(
+            go=order.go,
+            reports=reports,
+            loss=loss,
+            isolated=self._isolated,
+            windows=self._windows,
+            total=self._total.window() if self._windows else None,
+        )
+
+    async def _collect(self, go: int) -> SliceEnd:
+        if self._going is None or go != self._go:
+            raise GeneratorLost(f"go {go} never began here")
+        await asyncio.wait([self._going])
+        if self._end is None:
+            raise GeneratorLost("the slice was released")
+        return self._end
+
+    def _add(self, window: Window) -> None:
+        self._total.add(window)
+        for small in divided(window):
+            part = SliceWindow(token=self._token, go=self._go, number=self._windows, window=small)
+            self._kept[part.number] = part
+            self._windows += 1
+            self._on_window(part)
+
+
+def divided(window: Window) -> list[Window]:
+    """A window in parts that one message has room for; their sum is the window."""
+    parts = [window]
+    for at in range(_MOST_STATS, max(len(window.steps), len(window.checks), len(window.metrics)), _MOST_STATS):
+        own = slice(at, at + _MOST_STATS)
+        parts.append(
+            Window(
+                bucket=window.bucket,
+                process=window.process,
+                steps=window.steps[own],
+                checks=window.checks[own],
+                metrics=window.metrics[own],
+            )
+        )
+    own = slice(_MOST_STATS)
+    parts[0] = replace(window, steps=window.steps[own], checks=window.checks[own], metrics=window.metrics[own])
+    return parts
+
+
+__all__ = ["SliceWork", "divided"]

@@ -1,0 +1,316 @@
+"""One slice and a bus: commands may be lost, repeated and out of date."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from mainstay.bus import MemoryBus, MemoryBusNetwork
+from mainstay.errors import RequestTimeout
+from mainstay.load.engine.messages import CollectProvided, SetUp, StartInstant, StopRun, Values, WorkflowsDone
+from mainstay.load.fleet import FleetSettings, SliceService
+from mainstay.load.fleet.messages import (
+    AnswerPart,
+    CollectEnd,
+    CommandAccepted,
+    CommandPending,
+    CommandRefused,
+    PingSlice,
+    PrepareSlice,
+    ReleaseSlice,
+    SliceBeat,
+    SliceCommand,
+    SliceEnd,
+    SliceOrder,
+    StartSlice,
+    command_subject,
+    decode_answer,
+    decode_lines,
+    decode_window,
+    encode,
+)
+from mainstay.load.generator_process import GeneratorLost, Limits
+from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun, RunOrder
+from mainstay.load.stats.model import StepStats, Window
+from mainstay.load.stats.tally import merge_windows
+from tests.load.trials import GET, written
+
+
+class ScriptedRunner:
+    """A runner that does what the test wants, and writes down what it was asked."""
+
+    def __init__(self, processes: int, on_window: Callable[[Window], None], **named: Any) -> None:
+        self.named = named
+        self.on_window = on_window
+        self.asked: list[str] = []
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.values = Values(values={"Shop": {"token": "abc"}})
+        self.stopped = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.asked.append("end")
+
+    async def prepare(self, order: RunOrder) -> None:
+        self.asked.append(f"prepare {order.name}")
+
+    async def set_up(self, workflows: Sequence[str], shared: object, *, calls: int) -> Values:
+        self.asked.append("set up")
+        return self.values
+
+    async def go(
+        self, workflows: Sequence[str], shared: object, *, longest_s: float, drain_s: float, start: StartInstant
+    ) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
+        self.asked.append("go")
+        await self.stopped.wait()
+        return [WorkflowsDone(workflows={}, took=1.0, loaded=1.0)], None
+
+    def stop(self, *, hurry: bool) -> None:
+        self.asked.append("stop")
+        self.stopped.set()
+
+    def give_up(self) -> None:
+        self.asked.append("give up")
+        self.stopped.set()
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+
+    async def collect_provided(self, workflows: Sequence[str], *, calls: int) -> Values:
+        return self.values
+
+    async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
+        return Values()
+
+
+class Desk:
+    """A leader without a mind of its own, and the slice that it commands."""
+
+    def __init__(self, folder: Path) -> None:
+        network = MemoryBusNetwork()
+        self.bus: MemoryBus = network.client("leader")
+        self.runners: list[ScriptedRunner] = []
+        self.now_s = 100.0
+        self.service = SliceService(
+            network.client("node"),
+            self._make,
+            job="job-1",
+            number=3,
+            token=7,
+            settings=FleetSettings(poll_s=0.01),
+            steady=lambda: self.now_s,
+        )
+        self.order = PlannedRun(written(folder, GET), LoadOptions(processes=1)).order()
+        self.numbers = 0
+
+    def _make(self, *given: Any, **named: Any) -> ScriptedRunner:
+        self.runners.append(ScriptedRunner(*given, **named))
+        return self.runners[-1]
+
+    @property
+    def runner(self) -> ScriptedRunner:
+        return self.runners[0]
+
+    async def ask(
+        self, order: SliceOrder, *, number: int | None = None, token: int = 7, epoch: int = 1, part: int = 0
+    ) -> Any:
+        if number is None:
+            self.numbers += 1
+            number = self.numbers
+        command = SliceCommand(job="job-1", slice=3, token=token, epoch=epoch, number=number, part=part, order=order)
+        return decode_answer(await self.bus.request(command_subject("job-1", 3), encode(command), 5))
+
+    async def prepare(self) -> None:
+        order = PrepareSlice(order=self.order, limits=Limits(), processes=2, first=4, of=9)
+        assert await self.ask(order) == CommandAccepted()
+
+    async def go(self, *, in_s: float = 0.5) -> Any:
+        return await self.ask(self.start(in_s))
+
+    def start(self, in_s: float) -> StartSlice:
+        at_s = self.now_s + in_s
+        return StartSlice(go=1, workflows=["Shop"], shared={}, at_s=at_s, wall=0.0, longest_s=9.0, drain_s=1.0)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    desk = Desk(tmp_path)
+    serving = asyncio.ensure_future(desk.service.run())
+    await asyncio.sleep(0)
+    yield desk
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+async def test_a_slice_makes_its_part_of_the_processes(desk: Desk) -> None:
+    await desk.prepare()
+
+    assert (desk.runner.named["first"], desk.runner.named["of"]) == (4, 9)
+    assert desk.runner.asked == ["prepare shop"]
+
+
+async def test_a_command_that_is_repeated_is_executed_once_and_answered_alike(desk: Desk) -> None:
+    await desk.prepare()
+
+    first = await desk.ask(SetUp(["Shop"], {}), number=5)
+    again = await desk.ask(SetUp(["Shop"], {}), number=5)
+
+    assert first == again == Values(values={"Shop": {"token": "abc"}})
+    assert desk.runner.asked.count("set up") == 1
+
+
+async def test_a_command_whose_answer_was_lost_is_answered_when_it_is_sent_again(desk: Desk) -> None:
+    await desk.prepare()
+    order = desk.start(0.5)
+    command = SliceCommand(job="job-1", slice=3, token=7, epoch=1, number=2, order=order)
+    await desk.bus.publish(command_subject("job-1", 3), encode(command))
+    while "go" not in desk.runner.asked:
+        await asyncio.sleep(0)
+
+    # after the instant, too: it had heard the order in time
+    desk.now_s += 5
+    assert await desk.ask(order, number=2) == CommandAccepted()
+    assert desk.runner.asked.count("go") == 1
+
+
+async def test_a_command_of_long_ago_is_not_executed_again(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.ask(SetUp(["Shop"], {}))
+    for _ in range(80):
+        await desk.ask(CollectProvided(["Shop"]))
+
+    assert await desk.ask(SetUp(["Shop"], {}), number=2) == CommandRefused(rule="command 2 was executed long ago")
+    assert desk.runner.asked.count("set up") == 1
+
+
+async def test_an_older_token_is_refused_by_name_and_counted(desk: Desk) -> None:
+    await desk.prepare()
+
+    answer = await desk.ask(StopRun(True), token=6)
+
+    assert answer == CommandRefused(rule="the command has token 6, and this slice has token 7")
+    assert desk.service.counts["stale"] == 1
+    assert "stop" not in desk.runner.asked
+
+
+async def test_a_newer_token_ends_the_load_of_an_older_one(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    answer = await desk.ask(PingSlice(), token=8, number=0)
+
+    assert answer == CommandRefused(rule="the command has token 8, and this slice has token 7")
+    while "end" not in desk.runner.asked:
+        await asyncio.sleep(0)
+    assert desk.runner.asked == ["prepare shop", "go", "give up", "end"]
+
+
+async def test_an_older_leader_is_refused(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.ask(PingSlice(), number=0, epoch=2)
+
+    answer = await desk.ask(StopRun(True), epoch=1)
+
+    assert answer == CommandRefused(rule="the command is from a leader of epoch 1; the leader has epoch 2")
+    assert "stop" not in desk.runner.asked
+
+
+async def test_nothing_starts_that_was_not_prepared_or_is_too_late(desk: Desk) -> None:
+    assert await desk.go() == CommandRefused(rule="the slice is not prepared")
+    await desk.prepare()
+
+    late = await desk.go(in_s=-0.5)
+
+    assert isinstance(late, CommandRefused)
+    assert "s after the agreed instant" in late.rule
+    assert desk.runner.asked == ["prepare shop"]
+
+
+async def test_a_stop_is_read_while_another_command_is_executed(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    assert await desk.ask(CollectEnd(1), number=50) == CommandPending()
+
+    await desk.ask(StopRun(True))
+
+    end = CommandPending()
+    while isinstance(end, CommandPending):
+        end = await desk.ask(CollectEnd(1), number=50)
+    assert isinstance(end, SliceEnd)
+    assert (end.loss, end.isolated, end.windows, end.total) == ("", False, 0, None)
+
+
+async def test_windows_that_are_wanted_are_sent_again_until_they_are_confirmed(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    for bucket in range(5):
+        desk.runner.on_window(Window(bucket=bucket, iterations=bucket))
+
+    beat = await desk.ask(PingSlice(go=1, upto=2, wanted=[2, 4]), number=0)
+    assert isinstance(beat, SliceBeat)
+    assert [(part.number, part.window.iterations) for part in beat.repaired] == [(2, 2), (4, 4)]
+    assert beat.windows == 5
+
+    beat = await desk.ask(PingSlice(go=1, upto=5, wanted=[2]), number=0)
+    assert beat.repaired == []
+
+
+async def test_a_window_that_is_too_large_for_a_message_is_divided(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    steps = [StepStats(workflow="Shop", step=f"step {number:03}", skipped=number) for number in range(120)]
+    window = Window(bucket=7, users=4, iterations=9, steps=steps)
+
+    async with await desk.bus.subscribe("data.window.job-1.3") as messages:
+        desk.runner.on_window(window)
+        parts = [decode_window((await anext(messages)).body) for _ in range(3)]
+
+    assert [(part.number, len(part.window.steps)) for part in parts] == [(0, 50), (1, 50), (2, 20)]
+    assert merge_windows(part.window for part in parts) == window
+
+
+async def test_printed_lines_are_sent_on(desk: Desk) -> None:
+    await desk.prepare()
+    async with await desk.bus.subscribe("telemetry.line.job-1.3") as messages:
+        for number in range(300):
+            desk.runner.named["on_line"](4, f"line {number}")
+        lines = decode_lines((await anext(messages)).body).lines
+
+    # a flood of them keeps the newest
+    assert lines == [(4, f"line {number}") for number in range(100, 300)]
+
+
+async def test_a_long_answer_comes_in_parts(desk: Desk) -> None:
+    await desk.prepare()
+    desk.runner.values = Values(values={"Shop": {"token": "x" * 1_200_000}})
+
+    parts = [await desk.ask(SetUp(["Shop"], {}), number=9, part=part) for part in range(3)]
+
+    assert [isinstance(part, AnswerPart) and part.of for part in parts] == [3, 3, 3]
+    assert decode_answer(b"".join(part.body for part in parts)) == desk.runner.values
+
+
+async def test_what_cannot_be_read_is_counted_and_not_answered(desk: Desk) -> None:
+    with pytest.raises(RequestTimeout):
+        await desk.bus.request(command_subject("job-1", 3), b"nonsense", 0.05)
+
+    assert desk.service.counts["unreadable"] == 1
+
+
+async def test_a_released_slice_ends(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    answer: Any = CommandPending()
+    while isinstance(answer, CommandPending):
+        answer = await desk.ask(ReleaseSlice(), number=9)
+
+    assert answer == CommandAccepted()
+    assert desk.runner.asked[-1] == "end"

@@ -362,7 +362,7 @@ class Manager:
 
 
 def _shortened(nodes: list[NodeInfo]) -> list[NodeInfo]:
-    """Nodes with so many of their running jobs that the status of all of them fits into one message."""
+    """Nodes with as many of their running jobs as fit into one message with those of all others."""
     most = max(1, _RUNNING_SHOWN // max(1, len(nodes)))
     return [
         info

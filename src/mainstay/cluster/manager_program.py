@@ -22,6 +22,7 @@ from ..bus import Bus
 from ..bus.nats import NatsBus
 from ..clock import SystemClock
 from ..errors import BusError, InvalidInput, MainstayError
+from ..event_loop import new_event_loop
 from ..outputs import Blobs, open_blobs
 from ..parent import die_with_parent
 from ..stores import open_store, shown_url
@@ -203,7 +204,8 @@ def main() -> int:
         die_with_parent(config.parent)
     logs.configure(config.log_level, as_json=config.json_logs)
     try:
-        return asyncio.run(run_manager(config, ready=lambda: print("ready", flush=True)))  # noqa: T201 - for its parent
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            return runner.run(run_manager(config, ready=lambda: print("ready", flush=True)))  # noqa: T201 - for its parent
     except MainstayError as error:
         log.error("cannot start: %s", error)
         return 2

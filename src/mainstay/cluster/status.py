@@ -100,13 +100,13 @@ class LeadInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """`leader` or `placement`"""
     manager: str
-    """the manager that holds it; empty: a worker outside of the cluster does, or nobody"""
+    """the manager that holds it; empty: a worker outside of the cluster does, or no session"""
     session: str
     epoch: int
     since_ms: int | None = None
     """when the manager took it"""
     takeover_s: float | None = None
-    """how long nobody led before, as far as its manager knows"""
+    """how long the lead was free before, as far as its manager knows"""
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -97,7 +97,7 @@ class Duties:
         self._granted: Leadership | None = None
         """the last lease that the store granted: it may go on there when the duties have stopped"""
         self._seen: Leadership | None = None
-        """the last answer of the store, whoever holds the lease"""
+        """the last answer of the store, also if another session holds the lease"""
         self._sent_s = 0.0
         """when the latest request was sent, by the loop's clock"""
         self._until_ms = 0

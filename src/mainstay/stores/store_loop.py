@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from ..errors import StoreClosed
+from ..event_loop import new_event_loop
 from ..loop_thread import LoopThread
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ class StoreLoop:
             self.loop.stop()
 
     def _live(self, tell: Callable[[asyncio.AbstractEventLoop], None]) -> None:
-        loop = _new_loop()
+        loop = new_event_loop()
         asyncio.set_event_loop(loop)
         try:
             tell(loop)
@@ -207,11 +208,3 @@ class _Call(Generic[T]):
         else:
             self.future.cancel()
         return True
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

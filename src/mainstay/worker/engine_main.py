@@ -19,6 +19,7 @@ import msgspec
 
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
+from ..event_loop import new_event_loop
 from ..model import Session
 from ..parent import die_with_parent
 from ..stores import AnyChange
@@ -330,13 +331,7 @@ def _send_unfit(config: EngineConfig, error: Exception) -> None:
 
 def run(host: EngineHost) -> int:
     """Run on the fastest loop that is installed."""
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        new_loop = None
-    else:
-        new_loop = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             return runner.run(host.run())
         except (SystemExit, KeyboardInterrupt) as error:

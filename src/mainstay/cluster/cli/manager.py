@@ -15,6 +15,7 @@ import typer
 from ...cli import AccessOptions, TlsOptions, command, stderr_console, web_options
 from ...control import check_short_name
 from ...errors import InvalidInput
+from ...event_loop import new_event_loop
 from ...stores import shown_url
 from ...web import extra_needed
 from ...worker import logs
@@ -145,7 +146,8 @@ def manager(
         ):
             console.print(line, markup=False)
 
-    return asyncio.run(run_manager(config, ready=ready, beside=beside))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(run_manager(config, ready=ready, beside=beside))
 
 
 def _server(address: str, tls: TlsOptions, access: AccessOptions) -> SideServer:

@@ -34,7 +34,7 @@ class CallerRecord:
 
     def check_replay(self, call_id: str, content: int, now_s: float) -> None:
         """Remember the id of a call that changes something. A caller whose answer was lost sends the same call again
-        within seconds. The same id later, or with another content, is refused: somebody else may have recorded it."""
+        within seconds. The same id later, or with another content, is refused: it may have been recorded on the way."""
         ids = self._ids
         while ids and (len(ids) > _IDS or next(iter(ids.values()))[0] < now_s - ID_KEPT_S):
             ids.popitem(last=False)

@@ -19,7 +19,7 @@ class _Parts(msgspec.Struct, kw_only=True):
 
 
 class PartStore:
-    """The parts of calls, by caller and call. What is too old goes first, then the oldest of whoever keeps most."""
+    """The parts of calls, by caller and call. Too old ones go first, then the oldest of the caller that has most."""
 
     def __init__(
         self,

@@ -162,6 +162,7 @@ async def _side(store: JobStore, sizes: Sizes) -> Side:
 
 
 async def _rate(store: JobStore, jobs: int) -> float:
+    """Jobs a second from the first look that finds an end; of very few, from the beginning."""
     first = done = 0
     begun_s = time.perf_counter()
     ends_s = begun_s + _PATIENCE_S
@@ -169,7 +170,7 @@ async def _rate(store: JobStore, jobs: int) -> float:
         queue = (await store.stats()).queues.get("default")
         done = queue.counts.get("succeeded", 0) if queue else 0
         now_s = time.perf_counter()
-        if done and not first:
+        if 0 < done < jobs and not first:
             first, begun_s = done, now_s
         if now_s > ends_s:
             raise ClusterFailed(f"{done} of {jobs} jobs were done after {_PATIENCE_S:.0f} s")

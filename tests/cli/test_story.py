@@ -160,8 +160,8 @@ def test_explain_names_a_cluster_that_cannot_be_found(shell: Shell, job_id: str)
 
 
 def test_the_cluster_names_the_store_unless_another_one_is_typed() -> None:
-    url = "nats://operator:hush@127.0.0.1:4222/shop"
-    through = "remote+nats://operator:hush@127.0.0.1:4222/?cluster=shop&environment=default&role=operator&name=local"
+    url = "nats://operator:4nKx7PzQ2vLw9RtY@127.0.0.1:4222/shop"
+    through = "remote+nats://operator:4nKx7PzQ2vLw9RtY@127.0.0.1:4222/?cluster=shop&environment=default&role=operator&name=local"
     assert ClusterWhere(cluster=url).target().url == through
     typed = ClusterWhere(cluster=url, store="sqlite:///a.db", typed=frozenset({"cluster"}))
     assert typed.target().url == through

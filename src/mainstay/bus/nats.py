@@ -109,8 +109,7 @@ async def connect_nats(
                     async with asyncio.timeout(_TRY_S if timeout_s is None else min(_TRY_S, timeout_s)):
                         await bus.open(client, endpoint)
                 except (OSError, Error, TimeoutError) as error:
-                    with contextlib.suppress(Exception):
-                        await client.close()
+                    await _close(client)
                     finder.refused(endpoint, error)
                 else:
                     return bus

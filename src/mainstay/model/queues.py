@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: jobs and units that a leader assigns to sessions wait here; workers do not claim from it
 PLACE_QUEUE = "@place"
+#: jobs that a manager leads while nodes run their units: only managers claim from it
+LEAD_QUEUE = "@lead"
 _RESERVED = "@"
 
 _PREFIX = "load-here-"

@@ -28,6 +28,10 @@ class StartInstant(msgspec.Struct, frozen=True, kw_only=True):
     """from now; it is computed where it is used, and never sent"""
     wall: float
     """the instant in seconds since 1970, by the clock of the leader. Windows are numbered from it"""
+    begin_s: float = 0.0
+    """the time of the plan at which the load begins: a replacement continues where the slice before it stopped"""
+    done: dict[str, int] = {}
+    """by workflow with a fixed number of iterations: how many this slice began before. Its processes do the rest"""
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):

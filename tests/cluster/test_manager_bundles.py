@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mainstay.bundles import BundleClient, BundleLimits, collect_bundle, publish_bundle
 from mainstay.bus import MemoryBusNetwork
-from mainstay.cluster.bundles import BundleClient, BundleLimits, collect_bundle, publish_bundle
 from mainstay.cluster.manager import Manager, ManagerOptions
 from mainstay.cluster.manager_program import ManagerConfig, run_manager
 from mainstay.cluster.status import NodeBeat
 from mainstay.errors import InvalidInput, PayloadTooLarge, RoleRefused
 from mainstay.outputs import open_blobs
 from mainstay.stores.memory import MemoryStore
-from tests.cluster.bundles.program import OURS, shop
+from tests.bundles.program import OURS, shop
 from tests.cluster.local_clusters import until
 
 

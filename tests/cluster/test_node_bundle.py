@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from mainstay.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, publish_bundle
 from mainstay.bus import Bus
 from mainstay.bus.nats import parse_servers
 from mainstay.cluster.address import ClusterAddress
-from mainstay.cluster.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, publish_bundle
 from mainstay.cluster.node_bundle import NodeBundle
 from mainstay.cluster.node_config import NodeBundleOptions, NodeConfig
 from mainstay.cluster.node_parent import NodeParent
 from mainstay.cluster.node_worker import code_environment
 from mainstay.errors import BundleCorrupt, InvalidInput
 from mainstay.worker import STOPPED, UNFIT, WorkerOptions
-from tests.cluster.bundles.program import OURS, Side, managed, shop
+from tests.bundles.program import OURS, Side, managed, shop
 
 ADDRESS = ClusterAddress(servers=parse_servers("nats://127.0.0.1:4222"), **OURS)
 

@@ -21,11 +21,11 @@ from urllib.parse import quote
 
 import msgspec
 
+from ..bundles import installed_digest
 from ..bus.nats import parse_servers
 from ..errors import InvalidInput, MainstayError, MissingExtra
 from ..worker import STOPPED, UNFIT, WorkerOptions, describe_exit
 from .address import ClusterAddress
-from .bundles import installed_digest
 from .local_cluster_file import ClusterFolder, LocalClusterFile, RunningProcess
 from .manager_program import ManagerConfig
 from .nats_server import LocalNats

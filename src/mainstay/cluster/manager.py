@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from ..app import App
+from ..bundles import BundleLimits, BundleService
 from ..bus import Bus
 from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
@@ -29,7 +30,6 @@ from ..outputs import Blobs
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import Outage
-from .bundles import BundleLimits, BundleService
 from .cluster_service import ClusterService
 from .journal import ClusterJournal
 from .liveness_settings import LivenessSettings

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from ..bundles import BundleLimits
 from ..bus import Bus
 from ..bus.nats import NatsBus
 from ..clock import SystemClock
@@ -28,7 +29,6 @@ from ..parent import die_with_parent
 from ..stores import open_store, shown_url
 from ..worker import logs
 from .address import ClusterAddress, parse_address
-from .bundles import BundleLimits
 from .cluster_service import ClusterClient
 from .cluster_settings import ClusterSettings
 from .engine_check import check_joined, findings

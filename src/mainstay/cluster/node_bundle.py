@@ -7,11 +7,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from ..bundles import BundleCache, BundleClient, BundleInUse, BundleLimits, PublishedBundle
 from ..bus import Bus
 from ..clock import Clock
 from ..errors import BusError, Overloaded, StoreError
 from .address import ClusterAddress
-from .bundles import BundleCache, BundleClient, BundleInUse, BundleLimits, PublishedBundle
 from .node_config import NodeBundleOptions
 
 log = logging.getLogger("mainstay.cluster")

@@ -19,12 +19,12 @@ from typing import Protocol
 
 import msgspec
 
+from ..bundles import BundleInUse
 from ..bus import Bus
 from ..errors import MainstayError, NoResponders, RequestTimeout
 from ..stores.remote import MAINSTAY_VERSION
 from ..worker import FORCED, STOPPED, UNFIT, describe_exit
 from .address import parse_address
-from .bundles import BundleInUse
 from .cluster_settings import ClusterSettings
 from .member_messages import MemberEnvelope, NodeEnd, pack
 from .node_bundle import NodeBundle

@@ -23,6 +23,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     queues: tuple[str, ...] = ()
     tasks: Mapping[str, Mapping[str, Any]] = {}
     """by `route_of`: the default options of the task (plain data, with `queue`)"""
+    cores: int = 0
+    """of its node, for the generator processes of load tests; 0: it runs none"""
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,12 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ...cli import Column, CommandOutput, JsonOption, command, command_group, facts, local_actor, stderr_console, table
-from ...clock import seconds
-from ...errors import InvalidInput, NoResponders
-from ...lifecycle import time_text
-from ...words import counted
-from ..bundles import (
+from ...bundles import (
     BundleClient,
     BundleListing,
     BundleManifest,
@@ -31,6 +26,11 @@ from ..bundles import (
     is_digest_start,
     publish_bundle,
 )
+from ...cli import Column, CommandOutput, JsonOption, command, command_group, facts, local_actor, stderr_console, table
+from ...clock import seconds
+from ...errors import InvalidInput, NoResponders
+from ...lifecycle import time_text
+from ...words import counted
 from ..operator import SHORT_CONNECT_S, operator_bus
 from .commands import ClusterOptions
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...bundles import MB, BundleLimits
 from ...cli import AccessOptions, TlsOptions, command, stderr_console, web_options
 from ...control import check_short_name
 from ...errors import InvalidInput
@@ -20,7 +21,6 @@ from ...stores import shown_url
 from ...web import extra_needed
 from ...worker import logs
 from ..address import parse_address
-from ..bundles import MB, BundleLimits
 from ..manager import Manager
 from ..manager_program import ManagerConfig, run_manager
 

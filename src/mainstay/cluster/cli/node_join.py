@@ -12,13 +12,13 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ...bundles import MB, check_bundle_name, installed_digest, is_digest_start
 from ...cli import ProcessOptions, command, key_value, stderr_console
 from ...clock import seconds
 from ...control import check_labels, check_short_name
 from ...errors import InvalidInput
 from ...worker import state_folder
 from ..address import ClusterAddress, parse_address
-from ..bundles import MB, check_bundle_name, installed_digest, is_digest_start
 from ..local_cluster_file import FOLDER, read_cluster_file
 from ..node_bundle import BUNDLE_PREFIX
 from ..node_config import NodeBundleOptions, NodeConfig

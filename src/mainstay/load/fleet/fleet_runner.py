@@ -25,7 +25,7 @@ from ..engine.messages import (
 )
 from ..generator_process import GeneratorLost, Limits, LineHandler
 from ..planned_run import RunOrder
-from ..stats.model import Window
+from ..stats.model import SliceReport, Window
 from .messages import (
     CollectEnd,
     KillSlice,
@@ -38,7 +38,7 @@ from .messages import (
     line_subject,
     window_subject,
 )
-from .settings import FleetMember, FleetSettings, SliceReport
+from .settings import FleetMember, FleetSettings
 from .slice_link import SliceLink
 from .slice_merger import SliceMerger
 
@@ -249,8 +249,9 @@ class FleetRunner:
             SliceReport(
                 slice=link.number,
                 node=link.member.node,
+                token=link.member.token,
                 processes=link.member.processes,
-                clock_doubt_s=link.peer_clock.doubt_s,
+                clock_doubt_s=link.peer_clock.doubt_s if len(link.peer_clock) else None,
                 start_late_s=link.start_late_s,
                 windows=link.received,
                 late_windows=self._merger.late[link.number],

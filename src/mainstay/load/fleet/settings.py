@@ -1,4 +1,4 @@
-"""What a fleet is made of, its times, and what it reports about each slice."""
+"""What a fleet is made of, and its times."""
 
 from __future__ import annotations
 
@@ -43,25 +43,3 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """a clock that is less certain than this is reported"""
     skew_s: float = 0.1
     """starts that are further apart than this are reported"""
-
-
-class SliceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the leader knows about a slice."""
-
-    slice: int
-    node: str
-    processes: int
-    clock_doubt_s: float
-    """how far the measured clock of the slice may be off; infinity: it was never measured"""
-    start_late_s: float
-    """between the agreed instant and the start of its last process"""
-    windows: int
-    """received; each once"""
-    late_windows: int
-    """of these: received when the window had been passed on; counted in a later one"""
-    repaired_windows: int
-    """of these: lost at first, and sent again"""
-    repeated_windows: int
-    """received again, and dropped"""
-    loss: str
-    """why it was lost; empty: it was not"""

@@ -360,6 +360,40 @@ class Point(msgspec.Struct, kw_only=True):
     """"workflow.step" -> rate, p50, p95, p99; in open models p50, p95, p99 of the response time follow"""
 
 
+class SliceReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The part of one machine in a run on nodes: one assignment of a slice. A slice that was replaced has several."""
+
+    slice: int
+    token: int = 1
+    """which assignment of the slice; it grows when the slice goes to another machine"""
+    node: str
+    processes: int
+    """generator processes: one on each of its cores"""
+    requests: int = 0
+    failed: int = 0
+    """of these"""
+    begin_s: float = 0.0
+    """the time of the plan at which its load began: later than 0 for a replacement"""
+    end_s: float | None = None
+    """the time of the plan up to which its numbers are known; None: to the end"""
+    clock_doubt_s: float | None = None
+    """how far the measured clock of its machine may be off; None: it was never measured"""
+    start_late_s: float = 0.0
+    """between the agreed instant and the start of its last process"""
+    windows: int = 0
+    """received; each once"""
+    late_windows: int = 0
+    """of these: received when the window had been passed on; counted in a later one"""
+    repaired_windows: int = 0
+    """of these: lost at first, and sent again"""
+    repeated_windows: int = 0
+    """received again, and dropped"""
+    loss: str = ""
+    """why it was lost; empty: it was not"""
+    gap_s: float = 0.0
+    """how long its part of the load was missing, until a replacement began or the run ended"""
+
+
 class Summary(msgspec.Struct, kw_only=True):
     """The numbers of a run; also the result of its job, and the JSON report."""
 
@@ -432,6 +466,8 @@ class Summary(msgspec.Struct, kw_only=True):
     outputs: list[OutputOutcome] = []
     stream: str = ""
     """where the recorded stream is"""
+    slices: list[SliceReport] = []
+    """of a run on nodes: by slice and token; empty for a run on one machine"""
     points: list[Point] = []
     distribution: list[tuple[float, float, int]] = []
     """the histogram of all service times: from, to, count"""

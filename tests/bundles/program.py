@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mainstay.bus import MemoryBusNetwork
-from mainstay.cluster.bundles import (
+from mainstay.bundles import (
     Bundle,
     BundleClient,
     BundleService,
@@ -16,6 +15,7 @@ from mainstay.cluster.bundles import (
     PublishResult,
     publish_bundle,
 )
+from mainstay.bus import MemoryBusNetwork
 from mainstay.outputs import Blobs, open_blobs
 
 OURS = {"cluster": "main", "environment": "test"}

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...errors import BundleMissing, BusError, InvalidInput, Overloaded, PayloadTooLarge
+from ..errors import BundleMissing, BusError, InvalidInput, Overloaded, PayloadTooLarge
 from .bounded import for_each
 from .collection import Bundle
 from .manifest import BundleLimits, BundlePart

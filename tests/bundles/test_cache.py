@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mainstay
-from mainstay.cluster.bundles import (
+from mainstay.bundles import (
     PART_BYTES,
     Bundle,
     BundleCache,
@@ -22,7 +22,7 @@ from mainstay.cluster.bundles import (
     collect_bundle,
 )
 from mainstay.errors import BundleCorrupt, BundleMissing
-from tests.cluster.bundles.program import Recorded, managed, shop, stored, write_program
+from tests.bundles.program import Recorded, managed, shop, stored, write_program
 
 ROOT = Path(__file__).parents[3]
 
@@ -224,8 +224,8 @@ async def test_a_prune_does_not_wait_for_another_process_that_fetches(tmp_path: 
 HALF = """
 import asyncio, sys
 from pathlib import Path
-from mainstay.cluster.bundles import BundleCache
-from tests.cluster.bundles.program import managed
+from mainstay.bundles import BundleCache
+from tests.bundles.program import managed
 
 async def main(blobs, cache, digest, parts):
     async with managed(blobs) as side:
@@ -280,8 +280,8 @@ async def test_a_damaged_part_of_a_large_file_is_fetched_again_and_no_other(tmp_
 LARGE = """
 import asyncio, resource, sys
 from pathlib import Path
-from mainstay.cluster.bundles import BundleCache, collect_bundle, publish_bundle
-from tests.cluster.bundles.program import managed, shop
+from mainstay.bundles import BundleCache, collect_bundle, publish_bundle
+from tests.bundles.program import managed, shop
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import msgspec
 
-from ...errors import BundleCorrupt, InvalidInput, PayloadTooLarge
+from ..errors import BundleCorrupt, InvalidInput, PayloadTooLarge
 
 MB = 1024 * 1024
 #: files are stored, sent and checked in parts of this size; one fits into a message of the bus

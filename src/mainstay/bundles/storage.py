@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...clock import Clock, SystemClock
-from ...errors import BundleCorrupt, BundleMissing, InvalidInput, Overloaded, PayloadTooLarge, StoreError
-from ...outputs import Blobs
+from ..clock import Clock, SystemClock
+from ..errors import BundleCorrupt, BundleMissing, InvalidInput, Overloaded, PayloadTooLarge, StoreError
+from ..outputs import Blobs
 from .manifest import MB, BundleLimits, BundleManifest, check_digest, read_manifest
 from .packed import unpack
 from .records import BundleListing, NameMove, PublishedBundle, check_bundle_name, is_digest_start

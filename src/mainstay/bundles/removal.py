@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
-from ...errors import BundleCorrupt, BundleMissing, InvalidInput, StoreUnavailable
+from ..errors import BundleCorrupt, BundleMissing, InvalidInput, StoreUnavailable
 from .records import BundleRemoval, PublishedBundle, check_bundle_name, is_digest_start
 from .storage import BEGUN, NAMES, PARTS, PRUNE_S, PRUNING, PUBLISHED, BundleStorage, bundle_address
 

@@ -10,8 +10,8 @@ import pytest
 import zstandard
 from hypothesis import given, strategies as st
 
-from mainstay.cluster.bundles import BundleLimits
-from mainstay.cluster.bundles.packed import pack, unpack
+from mainstay.bundles import BundleLimits
+from mainstay.bundles.packed import pack, unpack
 from mainstay.errors import BundleCorrupt
 
 LIMITS = BundleLimits()

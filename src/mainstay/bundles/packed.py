@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zstandard
 
-from ...errors import BundleCorrupt
+from ..errors import BundleCorrupt
 from .manifest import BundleLimits
 
 _PIECE = 256 * 1024

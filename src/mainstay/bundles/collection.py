@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from ...errors import InvalidInput
+from ..errors import InvalidInput
 from .imports import ImportGraph
 from .manifest import (
     EXCLUDED,

@@ -24,9 +24,9 @@ from typing import Self
 
 import msgspec
 
-from ...clock import Clock, SystemClock
-from ...errors import BundleCorrupt, BundleMissing, InvalidInput
-from ...storage import force_names, report_exposed
+from ..clock import Clock, SystemClock
+from ..errors import BundleCorrupt, BundleMissing, InvalidInput
+from ..storage import force_names, report_exposed
 from .bounded import for_each
 from .locks import FileLock, try_lock, wait_for_lock
 from .manifest import (

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from ...errors import InvalidInput
+from ..errors import InvalidInput
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 #: a digest, or its beginning

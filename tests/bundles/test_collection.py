@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.cluster.bundles import PART_BYTES, Bundle, BundleLimits, collect_bundle, installed_digest
+from mainstay.bundles import PART_BYTES, Bundle, BundleLimits, collect_bundle, installed_digest
 from mainstay.errors import InvalidInput, PayloadTooLarge
-from tests.cluster.bundles.program import shop, write_program
+from tests.bundles.program import shop, write_program
 
 
 def paths(bundle: Bundle) -> list[str]:
@@ -179,7 +179,7 @@ def test_too_much_data_is_refused_before_it_is_read(tmp_path: Path, monkeypatch:
     write_program(tmp_path, {"main.py": ""})
     with (tmp_path / "big.bin").open("wb") as big:
         big.truncate(5 * 2**30)
-    monkeypatch.setattr("mainstay.cluster.bundles.collection._digests", lambda file: pytest.fail(f"{file} was read"))
+    monkeypatch.setattr("mainstay.bundles.collection._digests", lambda file: pytest.fail(f"{file} was read"))
 
     with pytest.raises(PayloadTooLarge, match=r"big\.bin with 5368709120 bytes"):
         collect_bundle("main:app", tmp_path, data=["big.bin"])

@@ -13,7 +13,7 @@ import importlib.machinery
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ...errors import InvalidInput
+from ..errors import InvalidInput
 
 _IMPORTERS = frozenset({"import_module", "__import__"})
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from ...errors import InvalidInput
+from ..errors import InvalidInput
 from .manifest import EXCLUDED
 from .packed import file_digest
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainstay.bus import MemoryBusNetwork
-from mainstay.cluster.bundles import (
+from mainstay.bundles import (
     PART_BYTES,
     Bundle,
     BundleCache,
@@ -25,6 +24,7 @@ from mainstay.cluster.bundles import (
     publish_bundle,
     remove_bundle,
 )
+from mainstay.bus import MemoryBusNetwork
 from mainstay.errors import (
     BundleCorrupt,
     BundleMissing,
@@ -37,7 +37,7 @@ from mainstay.errors import (
     WrongCluster,
 )
 from mainstay.outputs import open_blobs
-from tests.cluster.bundles.program import OURS, managed, shop, stored, write_program
+from tests.bundles.program import OURS, managed, shop, stored, write_program
 from tests.outputs.adapters import ADAPTERS, Adapter
 
 

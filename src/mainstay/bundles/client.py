@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...bus import Bus
-from ...errors import BusError, NoResponders, RequestTimeout
-from ...stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, error_of
+from ..bus import Bus
+from ..errors import BusError, NoResponders, RequestTimeout
+from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, error_of
 from .manifest import BundleLimits, BundleManifest, check_digest, read_manifest
 from .messages import (
     CommitArguments,

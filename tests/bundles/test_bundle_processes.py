@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mainstay.cli import app
-from tests.cluster.bundles.program import write_program
+from tests.bundles.program import write_program
 from tests.cluster.local_clusters import RunningCluster, running_cluster
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from ...bus import Bus, BusMessage, Subscription
-from ...clock import Clock, SystemClock
-from ...errors import (
+from ..bus import Bus, BusMessage, Subscription
+from ..clock import Clock, SystemClock
+from ..errors import (
     BusError,
     InvalidInput,
     MainstayError,
@@ -27,8 +27,8 @@ from ...errors import (
     VersionSkew,
     WrongCluster,
 )
-from ...outputs import Blobs
-from ...stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of, may_answer
+from ..outputs import Blobs
+from ..stores.remote import MAINSTAY_VERSION, StoreAnswer, StoreRequest, check_versions, fault_of, may_answer
 from .manifest import BundleLimits
 from .messages import (
     BUNDLE_PATTERN,

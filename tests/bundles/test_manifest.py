@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from mainstay.cluster.bundles import PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
-from mainstay.cluster.bundles.manifest import check_bundle_path
+from mainstay.bundles import PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
+from mainstay.bundles.manifest import check_bundle_path
 from mainstay.errors import BundleCorrupt, InvalidInput, PayloadTooLarge
 
 EMPTY = hashlib.sha256(b"").hexdigest()

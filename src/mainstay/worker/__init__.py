@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         offer_of as offer_of,
         placed_offer_of as placed_offer_of,
     )
+    from .run import CANCELLED as CANCELLED, OVERRAN as OVERRAN, STALLED as STALLED
     from .state_files import state_folder as state_folder
     from .supervisor import (
         FORCED as FORCED,
@@ -73,6 +74,7 @@ __getattr__, __dir__ = lazy_exports(
         ".processes": "ProcessHandle Processes",
         ".processors": "available",
         ".program": "Hook Mode Placing Program Work load offer_of placed_offer_of",
+        ".run": "CANCELLED OVERRAN STALLED",
         ".state_files": "state_folder",
         ".supervisor": "FORCED STOPPED Supervisor UNFIT",
         ".worker_options": "NODE_STORE WorkerOptions",

@@ -1,0 +1,27 @@
+"""Placement of runs on nodes: which run gets which cores, and what the placement leader does about its slices.
+
+Start from `allocate` and `decide`, which are pure, and `RunPlacementDuty`, which reads and writes. Nothing here needs
+the extra of load tests: a manager places runs also where it is not installed.
+"""
+
+from __future__ import annotations
+
+from .allocation import Allocation, CoreNode, CoreWait, HeldCores, RunRequest, SliceCores, allocate
+from .spec import CoreDemand, OnLoss, PoolShare, RunDemand, SliceCall, slice_id, slice_unit
+
+__all__ = [
+    "Allocation",
+    "CoreDemand",
+    "CoreNode",
+    "CoreWait",
+    "HeldCores",
+    "OnLoss",
+    "PoolShare",
+    "RunDemand",
+    "RunRequest",
+    "SliceCall",
+    "SliceCores",
+    "allocate",
+    "slice_id",
+    "slice_unit",
+]

@@ -5,17 +5,18 @@ They need an extra, so the rest of `mainstay.load` is imported only when a test 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..control import InsertResult, JobRequest
+from ..control import Control, Duty, InsertResult, JobRequest
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import AppClient, Draft, Handle, Returns, drafted
 from ..worker import Declarations, Host, state_folder
+from .placement import RunPlacementDuty
 
 if TYPE_CHECKING:
     from .plan import LoadOptions
@@ -120,6 +121,11 @@ class Loads(Declarations):
         if not isinstance(what, LoadJob):
             return None
         return self._job(self.plan(what.test, what.options), {})
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the placement leader does for the runs on nodes of the store, also those of other apps."""
+        del session_id
+        return RunPlacementDuty(control).duties()
 
     def handle(self, name: str, submitted: InsertResult) -> Handle[Summary]:
         """The handle of a submitted run."""

@@ -7,7 +7,10 @@ the extra of load tests: a manager places runs also where it is not installed.
 from __future__ import annotations
 
 from .allocation import Allocation, CoreNode, CoreWait, HeldCores, RunRequest, SliceCores, allocate
+from .decisions import NodePool, PlacedRun, PlacedSlice, core_nodes, decide, node_pool
+from .duty import RunPlacementDuty
 from .spec import CoreDemand, OnLoss, PoolShare, RunDemand, SliceCall, slice_id, slice_unit
+from .words import demand_problem
 
 __all__ = [
     "Allocation",
@@ -15,13 +18,21 @@ __all__ = [
     "CoreNode",
     "CoreWait",
     "HeldCores",
+    "NodePool",
     "OnLoss",
+    "PlacedRun",
+    "PlacedSlice",
     "PoolShare",
     "RunDemand",
+    "RunPlacementDuty",
     "RunRequest",
     "SliceCall",
     "SliceCores",
     "allocate",
+    "core_nodes",
+    "decide",
+    "demand_problem",
+    "node_pool",
     "slice_id",
     "slice_unit",
 ]

@@ -17,7 +17,7 @@ import msgspec
 from ..bus import Bus, BusMessage
 from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
-from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, logs
+from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, available, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
 from .node_config import FORCED_END, NodeConfig
@@ -37,7 +37,7 @@ async def run_node(config: NodeConfig) -> int:
         os.environ.update(code_environment(config.code))
     bus = await address.connect("node", name, join=settings.join)
     try:
-        supervisor = Supervisor(config.options)
+        supervisor = Supervisor(msgspec.structs.replace(config.options, cores=config.cores or available()))
         heart = NodeHeart(bus, config, supervisor, settings=settings.liveness)
         return await run_supervised(supervisor, heart, bus, config)
     finally:

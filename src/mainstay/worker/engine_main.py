@@ -199,7 +199,7 @@ class EngineHost:
         if not self._config.node:
             return {"offer": offer_of(self._program, self._queues)}
         return {
-            "offer": placed_offer_of(self._program),
+            "offer": placed_offer_of(self._program, cores=self._options.cores),
             "node": self._options.node,
             "labels": self._options.labels,
         }

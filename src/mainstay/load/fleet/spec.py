@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from ..kind import SLICE as SLICE
 from ..plan import LoadOptions
 from ..run_spec import RunSpec
 
@@ -15,9 +16,6 @@ from ..run_spec import RunSpec
 OnLoss = Literal["replace", "restart", "fail", "continue"]
 #: how much of the cores of the pool a run may get
 PoolShare = Literal["low", "normal", "high", "exclusive", "auto"]
-
-#: the name of the rows of slices; their kind is that of load tests
-SLICE = "@slice"
 
 
 class CoreDemand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -56,6 +56,16 @@ class Work(Protocol):
         ...
 
 
+def supervises(work: Work) -> bool:
+    """Whether a work only supervises processes of its own: its attribute `supervises` is true.
+
+    Its runs take no slot of their engine and begin at once, also beside a job that runs alone. They run in the engine
+    whatever was lost with them before, without the hooks of the program, and are not blamed if it dies. They store
+    themselves that they have started (`Claims.start`), because they may prepare for long before that.
+    """
+    return getattr(work, "supervises", False)
+
+
 @runtime_checkable
 class Program(Protocol):
     """What a worker runs. `App` is one."""

@@ -30,6 +30,7 @@ from .cache import BundleCache, BundleFetch, BundleInUse, PruneResult
 from .client import BundleClient
 from .collection import Bundle, collect_bundle
 from .installed import installed_digest
+from .machine_bundles import MachineBundles
 from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
 from .publication import PublishProgress, PublishResult, publish_bundle
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
@@ -52,6 +53,7 @@ __all__ = [
     "BundleRemoval",
     "BundleService",
     "BundleStorage",
+    "MachineBundles",
     "NameMove",
     "PruneResult",
     "PublishProgress",

@@ -7,8 +7,24 @@ repeated until they are answered, and windows that were lost are asked for again
 
 from __future__ import annotations
 
+from .assignments import SliceAssignments
 from .fleet_runner import FleetRunner
+from .messages import SliceEnd, live_subject
+from .record import FleetRecord, GoEnd, GoRecord, LostPart
 from .settings import FleetMember, FleetSettings
-from .slice_service import SliceService
+from .slice_service import SliceOutcome, SliceService
 
-__all__ = ["FleetMember", "FleetRunner", "FleetSettings", "SliceService"]
+__all__ = [
+    "FleetMember",
+    "FleetRecord",
+    "FleetRunner",
+    "FleetSettings",
+    "GoEnd",
+    "GoRecord",
+    "LostPart",
+    "SliceAssignments",
+    "SliceEnd",
+    "SliceOutcome",
+    "SliceService",
+    "live_subject",
+]

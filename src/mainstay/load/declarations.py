@@ -38,7 +38,7 @@ class PlacedSlices(Mapping[str, Work]):
         self._handler: Work | None = None
 
     def __getitem__(self, name: str) -> Work:
-        if name not in tuple(self):
+        if name != SLICE or not extra_installed():
             raise KeyError(name)
         if self._handler is None:
             from .fleet.slice_handler import SliceHandler  # noqa: PLC0415 - an extra
@@ -50,7 +50,7 @@ class PlacedSlices(Mapping[str, Work]):
         return iter((SLICE,) if extra_installed() else ())
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        return int(extra_installed())
 
 
 class Loads(Declarations):

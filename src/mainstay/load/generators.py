@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from ..errors import InvalidInput
 from .engine.messages import (
     Begin,
@@ -28,6 +30,7 @@ from .engine.messages import (
     WorkflowsDone,
 )
 from .generator_process import GeneratorLost, GeneratorProcess, Limits, LineHandler
+from .plan_shares import done_by_slice
 from .planned_run import RunOrder
 from .stats.model import Window
 from .stats.tally import merge_windows
@@ -63,6 +66,7 @@ class Generators:
         self._given_up = False
         self._let_go_s = self._limits.let_go_s
         """the time limit of a request once the run is given up"""
+        self._order: RunOrder
         self.ended: asyncio.Future[None]
 
     async def __aenter__(self) -> Self:
@@ -91,6 +95,7 @@ class Generators:
 
     async def prepare(self, order: RunOrder) -> None:
         """Have every process load the test; raises `InvalidInput` with the first refusal."""
+        self._order = order
         answers = await asyncio.gather(
             *(
                 process.ask(
@@ -133,9 +138,14 @@ class Generators:
         self._drain_s = drain_s
         start = start or StartInstant(after_s=_AHEAD_S, wall=time.time() + _AHEAD_S)
         at = time.perf_counter() + start.after_s
-        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall)
+        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall, begin_s=start.begin_s)
+        own = range(self._first_number, self._first_number + len(self._processes))
+        done = done_by_slice(self._order.plan, start.done, own, self._of)
         within_s = self._may_take(start.after_s + longest_s + self._limits.overtime_s)
-        tasks = [asyncio.ensure_future(self._going(process, order, within_s)) for process in self._processes]
+        tasks = [
+            asyncio.ensure_future(self._going(process, replace(order, done=before), within_s))
+            for process, before in zip(self._processes, done, strict=True)
+        ]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:

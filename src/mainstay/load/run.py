@@ -324,6 +324,9 @@ def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
     elif not any(one.clean for one in reports):
         failure = f"all {iterations} iterations had errors" if iterations else "no iteration was made"
     refusal = next((one.refusal for one in reports if one.refusal), "")
+    if not iterations and not unmade and not refusal and any(one.nothing_left for one in reports):
+        # the iterations were made by processes that others have replaced
+        return ""
     return f"{failure}; users could not begin: {refusal}" if failure and refusal else failure
 
 

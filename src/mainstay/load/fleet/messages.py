@@ -42,6 +42,9 @@ class StartSlice(msgspec.Struct, tag=True, kw_only=True):
     """the same by the wall clock of the leader, from which windows are numbered"""
     longest_s: float
     drain_s: float
+    begin_s: float = 0.0
+    """as in `StartInstant`, and so is the next one"""
+    done: dict[str, int] = {}
 
 
 class CollectEnd(msgspec.Struct, tag=True):

@@ -200,7 +200,7 @@ class SliceWork:
             raise GeneratorLost(f"the order to go arrived {-after_s:.3g} s after the agreed instant")
         self._go, self._end = order.go, None
         self._kept, self._windows, self._total = {}, 0, WindowSum()
-        start = StartInstant(after_s=after_s, wall=order.wall)
+        start = StartInstant(after_s=after_s, wall=order.wall, begin_s=order.begin_s, done=order.done)
         self._going = asyncio.ensure_future(self._load(runner, order, start))
 
     async def _load(self, runner: LoadRunner, order: StartSlice, start: StartInstant) -> None:

@@ -59,7 +59,7 @@ class Ramp(msgspec.Struct, frozen=True):
         """
         total = self.points[0][1]
         for (start, low), (end, high) in self._lines():
-            if until <= start:
+            if until < start:
                 break
             part = 1.0 if until >= end else (until - start) / (end - start)
             total += max(0.0, high - low) * part

@@ -234,7 +234,7 @@ class LoadRun:
         for name in workflows:
             own = [report.workflows[name] for report in reports if name in report.workflows]
             self._ledger.settle(name, [one.account for one in own])
-            why = _failure(own, self._planned.plan.workflows[name].iterations)
+            why = failure_of(own, self._planned.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
 
@@ -314,7 +314,7 @@ class LoadRun:
         )
 
 
-def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
+def failure_of(reports: Sequence[WorkflowReport], planned: int | None) -> str:
     """Why a workflow failed, from the reports of all processes; empty if it did not. `planned`: the fixed number of
     iterations, if there is one."""
     iterations, unmade = sum(one.iterations for one in reports), sum(one.unmade for one in reports)

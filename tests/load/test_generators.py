@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
+from mainstay.bundles import code_environment
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.generator import Buckets, as_data
 from mainstay.load.engine.messages import (
@@ -30,6 +31,7 @@ from mainstay.load.generators import Generators, WindowMerger
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run import failure_of
+from mainstay.load.sources import bundled_source, relocated
 from mainstay.load.stats.accounts import Account
 from mainstay.load.stats.model import WINDOW_MS, Window
 from mainstay.load.target import TargetOptions, TargetServer
@@ -261,6 +263,58 @@ def test_a_workflow_without_iterations_has_failed_unless_others_may_have_made_th
     assert failure_of([none, over], None) == ""
     assert failure_of([over, refused], None).startswith("no iteration was made; users could not begin")
     assert failure_of([over, broken], None) == "all 3 iterations had errors"
+
+
+# the code of a bundle -------------------------------------------------------------------------------
+
+
+async def test_processes_run_the_code_of_a_bundle_before_that_of_their_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders have a module of the same name: the one of the bundle counts, and files are read below it."""
+    ours, bundle = tmp_path / "ours", tmp_path / "bundle"
+    for folder in (ours, bundle):
+        folder.mkdir()
+        (folder / "prices_of_the_bundle.py").write_text(f"PLACE = {folder.name!r}\n")
+        (folder / "rows.csv").write_text(f"place\n{folder.name}\n")
+    text = """
+    import prices_of_the_bundle
+
+    class Shop(Workflow):
+        iterations = 1
+        data = Feed.csv("rows.csv")
+
+        @step()
+        async def act(self) -> None:
+            print(prices_of_the_bundle.PLACE, self.vu.data["place"], sys.dont_write_bytecode, "" in sys.path)
+    """
+    monkeypatch.setenv("PYTHONPATH", str(ours))
+    monkeypatch.chdir(ours)
+    monkeypatch.syspath_prepend(str(ours))
+    order = PlannedRun(written(ours, text), LoadOptions(processes=1)).order()
+    (ours / "shop.py").rename(bundle / "shop.py")
+    lines: list[str] = []
+
+    async with Generators(
+        1,
+        lambda _: None,
+        on_line=lambda _, line: lines.append(line),
+        environment=code_environment(str(bundle)),
+        folder=str(bundle),
+    ) as runner:
+        await runner.prepare(replace(order, source=relocated(bundled_source(order.source, ours), bundle)))
+        await runner.go(["Shop"], {}, longest_s=30.0, drain_s=1.0)
+
+    assert lines == ["bundle bundle True False"]
+
+
+async def test_a_module_that_is_missing_in_the_bundle_refuses_the_run(tmp_path: Path) -> None:
+    order = PlannedRun(written(tmp_path, GET), LoadOptions(processes=2)).order()
+    (tmp_path / "shop.py").write_text("import prices_that_are_missing\n")
+
+    async with Generators(2, lambda _: None, environment=code_environment(str(tmp_path))) as runner:
+        with pytest.raises(InvalidInput, match="test: module 'prices_that_are_missing' .* include it in the bundle"):
+            await runner.prepare(replace(order, source=relocated(bundled_source(order.source, tmp_path), tmp_path)))
 
 
 async def test_a_fleet_that_is_given_up_while_it_starts_leaves_no_process() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -51,16 +51,22 @@ class Generators:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        environment: Mapping[str, str] = {},
+        folder: str = "",
     ) -> None:
         """`on_line` takes the lines that they print. They are numbered from `first`, and the load is dealt over `of`
-        processes; None: these are all."""
+        processes; None: these are all. `environment` is added to that of this process, and `folder` is where they run;
+        empty: where this process runs. Processes on nodes run the code of a bundle: see `bundles.code_environment`."""
         self._of = processes if of is None else of
         if not 0 <= first <= first + processes <= self._of:
             last = first + processes - 1
             raise InvalidInput("first", f"processes {first} to {last} are not among 0 to {self._of - 1}")
         self._limits = limits or Limits()
         self._first_number = first
-        self._processes = [GeneratorProcess(first + number, self._limits, on_line) for number in range(processes)]
+        self._processes = [
+            GeneratorProcess(first + number, self._limits, on_line, environment=environment, folder=folder)
+            for number in range(processes)
+        ]
         self._merger = WindowMerger(processes, on_window)
         self._drain_s = 0.0
         self._given_up = False

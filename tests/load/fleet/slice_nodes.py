@@ -277,8 +277,7 @@ class Commander:
 
     async def prepare(self, *, processes: int = 1, order: RunOrder | None = None) -> None:
         order = order or planned(self.world.folder)
-        prepare = PrepareSlice(order=order, limits=Limits(), processes=processes, first=0, of=processes)
-        assert await self.ask(prepare) == CommandAccepted()
+        assert await self.ask(prepared(order, processes)) == CommandAccepted()
 
     async def go(self, go: int = 1) -> None:
         loop = asyncio.get_running_loop()
@@ -295,6 +294,10 @@ class Commander:
 
     async def release(self, lost: str = "") -> None:
         assert await self.ask(ReleaseSlice(lost=lost)) == CommandAccepted()
+
+
+def prepared(order: RunOrder, processes: int = 1) -> PrepareSlice:
+    return PrepareSlice(order=order, limits=Limits(), processes=processes, first=0, of=processes)
 
 
 def planned(folder: Path, **options: Any) -> RunOrder:
@@ -333,6 +336,7 @@ __all__ = [
     "SliceNode",
     "SliceWorld",
     "planned",
+    "prepared",
     "slice_id",
     "slice_node",
     "slice_world",

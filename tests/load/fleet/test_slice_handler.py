@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from mainstay.bundles import Bundle, BundleClient, collect_bundle, installed_digest, publish_bundle
 from mainstay.lifecycle import Move
+from mainstay.load.engine.messages import StopRun
 from mainstay.load.fleet import FleetSettings
-from mainstay.load.fleet.messages import CollectEnd, PingSlice, SliceBeat, SliceEnd, StopRun
+from mainstay.load.fleet.messages import CollectEnd, CommandRefused, PingSlice, SliceBeat, SliceEnd
 from mainstay.load.fleet.slice_handler import SliceDone
+from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run_spec import RunOrder
+from mainstay.load.sources import Source
 from mainstay.load.target import TargetServer
 from mainstay.testing import StoreFaults
-from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, slice_node, slice_world
+from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, prepared, slice_node, slice_world
+from tests.load.trials import GET, written
 
 
 async def published(world: SliceWorld, text: str = "RATE = 1\n") -> str:
@@ -27,7 +34,7 @@ async def published(world: SliceWorld, text: str = "RATE = 1\n") -> str:
     return (await publish_bundle(operator, bundle)).digest
 
 
-async def loaded(world: SliceWorld, node: SliceNode, number: int = 0, **more) -> str:
+async def loaded(world: SliceWorld, node: SliceNode, number: int = 0, **more: Any) -> str:
     """A slice under load."""
     unit = await world.placed(node, number, **more)
     leader = world.commander(number)
@@ -206,7 +213,7 @@ async def test_a_module_of_another_version_is_refused_before_any_load(tmp_path: 
         row = await world.until(unit, "pending")
 
         assert (row.reason or "").startswith(
-            f"module json has the digest {ours[:12]} on this node and {'cd' * 6} where the run was planned"
+            f"module json has the digest {ours[:12]} on this node, {'cd' * 6} where the run was planned"
         )
         assert not node.runners
 
@@ -313,18 +320,64 @@ async def test_a_slice_stops_its_load_when_its_node_has_lost_its_session(tmp_pat
 # real generators ------------------------------------------------------------------------------------
 
 
-async def test_real_generators_send_from_a_node_and_none_is_left(tmp_path: Path) -> None:
+async def bundled(world: SliceWorld, target: TargetServer, **options: Any) -> tuple[str, RunOrder]:
+    """A test that needs another module of its bundle, published; and its plan, as the submitter sends it."""
+    root = world.folder / "shop"
+    root.mkdir()
+    (root / "prices.py").write_text("PATH = '/?page=1'\n")
+    source = GET.replace('"/"', "PATH")
+    test = written(root, "from prices import PATH\n" + source)
+    bundle = collect_bundle("shop:Shop", root)
+    operator = BundleClient(world.network.client("ann"), role="operator", name="ann", **OURS)
+    digest = (await publish_bundle(operator, bundle)).digest
+    order = PlannedRun(test, LoadOptions(base_url=target.url, vus=2, processes=2, **options)).order()
+    return digest, msgspec.structs.replace(order, source=Source(file="shop.py"))
+
+
+async def test_real_generators_run_the_bundle_and_their_counts_are_those_of_the_target(tmp_path: Path) -> None:
     async with TargetServer() as target, slice_world(tmp_path) as world, slice_node(world, scripted=False) as node:
-        order = planned(tmp_path, base_url=target.url, vus=2, duration="1s", processes=2)
-        unit = await world.placed(node, cores=2)
+        digest, order = await bundled(world, target, duration="1s")
+        unit = await world.placed(node, cores=2, code=digest)
         leader = world.commander(0)
         await leader.prepare(order=order, processes=2)
         await leader.go()
-        end = await leader.ask(CollectEnd(go=1))
+        await leader.ask(CollectEnd(go=1))
         await leader.release()
         row = await world.until(unit, "succeeded")
 
         stored = msgspec.msgpack.decode(row.checkpoint or b"", type=SliceEnd)
-        assert isinstance(end, SliceEnd)
         assert stored.total is not None
-        assert sum(step.count for step in stored.total.steps) == target.counts.requests > 0
+        [step] = stored.total.steps
+        assert step.ok is not None
+        assert step.ok.count == target.counts().completed > 0
+
+
+async def test_real_generators_have_stopped_seconds_after_a_cancel(tmp_path: Path) -> None:
+    async with TargetServer() as target, slice_world(tmp_path) as world, slice_node(world, scripted=False) as node:
+        digest, order = await bundled(world, target, duration="60s")
+        unit = await world.placed(node, cores=2, code=digest)
+        leader = world.commander(0)
+        await leader.prepare(order=order, processes=2)
+        await leader.go()
+        async with asyncio.timeout(10):
+            while not target.counts().completed:
+                await asyncio.sleep(0.01)
+
+        await world.client.operations.force(unit, "cancelled", actor="ann", reason="a test")
+
+        async with asyncio.timeout(5):
+            while node.handler.cores.held:
+                await asyncio.sleep(0.01)
+        sent = target.counts().begun
+        await asyncio.sleep(0.3)
+        assert target.counts().begun == sent
+
+
+async def test_a_test_without_a_bundle_that_is_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async with slice_world(tmp_path) as world, slice_node(world, scripted=False) as node:
+        await world.placed(node)
+
+        refused = await world.commander(0).ask(prepared(planned(tmp_path)))
+
+        assert isinstance(refused, CommandRefused)
+        assert "is not a file of a bundle" in refused.rule

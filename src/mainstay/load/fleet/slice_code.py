@@ -64,7 +64,7 @@ async def check_modules(modules: Mapping[str, str]) -> None:
             raise GiveBack(f"module {module} cannot be used here: {error.rule}") from None
         if ours != planned:
             raise GiveBack(
-                f"module {module} has the digest {ours[:12]} on this node and {planned[:12]} where the run was planned; "
+                f"module {module} has the digest {ours[:12]} on this node, {planned[:12]} where the run was planned; "
                 "install the same version, or send the code as a bundle"
             )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ...bundles import BundleClient, MachineBundles
+from ...bundles import BundleClient, MachineBundles, code_environment
 from ...bus import Bus
 from ...clock import Clock
 from ...control import Control, Decide
@@ -26,7 +26,9 @@ from ...task import AppClient
 from ...worker import Context, GiveBack, LetGo, Mode, Outage, WorkerOptions, context, state_folder
 from ..generator_process import Limits, LineHandler
 from ..generators import Generators
+from ..run_spec import RunOrder
 from ..runner import LoadRunner, MakeSliceRunner
+from ..sources import relocated
 from ..stats.model import Window
 from .messages import SliceEnd, encode
 from .settings import FleetSettings
@@ -282,8 +284,36 @@ def _machine_bundles(
 
 def generators_of(folder: Path | None) -> MakeSliceRunner:
     """What makes generator processes whose code is in this folder; None: it is installed."""
-    del folder
-    return Generators
+    environment = {} if folder is None else code_environment(str(folder))
+
+    def make(
+        processes: int,
+        on_window: Callable[[Window], None],
+        *,
+        on_line: LineHandler = lambda _, __: None,
+        limits: Limits | None = None,
+        first: int = 0,
+        of: int | None = None,
+    ) -> LoadRunner:
+        return _NodeGenerators(
+            processes,
+            on_window,
+            on_line=on_line,
+            limits=limits,
+            first=first,
+            of=of,
+            environment=environment,
+            folder="" if folder is None else str(folder),
+        )
+
+    return make
+
+
+class _NodeGenerators(Generators):
+    """Generators whose test is in the bundle of its run, or installed on this node."""
+
+    async def prepare(self, order: RunOrder) -> None:
+        await super().prepare(msgspec.structs.replace(order, source=relocated(order.source, self._folder)))
 
 
 __all__ = ["SliceDone", "SliceHandler", "SliceLost", "generators_of"]

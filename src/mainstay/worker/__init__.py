@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         GiveBack as GiveBack,
         Input as Input,
         LetGo as LetGo,
+        OutOfTime as OutOfTime,
         context as context,
     )
     from .leads import Leads as Leads
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         offer_of as offer_of,
         placed_offer_of as placed_offer_of,
     )
+    from .run import CANCELLED as CANCELLED, OVERRAN as OVERRAN, STALLED as STALLED
     from .state_files import state_folder as state_folder
     from .supervisor import (
         FORCED as FORCED,
@@ -68,7 +70,7 @@ __getattr__, __dir__ = lazy_exports(
         ".declarations": "AppBase Declarations Host LeadHost",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
-        ".job_context": "Context GiveBack Input LetGo context",
+        ".job_context": "Context GiveBack Input LetGo OutOfTime context",
         ".leads": "Leads",
         ".messages": "Hello",
         ".outage": "Outage",
@@ -79,6 +81,7 @@ __getattr__, __dir__ = lazy_exports(
         ".processes": "ProcessHandle Processes",
         ".processors": "available",
         ".program": "Hook Mode Placing Program Work load offer_of placed_offer_of",
+        ".run": "CANCELLED OVERRAN STALLED",
         ".state_files": "state_folder",
         ".supervisor": "FORCED STOPPED Supervisor UNFIT",
         ".worker_options": "NODE_STORE WorkerOptions",

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from .cache import BundleCache, BundleFetch, BundleInUse, PruneResult
 from .client import BundleClient
-from .collection import Bundle, collect_bundle
+from .collection import Bundle, collect_bundle, collect_code
 from .installed import installed_digest
 from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
 from .publication import PublishProgress, PublishResult, publish_bundle
@@ -60,6 +60,7 @@ __all__ = [
     "bundle_address",
     "check_bundle_name",
     "collect_bundle",
+    "collect_code",
     "installed_digest",
     "is_digest_start",
     "prune_bundles",

@@ -120,7 +120,7 @@ def ranked(values: Sequence[float], share: float) -> float:
 
 
 async def run(test: LoadTest, **options: Any) -> Summary:
-    return await LoadRun(PlannedRun(test, LoadOptions(**options)), "accuracy", clock=SystemClock()).run()
+    return await LoadRun(PlannedRun(test, LoadOptions(**options)).spec(), "accuracy", clock=SystemClock()).run()
 
 
 async def percentiles(test: LoadTest, processes: int, requests: int) -> list[Finding]:

@@ -22,7 +22,7 @@ from mainstay.load.generator_process import GeneratorLost, Limits, LineHandler
 from mainstay.load.generators import WindowMerger
 from mainstay.load.pace import Arrivals, shares
 from mainstay.load.plan import WorkflowPlan
-from mainstay.load.planned_run import RunOrder
+from mainstay.load.run_spec import RunOrder
 from mainstay.load.stats.accounts import Account
 from mainstay.load.stats.histogram import sketch_of
 from mainstay.load.stats.model import WINDOW_MS, Health, StepStats, Window

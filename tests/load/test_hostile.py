@@ -257,7 +257,7 @@ async def test_an_output_that_fails_does_not_fail_the_run(target: TargetServer, 
         async def stop(self, summary: object) -> None: ...
 
     planned = PlannedRun(written(tmp_path, GET), LoadOptions(duration="200ms", processes=1, base_url=target.url))
-    summary = await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Broken()]).run()
+    summary = await LoadRun(planned.spec(), "run-1", clock=SystemClock(), outputs=[Broken()]).run()
 
     assert summary.requests == target.counts().completed > 0
     assert [(one.name, one.error) for one in summary.outputs] == [("broken", "OSError: disk full")]
@@ -327,7 +327,7 @@ async def test_a_process_that_a_step_holds_up_has_its_users_all_the_same(tmp_pat
                 time.sleep(0.35)  # for three windows at least
     """
     planned = PlannedRun(written(tmp_path, text), LoadOptions(vus=4, duration="1s", processes=1))
-    await LoadRun(planned, "run-1", clock=SystemClock(), outputs=[Watcher()]).run()
+    await LoadRun(planned.spec(), "run-1", clock=SystemClock(), outputs=[Watcher()]).run()
 
     assert [window.users for window in seen[:4]] == [4, 4, 4, 4]
 

@@ -143,7 +143,7 @@ async def test_a_run_whose_output_hangs_comes_to_its_end_and_says_so(tmp_path: P
     planned = PlannedRun(test, LoadOptions(processes=1))
     hangs = WorkflowReport("hangs", at, "waits")
 
-    run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[hangs], output_limits=HASTY)
+    run = LoadRun(planned.spec(), "run-1", clock=SystemClock(), outputs=[hangs], output_limits=HASTY)
     summary = await run.run()
 
     assert (summary.ended, summary.verdict, summary.iterations) == ("finished", "passed", 3)

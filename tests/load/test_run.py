@@ -985,7 +985,7 @@ async def test_each_workflow_has_its_own_limit_for_its_calls(target: TargetServe
 async def test_what_is_known_of_a_run_that_is_given_up_is_put_out(target: TargetServer, tmp_path: Path) -> None:
     planned = PlannedRun(written(tmp_path, GET), LoadOptions(processes=1, duration="1m", base_url=target.url))
     report = tmp_path / "run.json"
-    run = LoadRun(planned, "run-1", clock=SystemClock(), outputs=[FileOutput("json", report)])
+    run = LoadRun(planned.spec(), "run-1", clock=SystemClock(), outputs=[FileOutput("json", report)])
     task = asyncio.ensure_future(run.run())
     await until(lambda: run.so_far()[0].requests > 0, task)
     task.cancel()

@@ -179,7 +179,7 @@ def test_a_run_reports_what_the_target_counted(run: Run) -> None:
     async def test(bench: Bench) -> None:
         planned = bench.planned(vus=4, iterations=30)
 
-        summary = await LoadRun(planned, "run-1", clock=bench.clock, limits=HASTY, runner=bench.make).run()
+        summary = await LoadRun(planned.spec(), "run-1", clock=bench.clock, limits=HASTY, runner=bench.make).run()
 
         assert (summary.ended, summary.verdict) == ("finished", "passed")
         assert summary.requests == summary.iterations == bench.counted() == 30
@@ -205,7 +205,7 @@ def simulated(folder: Path, *, kill: int | None = None, **options: Any) -> tuple
             return made[0]
 
         planned = PlannedRun(written(folder, GET), LoadOptions(processes=3, **options))
-        running = asyncio.ensure_future(LoadRun(planned, "run-1", clock=clock, runner=make).run())
+        running = asyncio.ensure_future(LoadRun(planned.spec(), "run-1", clock=clock, runner=make).run())
         await asyncio.sleep(2.5)
         if kill is not None:
             made[0].generators[kill].kill()

@@ -45,7 +45,7 @@ def run_of(
 ) -> LoadRun:
     """A run that has not begun."""
     planned = PlannedRun(test, LoadOptions(**{"processes": 1, **options}))
-    return LoadRun(planned, "run-1", clock=SystemClock(), limits=limits, on_line=on_line)
+    return LoadRun(planned.spec(), "run-1", clock=SystemClock(), limits=limits, on_line=on_line)
 
 
 async def ran(test: LoadTest, **options: Any) -> Summary:

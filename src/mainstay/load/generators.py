@@ -28,7 +28,7 @@ from .engine.messages import (
     WorkflowsDone,
 )
 from .generator_process import GeneratorLost, GeneratorProcess, Limits, LineHandler
-from .planned_run import RunOrder
+from .run_spec import RunOrder
 from .stats.model import Window
 from .stats.tally import merge_windows
 

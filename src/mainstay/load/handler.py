@@ -114,7 +114,7 @@ class LoadWork:
         stream = self.record(self._folder() / f"{here.id}-{here.job.token}.ndjson.zst")
         foreground = self.foreground
         run = LoadRun(
-            planned,
+            planned.spec(),
             here.id,
             token=here.job.token,
             clock=control.store.clock,

@@ -6,13 +6,12 @@ import os
 from importlib.metadata import version
 from typing import Any
 
-import msgspec
-
 from ..errors import InvalidInput
 from ..words import counted
 from .blueprint import Blueprint, blueprint_of, check_states
 from .plan import LoadOptions, RunPlan, plan_of
-from .sources import LoadTest, Source
+from .run_spec import RunOrder, RunSpec, WorkflowMethods
+from .sources import LoadTest
 from .stats.grammar import Threshold
 from .stats.model import Header
 from .stats.thresholds import check, thresholds_of
@@ -20,17 +19,6 @@ from .workflow import slips_of
 
 #: generator processes for each core, beyond which a run warns
 _CROWDED = 2
-
-
-class RunOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner must know of a planned run: data that can be sent to other machines."""
-
-    name: str
-    source: Source
-    options: LoadOptions
-    plan: RunPlan
-    steps: dict[str, list[str]]
-    """by workflow: the names of its steps"""
 
 
 class PlannedRun:
@@ -89,6 +77,16 @@ class PlannedRun:
             options=self.options,
             plan=self.plan,
             steps={name: list(blueprint.steps) for name, blueprint in self.blueprints.items()},
+        )
+
+    def spec(self) -> RunSpec:
+        """The same without the classes, for what leads the run."""
+        return RunSpec(
+            order=self.order(),
+            methods={name: WorkflowMethods.of(blueprint) for name, blueprint in self.blueprints.items()},
+            thresholds=tuple(str(one) for one in self.thresholds),
+            header=self.header("", 0),
+            processes=self.processes,
         )
 
     def header(self, run: str, started_ms: int, *, token: int = 0) -> Header:

@@ -14,17 +14,16 @@ from typing import Any
 import msgspec
 
 from ..clock import Clock
-from .blueprint import Blueprint
 from .engine.messages import WorkflowReport
 from .generator_process import GeneratorLost, Limits, LineHandler
 from .generators import Generators
 from .outputs import Output, OutputLimits, RunOutputs
-from .planned_run import PlannedRun
+from .run_spec import RunSpec, WorkflowMethods
 from .runner import LoadRunner, MakeRunner
 from .stats.accounts import IterationLedger
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
 from .stats.tally import RunTally
-from .stats.thresholds import RUNNING, ThresholdJudge, verdict_of
+from .stats.thresholds import RUNNING, ThresholdJudge, thresholds_of, verdict_of
 from .stats.trust import TrustWatch
 
 log = logging.getLogger("mainstay.load")
@@ -36,7 +35,7 @@ class LoadRun:
 
     def __init__(
         self,
-        planned: PlannedRun,
+        spec: RunSpec,
         run_id: str,
         *,
         token: int = 0,
@@ -50,18 +49,18 @@ class LoadRun:
     ) -> None:
         """`stream`: where one of the outputs records the run, for reports to name. `on_line` takes the lines that steps
         print; without it, they are logged. `runner` makes what produces the load."""
-        self._planned = planned
+        self._spec = spec
         self._clock = clock
         self._stream = stream
         self._started_ms = clock.now_ms()
-        self.header = planned.header(run_id, self._started_ms, token=token)
+        self.header = msgspec.structs.replace(spec.header, run=run_id, started_ms=self._started_ms, token=token)
         self._outputs = RunOutputs(outputs, output_limits)
         self._on_line = on_line or _log_line
         self._limits = limits
         self._make_runner = runner
         self._outputs_started = False
         self._tally = RunTally(self.header)
-        self._judge = ThresholdJudge(planned.thresholds, self.header)
+        self._judge = ThresholdJudge(thresholds_of(spec.thresholds), self.header)
         self._doubts = TrustWatch()
         self._ledger = IterationLedger()
         self._cut = ""
@@ -85,16 +84,16 @@ class LoadRun:
 
     async def run(self) -> Summary:
         """Run to the end. Raises `InvalidInput` if it cannot be started; nothing was sent then."""
-        planned = self._planned
+        spec = self._spec
         try:
             async with self._make_runner(
-                planned.processes, self._add, on_line=self._on_line, limits=self._limits
+                spec.processes, self._add, on_line=self._on_line, limits=self._limits
             ) as runner:
                 self._runner = runner
                 if self._given_up:
                     runner.give_up()
                 try:
-                    await runner.prepare(planned.order())
+                    await runner.prepare(spec.order)
                     # not before: a refused run has no outputs
                     await self._outputs.start(self.header)
                     self._outputs_started = True
@@ -139,11 +138,11 @@ class LoadRun:
     # layers -----------------------------------------------------------------------------------------
 
     async def _layers(self, runner: LoadRunner) -> None:
-        planned = self._planned
+        spec = self._spec
         provided: dict[str, dict[str, Any]] = {}
         failed = self._failed
         set_up: list[str] = []
-        layers = planned.plan.graph.layers()
+        layers = spec.plan.graph.layers()
         try:
             for layer in layers:
                 workflows = [name for name in layer if not self._skip(name, failed)]
@@ -151,9 +150,9 @@ class LoadRun:
                     self._skipped.update(dict.fromkeys(workflows, f"the run had ended before ({self._ended})"))
                 if not workflows or self._ended:
                     continue
-                shared = {name: _used(planned.blueprints, name, provided) for name in workflows}
+                shared = {name: _used(spec.methods, name, provided) for name in workflows}
                 set_up += workflows
-                calls = sum(len(planned.blueprints[name].setups) for name in workflows)
+                calls = sum(spec.methods[name].setups for name in workflows)
                 setup = await runner.set_up(workflows, shared, calls=calls)
                 for name, why in setup.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
@@ -165,7 +164,7 @@ class LoadRun:
                 self._phase = "running" if len(layers) == 1 else f"running {', '.join(workflows)}"
                 await self._go(runner, workflows, shared, failed)
                 providers = [name for name in workflows if name not in failed]
-                calls = sum(len(planned.blueprints[name].states) for name in providers)
+                calls = sum(len(spec.methods[name].states) for name in providers)
                 collected = await runner.collect_provided(providers, calls=calls)
                 provided.update(collected.values)
                 failed.update({name: f"what it provides failed: {why}" for name, why in collected.failed.items()})
@@ -183,7 +182,7 @@ class LoadRun:
                 self._skipped[f"{name}{FAILED}"] = why
 
     async def _tear_down(self, runner: LoadRunner, workflows: Sequence[str]) -> None:
-        calls = sum(len(self._planned.blueprints[name].teardowns) for name in workflows)
+        calls = sum(self._spec.methods[name].teardowns for name in workflows)
         try:
             teardown = await runner.tear_down(workflows, calls=calls)
         except (GeneratorLost, asyncio.CancelledError):
@@ -196,12 +195,12 @@ class LoadRun:
         """Note which teardowns were cut off: something may have to be cleaned up by hand."""
         why = "the run was given up" if self._given_up else "its generator was lost"
         for name in workflows:
-            if self._planned.blueprints[name].teardowns:
+            if self._spec.methods[name].teardowns:
                 self._skipped[f"{name} teardown"] = f"was not run to its end: {why}"
 
     def _skip(self, name: str, failed: dict[str, str]) -> bool:
         """Whether a workflow that it depends on has failed; then it counts as failed, too."""
-        broken = [other for other in self._planned.plan.graph.after[name] if other in failed]
+        broken = [other for other in self._spec.plan.graph.after[name] if other in failed]
         if broken:
             failed[name] = self._skipped[name] = f"{broken[0]} failed, which it depends on ({failed[broken[0]]})"
         return bool(broken)
@@ -213,7 +212,7 @@ class LoadRun:
         shared: dict[str, dict[str, Any]],
         failed: dict[str, str],
     ) -> None:
-        plans = [self._planned.plan.workflows[name] for name in workflows]
+        plans = [self._spec.plan.workflows[name] for name in workflows]
         drain_s = max(plan.drain_s for plan in plans)
         lasts_s = max(math.inf if plan.duration_s is None else plan.duration_s for plan in plans)
         try:
@@ -234,7 +233,7 @@ class LoadRun:
         for name in workflows:
             own = [report.workflows[name] for report in reports if name in report.workflows]
             self._ledger.settle(name, [one.account for one in own])
-            why = _failure(own, self._planned.plan.workflows[name].iterations)
+            why = _failure(own, self._spec.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
 
@@ -331,14 +330,16 @@ def _log_line(process: int, line: str) -> None:
     log.info("generator=%d printed: %s", process, line)
 
 
-def _used(blueprints: Mapping[str, Blueprint], name: str, provided: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _used(
+    methods: Mapping[str, WorkflowMethods], name: str, provided: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """The context of a workflow: the values of the workflows that it names, if they name it, too."""
     context: dict[str, Any] = {}
-    for state in blueprints[name].states:
+    for state in methods[name].states:
         if state.provides:
             continue
         for other in state.workflows:
-            for theirs in blueprints[other].states:
+            for theirs in methods[other].states:
                 if theirs.provides and name in theirs.workflows and theirs.name in state.taken:
                     values = provided.get(other, {})
                     if theirs.name in values:

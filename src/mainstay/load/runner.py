@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 from .engine.messages import StartInstant, Values, WorkflowsDone
 from .generator_process import GeneratorLost, Limits, LineHandler
-from .planned_run import RunOrder
+from .run_spec import RunOrder
 from .stats.model import Window
 
 

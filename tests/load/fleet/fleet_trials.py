@@ -42,7 +42,7 @@ class FleetTrial:
         self.output = Collected()
         count = sum(member.processes for member in fleet.plan)
         self.planned = PlannedRun(written(folder, GET), LoadOptions(processes=count, **options))
-        self.run = LoadRun(self.planned, "run-1", clock=fleet.clock, runner=fleet.make, outputs=[self.output])
+        self.run = LoadRun(self.planned.spec(), "run-1", clock=fleet.clock, runner=fleet.make, outputs=[self.output])
 
     async def until_loaded(self) -> None:
         while not self.fleet.sent:

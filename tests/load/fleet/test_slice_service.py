@@ -35,7 +35,8 @@ from mainstay.load.fleet.messages import (
 )
 from mainstay.load.generator_process import GeneratorLost, Limits
 from mainstay.load.plan import LoadOptions
-from mainstay.load.planned_run import PlannedRun, RunOrder
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run_spec import RunOrder
 from mainstay.load.stats.model import StepStats, Window
 from mainstay.load.stats.tally import merge_windows
 from tests.load.trials import GET, written

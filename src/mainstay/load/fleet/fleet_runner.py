@@ -24,7 +24,7 @@ from ..engine.messages import (
     WorkflowsDone,
 )
 from ..generator_process import GeneratorLost, Limits, LineHandler
-from ..planned_run import RunOrder
+from ..run_spec import RunOrder
 from ..stats.model import SliceReport, Window
 from .messages import (
     CollectEnd,

@@ -12,7 +12,7 @@ import msgspec
 
 from ..engine.messages import CollectProvided, GiveUp, SetUp, StopRun, TearDown, Values, WorkflowsDone
 from ..generator_process import Limits
-from ..planned_run import RunOrder
+from ..run_spec import RunOrder
 from ..stats.model import Window
 
 #: bytes of an answer; a longer one goes in parts. The bus takes 1 MiB

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 
@@ -72,6 +72,17 @@ class RemoteHello(msgspec.Struct, frozen=True, kw_only=True):
     """by durability level: what an insert survives; a level that is missing cannot be had"""
     refused: dict[str, str] = {}
     """by level that cannot be had: why"""
+
+
+class ManagerConnection(NamedTuple):
+    """The way to the managers of a cluster, and in whose name: for requests beside those of the store."""
+
+    bus: Bus
+    """closed with the store"""
+    role: str
+    name: str
+    cluster: str
+    environment: str
 
 
 class ManagerClock:
@@ -152,6 +163,14 @@ class RemoteStore(StoreProxy):
         self._hello = msgspec.msgpack.decode(await self._call("hello", b"\x80"), type=RemoteHello)
         self.durability = self._hello.durability
         return self
+
+    @property
+    def connection(self) -> ManagerConnection:
+        """The way to the managers. Wrappers of a store pass it on."""
+        envelope = self._envelope
+        return ManagerConnection(
+            bus=self._bus, role=self._role, name=self._name, cluster=envelope.c, environment=envelope.e
+        )
 
     @property
     def observer(self) -> Observer | None:
@@ -470,4 +489,18 @@ class RemoteWake:
         return None if answer.error is not None else msgspec.msgpack.decode(answer.ok, type=bool)
 
 
-__all__ = ["ANSWER_S", "PART_BYTES", "RemoteHello", "RemoteStore", "RemoteWake"]
+def manager_connection(store: JobStore) -> ManagerConnection | None:
+    """The way to the managers in front of a store; None: it is not behind managers."""
+    found = getattr(store, "connection", None)
+    return found if isinstance(found, ManagerConnection) else None
+
+
+__all__ = [
+    "ANSWER_S",
+    "PART_BYTES",
+    "ManagerConnection",
+    "RemoteHello",
+    "RemoteStore",
+    "RemoteWake",
+    "manager_connection",
+]

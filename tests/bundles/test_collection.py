@@ -241,6 +241,15 @@ def test_code_without_an_app_is_files_of_any_name_and_modules_with_what_they_imp
     assert [file.path for file in more.manifest.files if file.data] == ["extra/users.csv"]
 
 
+def test_a_file_in_a_folder_below_the_root_imports_from_both(tmp_path: Path) -> None:
+    write_program(
+        tmp_path,
+        {"tests/shop.py": "import near, far", "tests/near.py": "", "far.py": "", "near.py": "", "tests/far/x.txt": ""},
+    )
+
+    assert paths(collect_code(["tests/shop.py"], tmp_path)) == ["far.py", "near.py", "tests/near.py", "tests/shop.py"]
+
+
 def test_code_that_is_not_below_the_root_is_refused_by_name(tmp_path: Path) -> None:
     write_program(tmp_path, {"inside/a.py": "", "outside.py": ""})
 

@@ -83,8 +83,8 @@ def collect_code(
     """Collect code that has no app, such as a load test: files and modules, with everything they import from below the
     root. A node cannot run it as its program.
 
-    An entry is a Python file by its path below the root, whatever its name is, or the name of a module. `include` and
-    `data` are those of `collect_bundle`.
+    An entry is a Python file by its path below the root, whatever its name is, or the name of a module. A file imports
+    from its own folder and from the root. `include` and `data` are those of `collect_bundle`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as root:
@@ -101,10 +101,12 @@ def collect_code(
     for module in modules:
         _check_present(graph, module, folder)
     given = _given_files(folder, include, data)
-    imported = [name for file in files.values() for name in graph.imports_of(file)]
-    code = graph.reach([*modules, *imported, *given.modules])
+    code = list(graph.reach([*modules, *given.modules]).values())
+    for file in files.values():
+        imported = graph.imports_of(file)
+        code += [file, *ImportGraph(file.parent).reach(imported).values(), *graph.reach(imported).values()]
     first = PurePosixPath(entries[0]).stem if entries[0].endswith(".py") else entries[0].partition(".")[0]
-    return _bundle(_name_of(first), "", folder, [*files.values(), *code.values()], given, limits)
+    return _bundle(_name_of(first), "", folder, code, given, limits)
 
 
 class _GivenFiles(NamedTuple):

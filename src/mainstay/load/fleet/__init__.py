@@ -7,8 +7,9 @@ repeated until they are answered, and windows that were lost are asked for again
 
 from __future__ import annotations
 
+from .demand import FleetDemand
 from .fleet_runner import FleetRunner
 from .settings import FleetMember, FleetSettings
 from .slice_service import SliceService
 
-__all__ = ["FleetMember", "FleetRunner", "FleetSettings", "SliceService"]
+__all__ = ["FleetDemand", "FleetMember", "FleetRunner", "FleetSettings", "SliceService"]

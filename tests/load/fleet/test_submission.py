@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 import zlib
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from mainstay import App
-from mainstay.bundles import MB, BundleLimits
+from mainstay.bundles import BundleLimits
 from mainstay.control import InsertResult, JobRequest
 from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, StoreUnavailable
-from mainstay.load import FleetDemand, LoadOptions, LoadTest, load_file
+from mainstay.load import FleetDemand, LoadOptions, LoadTest
 from mainstay.load.fleet.code import load_code
 from mainstay.load.fleet.demand import core_demand
 from mainstay.load.fleet.spec import FleetOptions
@@ -75,12 +76,12 @@ async def test_an_installed_test_is_not_sent(monkeypatch: pytest.MonkeyPatch, tm
     folder.mkdir()
     (folder / "installed_shop.py").write_text(HEAD + GET)
     monkeypatch.syspath_prepend(str(folder))
-    import installed_shop  # noqa: PLC0415 - found only now
+    installed = import_module("installed_shop")
 
     async with small_cluster(keeps_bundles=False) as cluster:
         await cluster.join("n1")
 
-        job = await submitted(cluster, LoadTest("shop", [installed_shop.Shop]), FleetDemand(1))
+        job = await submitted(cluster, LoadTest("shop", [installed.Shop]), FleetDemand(1))
 
         options = stored_options(job)
         assert (options.code, options.spec.order.source) == ("", Source(classes={"Shop": "installed_shop:Shop"}))
@@ -96,7 +97,7 @@ async def test_classes_of_a_package_are_sent_from_the_folder_they_are_imported_f
     (package / "tests.py").write_text(HEAD + "from . import prices\n" + GET)
     (package / "prices.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path / "src"))
-    from sent_shop import tests as module  # noqa: PLC0415 - found only now
+    module = import_module("sent_shop.tests")
 
     async with small_cluster() as cluster:
         await cluster.join("n1")

@@ -95,6 +95,9 @@ class Kind(ServerParts, frozen=True, kw_only=True):
 
     declarations: str = ""
     """makes the kind's part of an app: `(worker.declarations.Host) -> worker.declarations.Declarations`"""
+    lead: str = ""
+    """makes the handler of its jobs in the queue `model.LEAD_QUEUE`, which managers lead:
+    `(worker.LeadHost) -> worker.Work`"""
     advice: str = ""
     """advice about a settled job: `(Job) -> list[control.explain.Advice]`; replaces the general advice"""
     unit_advice: str = ""

@@ -10,7 +10,7 @@ import pytest
 
 from mainstay.errors import Conflict, InvalidInput, InvalidTransition, NotLeader, SessionLost
 from mainstay.lifecycle import Move
-from mainstay.model import PLACE_QUEUE, Job, Session
+from mainstay.model import LEAD_QUEUE, PLACE_QUEUE, Job, Session
 from mainstay.stores import Change
 from tests.conformance.world import World
 
@@ -393,6 +393,15 @@ async def test_a_claim_from_a_reserved_queue_is_refused(world: World) -> None:
     await placed(world)
     with pytest.raises(InvalidInput, match=PLACE_QUEUE):
         await world.claim("s1", 1, queues=("default", PLACE_QUEUE))
+
+
+async def test_jobs_that_managers_lead_are_claimed_from_their_reserved_queue(world: World) -> None:
+    await world.open("m1")
+    led = await world.submit(kind="load", queue=LEAD_QUEUE)
+
+    [claimed] = await world.claim("m1", 1, queues=(LEAD_QUEUE,))
+
+    assert (claimed.id, claimed.status, claimed.session) == (led.id, "running", "m1")
 
 
 async def test_a_claim_sent_again_under_its_mark_gets_the_same_rows(world: World) -> None:

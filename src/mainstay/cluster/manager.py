@@ -29,9 +29,10 @@ from ..model import Leadership, Session, Settings
 from ..outputs import Blobs
 from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
-from ..worker import Outage
+from ..worker import LeadHost, Outage, state_folder
 from .cluster_service import ClusterService
 from .journal import ClusterJournal
+from .lead_engine import LeadEngine
 from .liveness_settings import LivenessSettings
 from .managers import ManagerDirectory
 from .members_service import MembersService
@@ -55,7 +56,7 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = "local"
     environment: str = "default"
     state: str = ""
-    """the folder of its journal"""
+    """the folder of its journal and of the recordings of what it leads; empty: it keeps no journal"""
 
 
 class Manager:
@@ -134,6 +135,8 @@ class Manager:
             limits=bundle_limits,
             in_use=self._digests_in_use,
         )
+        leading = LeadHost(control=self._control, bus=bus, folder=self._recordings, rng=rng)
+        self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes
@@ -154,11 +157,14 @@ class Manager:
         await self.calls.start()
         await self.requests.start()
         await self.bundles.start()
+        await self.leading_jobs.start()
         loops: Sequence[Coroutine[Any, Any, None]] = (self._beat(), self._sweep(), self._watch_leads())
         self._tasks = [asyncio.create_task(loop, name="mainstay manager") for loop in loops]
 
     async def stop(self) -> None:
-        """Give up the leads first, so that another manager leads at once; then stop answering. Safe to call twice."""
+        """Give up what it leads first, so that another manager leads at once; then stop answering. Safe to call
+        twice."""
+        await self.leading_jobs.stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -175,6 +181,14 @@ class Manager:
             with contextlib.suppress(StoreError):  # its lock is free, or its lease ends
                 await self._control.claims.close_session(session.id)
         self.journal.close()
+
+    def _recordings(self) -> Path:
+        """The folder of the recordings of load tests."""
+        if not self._options.state:
+            return state_folder("load")
+        folder = Path(self._options.state) / "load"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     # its session and its leads -------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ..clock import duration_text
 from ..errors import Conflict, InvalidInput, JobNotFound, StaleClaim
 from ..lifecycle import Move, table_of
-from ..model import Job, Offer, Progress, Session, Settings
+from ..model import LEAD_QUEUE, Job, Offer, Progress, Session, Settings
 from ..stores import ClaimReport, JobStore, Pulse, serves_nodes, shown_url
 from .options import check_queue, check_text
 from .progress import checked_checkpoint, checked_progress, checked_report
@@ -114,7 +114,8 @@ class Claims:
         if isinstance(queues, str | bytes) or not isinstance(queues, Collection) or not queues:
             raise InvalidInput("queues", f"{queues!r} is not a list of queue names")
         for queue in queues:
-            check_queue(queue, field="queues")
+            if queue != LEAD_QUEUE:
+                check_queue(queue, field="queues")
         check_session(session)
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise InvalidInput("n", f"{n!r} is not a whole number above zero; claim when there is room for a job")

@@ -34,3 +34,12 @@ def is_reserved(queue: str) -> bool:
     (True, False)
     """
     return queue.startswith(_RESERVED)
+
+
+def is_claimable(queue: str) -> bool:
+    """Whether a store gives out the rows of a queue. Those of `PLACE_QUEUE` are assigned by a leader.
+
+    >>> is_claimable("mail"), is_claimable(LEAD_QUEUE), is_claimable(PLACE_QUEUE)
+    (True, True, False)
+    """
+    return queue == LEAD_QUEUE or not is_reserved(queue)

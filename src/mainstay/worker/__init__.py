@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         target_of as target_of,
     )
     from .children import Children as Children
-    from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host
+    from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host, LeadHost as LeadHost
     from .engine import Engine as Engine, EngineProcess as EngineProcess
     from .exits import describe_exit as describe_exit
     from .job_context import Context as Context, Input as Input, LetGo as LetGo, context as context
@@ -59,7 +59,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         ".app_import": "find_target target_of",
         ".children": "Children",
-        ".declarations": "AppBase Declarations Host",
+        ".declarations": "AppBase Declarations Host LeadHost",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
         ".job_context": "Context Input LetGo context",

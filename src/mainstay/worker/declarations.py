@@ -6,13 +6,16 @@ first use; `App` asks every part for the handlers of jobs, their queues, and the
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
+from ..bus import Bus
 from ..control import Control, Duty
 from ..control.schedules import ScheduledJob, ScheduleView
 from ..model import Settings
@@ -28,6 +31,16 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """arguments of the app that belong to a kind"""
     target: Callable[[], str] = lambda: ""
     """the `module:app` that the app was loaded from; empty if it was created in this process"""
+
+
+class LeadHost(msgspec.Struct, frozen=True, kw_only=True):
+    """The manager that leads jobs, as far as their handlers may use it."""
+
+    control: Control
+    bus: Bus
+    folder: Callable[[], Path]
+    """where it may keep recordings"""
+    rng: random.Random
 
 
 class AppBase(ABC):
@@ -142,4 +155,4 @@ class Declarations:
         """Release resources. The job store is closed before."""
 
 
-__all__ = ["Declarations", "Host"]
+__all__ = ["AppBase", "Declarations", "Host", "LeadHost"]

@@ -300,7 +300,7 @@ class JobRepository(Protocol):
     async def claim(self, queues: Sequence[str], session: str, n: int, *, mark: str | None = None) -> list[Job]:
         """Take up to n ready rows, lowest rank first over all the queues, for an open session.
 
-        Reserved queues (`model.is_reserved`) are refused: a leader assigns their rows. A claim with a `mark` can be
+        `model.PLACE_QUEUE` is refused: a leader assigns its rows. A claim with a `mark` can be
         sent again: the same session and mark get the same rows again, those that it still holds under the same token.
         The last `MARKS_KEPT` marks of a session are known. If the caller is cancelled, the rows of a claim without a
         mark are given back; those of a claim with one are kept for the call that is sent again.

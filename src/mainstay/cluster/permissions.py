@@ -36,7 +36,7 @@ def permissions_of(identity: Identity) -> BusPermissions:
     """The permissions of one identity.
 
     >>> permissions_of(Identity(role="node", name="n1")).subscribe
-    ('control.node.n1.>', '_INBOX.node.n1.>')
+    ('control.node.n1.>', 'control.slice.n1.>', '_INBOX.node.n1.>')
     """
     role, name = identity.role, identity.name
     inbox = f"_INBOX.{role}.{name}.>"
@@ -44,16 +44,32 @@ def permissions_of(identity: Identity) -> BusPermissions:
     calls = (f"*.store.{role}.{name}.*", f"control.at.*.store.{role}.{name}.*", f"data.bundle.{role}.{name}.*")
     if role == "node":
         return BusPermissions(
-            publish=(*calls, f"control.beat.{name}", f"control.ended.{name}", f"telemetry.output.{name}"),
-            subscribe=(f"control.node.{name}.>", inbox),
+            publish=(
+                *calls,
+                f"control.beat.{name}",
+                f"control.ended.{name}",
+                f"telemetry.output.{name}",
+                f"data.window.{name}.>",
+                f"telemetry.line.{name}.>",
+            ),
+            subscribe=(f"control.node.{name}.>", f"control.slice.{name}.>", inbox),
         )
     if role == "operator":
         return BusPermissions(
-            publish=(*calls, f"data.cluster.operator.{name}.*"), subscribe=("telemetry.output.*", inbox)
+            publish=(*calls, f"data.cluster.operator.{name}.*"),
+            subscribe=("telemetry.output.*", "data.live.*", inbox),
         )
     if role == "manager":
         return BusPermissions(
-            publish=(*calls, f"data.cluster.manager.{name}.*", "control.node.>", "control.manager.>", PING_VARZ),
+            publish=(
+                *calls,
+                f"data.cluster.manager.{name}.*",
+                "control.node.>",
+                "control.slice.>",
+                "control.manager.>",
+                "data.live.>",
+                PING_VARZ,
+            ),
             subscribe=(
                 *(f"{kind}.store.>" for kind in ("control", "dispatch", "data")),
                 f"control.at.{name}.>",
@@ -62,7 +78,9 @@ def permissions_of(identity: Identity) -> BusPermissions:
                 "control.manager.>",
                 "data.cluster.>",
                 "data.bundle.>",
+                "data.window.>",
                 "telemetry.output.*",
+                "telemetry.line.>",
                 *PRESENCE_SUBJECTS,
                 inbox,
             ),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from .engine.messages import StartInstant, Values, WorkflowsDone
 from .generator_process import GeneratorLost, Limits, LineHandler
 from .run_spec import RunOrder
-from .stats.model import Window
+from .stats.model import SliceReport, Window
 
 
 class LoadRunner(Protocol):
@@ -79,6 +79,27 @@ class LoadRunner(Protocol):
         ...
 
 
+class RestartNeeded(GeneratorLost):
+    """Machines were lost under load, and the run is to be started again from its beginning. All load has ended."""
+
+
+@runtime_checkable
+class SlicedRunner(Protocol):
+    """What a runner on several machines also has: it may go on without one of them."""
+
+    def reports(self) -> list[SliceReport]:
+        """The part of each machine so far."""
+        ...
+
+    def lost_windows(self) -> list[Window]:
+        """The sums of what was received from machines that were lost, if the run went on: no report covers them."""
+        ...
+
+    def doubts(self) -> list[str]:
+        """Why the numbers are not those of the planned load: losses, and clocks that could not be measured."""
+        ...
+
+
 class MakeRunner(Protocol):
     """Makes the runner of one run. `Generators` is one."""
 
@@ -111,4 +132,4 @@ class MakeSliceRunner(Protocol):
         ...
 
 
-__all__ = ["LoadRunner", "MakeRunner", "MakeSliceRunner"]
+__all__ = ["LoadRunner", "MakeRunner", "MakeSliceRunner", "RestartNeeded", "SlicedRunner"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -26,6 +26,7 @@ from ..engine.messages import (
 from ..generator_process import GeneratorLost, Limits, LineHandler
 from ..run_spec import RunOrder
 from ..stats.model import SliceReport, Window
+from .assignments import SliceAssignments
 from .messages import (
     CollectEnd,
     KillSlice,
@@ -38,9 +39,11 @@ from .messages import (
     line_subject,
     window_subject,
 )
+from .record import FleetRecord
 from .settings import FleetMember, FleetSettings
 from .slice_link import SliceLink
 from .slice_merger import SliceMerger
+from .spec import OnLoss
 
 #: windows that wait to be merged; slices keep those that are dropped here
 _WAITING = 10_000
@@ -51,7 +54,7 @@ _RELEASE_S = 10.0
 
 
 class FleetRunner:
-    """Slices on several machines: a `LoadRunner`. `functools.partial(FleetRunner, bus=..., job=..., members=...)` makes
+    """Slices on several machines: a `LoadRunner`. `functools.partial(FleetRunner, bus=..., job=..., slices=..., ...)` makes
     those of a `LoadRun`.
 
     The services of the members may start later; `prepare` waits for them. `epoch` is that of the leader: slices refuse
@@ -67,16 +70,25 @@ class FleetRunner:
         limits: Limits | None = None,
         bus: Bus,
         job: str,
-        members: Sequence[FleetMember],
-        epoch: int = 0,
+        slices: Sequence[int],
+        assignments: SliceAssignments,
+        epoch: int,
+        record: FleetRecord,
+        save: Callable[[FleetRecord], Awaitable[None]],
+        on_loss: OnLoss = "replace",
         settings: FleetSettings | None = None,
         clock: Clock | None = None,
         steady: Callable[[], float] | None = None,
     ) -> None:
-        """`steady` is the clock that slices are compared with; the default is that of the event loop."""
-        placed = sum(member.processes for member in members)
-        if placed != processes:
-            raise InvalidInput("members", f"they have {placed} processes, and the run has {processes}")
+        """`slices` has the cores of each. `save` stores the record durably, or raises; a record that is not empty is
+        that of a leader before this one. `steady` is the clock that slices are compared with; the default is that of
+        the event loop."""
+        if sum(slices) != processes:
+            raise InvalidInput("slices", f"they have {sum(slices)} processes, and the run has {processes}")
+        self._slices = list(slices)
+        self._assignments = assignments
+        self._epoch = epoch
+        self._record, self._save, self._on_loss = record, save, on_loss
         self._bus = bus
         self._job = job
         self._limits = limits or Limits()
@@ -84,8 +96,8 @@ class FleetRunner:
         self._clock = clock or SystemClock()
         self._steady = steady or (lambda: asyncio.get_running_loop().time())
         self._on_line = on_line
-        self._merger = SliceMerger(len(members), on_window, hold_s=settings.hold_s, now=self._steady)
-        self._links = [self._link(number, member, epoch) for number, member in enumerate(members)]
+        self._merger = SliceMerger(len(slices), on_window, hold_s=settings.hold_s, now=self._steady)
+        self._links: list[SliceLink] = []
         self._go = 0
         self._killed = False
         self._failure: BaseException | None = None
@@ -110,13 +122,11 @@ class FleetRunner:
     async def __aenter__(self) -> Self:
         self.ended = asyncio.get_running_loop().create_future()
         for subject, take in (
-            (window_subject(self._job, "*"), self._take_windows),
-            (line_subject(self._job, "*"), self._take_lines),
+            (window_subject("*", self._job, "*"), self._take_windows),
+            (line_subject("*", self._job, "*"), self._take_lines),
         ):
             self._subscriptions.append(await self._bus.subscribe(subject, limit=_WAITING))
             self._run(take(self._subscriptions[-1]))
-        for link in self._links:
-            self._run(link.keep_contact())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -139,6 +149,10 @@ class FleetRunner:
     async def prepare(self, order: RunOrder) -> None:
         """Have every slice load the test. Raises `InvalidInput` if one refuses it, and `GeneratorLost` with the name of
         each slice that is not ready in time."""
+        for number in range(len(self._slices)):
+            member = await self._assignments.after(number, 0)
+            self._links.append(self._link(number, member, self._epoch))
+            self._run(self._links[-1].keep_contact())
         first, of = 0, sum(link.member.processes for link in self._links)
         tasks: dict[asyncio.Task[None], SliceLink] = {}
         for link in self._links:

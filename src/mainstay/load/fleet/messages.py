@@ -41,7 +41,18 @@ class StartSlice(msgspec.Struct, tag=True, kw_only=True):
     wall: float
     """the same by the wall clock of the leader, from which windows are numbered"""
     longest_s: float
+    """from the instant"""
     drain_s: float
+    begin_s: float = 0.0
+    """the time of the plan at the instant: later than 0 for a slice that continues what a lost one began"""
+    done: dict[str, int] = {}
+    """by workflow: iterations that lost assignments of this slice began in this go"""
+
+
+class AdoptGo(msgspec.Struct, tag=True):
+    """The leader is a successor, and asks for what it has missed of a go. Answered with `GoAdopted`."""
+
+    go: int
 
 
 class CollectEnd(msgspec.Struct, tag=True):
@@ -57,6 +68,9 @@ class KillSlice(msgspec.Struct, tag=True):
 class ReleaseSlice(msgspec.Struct, tag=True):
     """End the processes, and then the service."""
 
+    lost: str = ""
+    """why the slice has to be done again by another service; empty: it is done"""
+
 
 class PingSlice(msgspec.Struct, tag=True, kw_only=True):
     """Answered with `SliceBeat`. It has no number, because it changes nothing."""
@@ -71,7 +85,7 @@ class PingSlice(msgspec.Struct, tag=True, kw_only=True):
 
 
 SliceOrder = (
-    PrepareSlice | SetUp | StartSlice | StopRun | GiveUp | KillSlice | CollectEnd | CollectProvided | TearDown
+    PrepareSlice | SetUp | StartSlice | AdoptGo | StopRun | GiveUp | KillSlice | CollectEnd | CollectProvided | TearDown
     | ReleaseSlice | PingSlice
 )  # fmt: skip
 
@@ -86,6 +100,8 @@ class SliceCommand(msgspec.Struct, kw_only=True):
     """of the leader: an older one is refused"""
     number: int
     """of the command, counted by each leader"""
+    key: str = ""
+    """of an order that is executed once, whichever leaders give it: `set_up/1`. Empty: `epoch` and `number` are"""
     part: int = 0
     """of the answer"""
     calls: int = 0
@@ -106,6 +122,8 @@ class CommandRefused(msgspec.Struct, tag=True, kw_only=True):
 
     rule: str
     field: str = ""
+    epoch: int = 0
+    """of the leader that has taken over from the one that asks; 0: none has"""
 
 
 class SliceWindow(msgspec.Struct, kw_only=True):
@@ -147,6 +165,22 @@ class SliceEnd(msgspec.Struct, tag=True, kw_only=True):
     """the sum of all its windows, for a leader that has not received them"""
 
 
+class GoAdopted(msgspec.Struct, tag=True, kw_only=True):
+    """What a successor of the leader needs to go on with a go."""
+
+    began: bool
+    """whether the slice has accepted the order to go; if not, it refuses it from now on: its leader has a lower
+    epoch"""
+    at_s: float = 0.0
+    """the instant, by the steady clock of the slice"""
+    wall: float = 0.0
+    """the same as its leader had it"""
+    begin_s: float = 0.0
+    windows: int = 0
+    """those with lower numbers are in `total`; the others are sent"""
+    total: Window | None = None
+
+
 class AnswerPart(msgspec.Struct, tag=True, kw_only=True):
     """A part of a long answer. The next one is asked for with the same command."""
 
@@ -154,7 +188,7 @@ class AnswerPart(msgspec.Struct, tag=True, kw_only=True):
     of: int
 
 
-SliceAnswer = CommandAccepted | CommandPending | CommandRefused | SliceBeat | SliceEnd | Values | AnswerPart
+SliceAnswer = CommandAccepted | CommandPending | CommandRefused | SliceBeat | SliceEnd | GoAdopted | Values | AnswerPart
 
 
 class SliceLines(msgspec.Struct, kw_only=True):
@@ -163,16 +197,21 @@ class SliceLines(msgspec.Struct, kw_only=True):
     lines: list[tuple[int, str]]
 
 
-def command_subject(job: str, number: int) -> str:
-    return f"control.slice.{job}.{number}"
+def command_subject(node: str, job: str, number: int) -> str:
+    return f"control.slice.{node}.{job}.{number}"
 
 
-def window_subject(job: str, number: int | str) -> str:
-    return f"data.window.{job}.{number}"
+def window_subject(node: str, job: str, number: int | str) -> str:
+    return f"data.window.{node}.{job}.{number}"
 
 
-def line_subject(job: str, number: int | str) -> str:
-    return f"telemetry.line.{job}.{number}"
+def line_subject(node: str, job: str, number: int | str) -> str:
+    return f"telemetry.line.{node}.{job}.{number}"
+
+
+def live_subject(job: str) -> str:
+    """For windows that the leader has merged over all slices."""
+    return f"data.live.{job}"
 
 
 # floats may be infinite, and values of a test may be of any type

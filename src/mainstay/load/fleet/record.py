@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..engine.messages import Values
+from ..engine.messages import Values, WorkflowsDone
 from ..stats.model import SliceReport, Window
 
 
@@ -15,9 +15,12 @@ class GoRecord(msgspec.Struct, frozen=True, kw_only=True):
     """which one of the run, from 1"""
     workflows: list[str]
     wall: float
-    """the agreed instant in seconds since 1970, by the clock of the leader that chose it"""
+    """about the agreed instant in seconds since 1970, by the clock of the leader that chose it; slices know it exactly"""
     tokens: list[int]
-    """of the slices that it was meant for, by number"""
+    """of the slices that it was meant for, by number; a replacement takes the place of what it replaces. 0: none, the
+    slice was lost before"""
+    begin_s: list[float] = []
+    """the time of the plan at which each of these assignments begins; empty: all at its start"""
     void: bool = False
     """no slice has begun it, and none can any more"""
 
@@ -33,6 +36,16 @@ class LostPart(msgspec.Struct, frozen=True, kw_only=True):
     """started iterations by workflow"""
 
 
+class GoEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A go that is over in all slices. The processes that know more may be gone."""
+
+    go: int
+    reports: list[WorkflowsDone]
+    total: Window | None
+    """the sum of all windows, those of lost assignments too"""
+    slices: list[SliceReport]
+
+
 class FleetRecord(msgspec.Struct, kw_only=True):
     """The record of a run on nodes. A successor leads the run again from its beginning: what slices have done before,
     they answer from memory; what is here needs no answer."""
@@ -41,8 +54,14 @@ class FleetRecord(msgspec.Struct, kw_only=True):
     """which start of the job"""
     gos: list[GoRecord] = []
     lost: list[LostPart] = []
+    ends: list[GoEnd] = []
+    asked: dict[str, tuple[int, int]] = {}
+    """by order (`set_up/1`, `collect/1`, `tear_down/0`): the slice and the token that it was sent to. Stored before it
+    is sent: a successor asks the same one, which executes it once"""
     answers: dict[str, Values] = {}
-    """by order (`set_up/1`, `collect/1`, `tear_down`): what was executed once, and what it returned"""
+    """by order: what was executed, and what it returned"""
+    notes: list[str] = []
+    """what a reader of the result must know, besides losses"""
 
 
-__all__ = ["FleetRecord", "GoRecord", "LostPart"]
+__all__ = ["FleetRecord", "GoEnd", "GoRecord", "LostPart"]

@@ -27,8 +27,12 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """without contact to the leader, after which a slice stops its load"""
     lost_s: float = 25.0
     """without an answer, after which the leader counts a slice as lost: its load has stopped by then"""
+    unconfirmed_s: float = 15.0
+    """the same once the run was stopped: three requests of 5 s. The slice counts as unconfirmed then"""
     let_go_s: float = 5.0
     """the same once the run was given up"""
+    stall_s: float = 120.0
+    """without a new window of a slice under load that answers: it is stuck, and counts as lost"""
     kept_s: float = 300.0
     """how long a slice that has stopped its load keeps its result for the leader or its successor"""
     ping_s: float = 1.0

@@ -159,7 +159,7 @@ class SliceLink:
         """The answer to a request; None if there was none in time."""
         if self.loss is not None:
             raise self.loss
-        subject = command_subject(self._job, self.number)
+        subject = command_subject(self.member.node, self._job, self.number)
         asking = asyncio.ensure_future(self._bus.request(subject, encode(command), within_s))
         losing = asyncio.ensure_future(self._lost.wait())
         try:

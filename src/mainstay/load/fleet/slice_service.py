@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -24,6 +24,7 @@ from .messages import (
     ReleaseSlice,
     SliceAnswer,
     SliceCommand,
+    SliceEnd,
     SliceLines,
     SliceWindow,
     command_subject,
@@ -45,10 +46,19 @@ _TICK_S = 0.25
 _ACCEPTED = encode(CommandAccepted())
 
 
-class SliceService:
-    """Runs one slice of a job. `run` returns when the slice is released, or belongs to another machine.
+class SliceOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How the service of a slice ended."""
 
-    `make` makes its runner: `Generators`. `counts` has the requests that were refused: stale (an older token or
+    lost: str = ""
+    """why the slice has to be run again by another service; empty: its leader has released it, and it is done"""
+
+
+class SliceService:
+    """Runs one slice of a job on a node. `run` returns when the slice is released, belongs to another machine, or
+    waits for no leader any more.
+
+    `make` makes its runner: `Generators`. `on_start` is called once, before load first begins, and `on_end` with the
+    end of each go; the load waits for neither. `counts` has the requests that were refused: stale (an older token or
     leader), unreadable."""
 
     def __init__(
@@ -58,48 +68,64 @@ class SliceService:
         *,
         job: str,
         number: int,
+        node: str,
         token: int = 1,
         settings: FleetSettings | None = None,
         steady: Callable[[], float] | None = None,
+        on_start: Callable[[], Awaitable[None]] | None = None,
+        on_end: Callable[[SliceEnd], Awaitable[None]] | None = None,
     ) -> None:
         self._bus = bus
         self._job = job
+        self._node = node
         self._number = number
         self._token = token
         self._settings = settings or FleetSettings()
         self._steady = steady or (lambda: asyncio.get_running_loop().time())
-        self._work = SliceWork(token, make, self._send_window, self._send_line, steady=self._steady)
+        self._work = SliceWork(
+            token,
+            make,
+            self._send_window,
+            self._send_line,
+            steady=self._steady,
+            on_start=on_start,
+            on_end=on_end,
+        )
         self._epoch = 0
         self._answers: dict[tuple[int, int], asyncio.Task[bytes]] = {}
         """by epoch and number of the command"""
+        self._once: dict[str, asyncio.Task[bytes]] = {}
+        """by key: these are executed once, whichever leaders give them"""
         self._forgotten = (-1, -1)
         self._contact_s: float | None = None
         """when a leader last had an answer of ours; None: no leader was heard"""
         self._isolated_s: float | None = None
-        self._released = asyncio.Event()
+        self._ended: asyncio.Future[SliceOutcome]
         self._unsent: deque[SliceWindow] = deque()
         self._windows_wait = asyncio.Event()
         self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES)
         self._handlers: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
 
-    async def run(self) -> None:
+    async def run(self) -> SliceOutcome:
         """Serve the leader until the end of the slice."""
-        async with await self._bus.subscribe(command_subject(self._job, self._number)) as requests:
-            own = (self._listen(requests), self._send_windows(), self._send_lines(), self._watch(), self._release())
-            tasks = [asyncio.ensure_future(one) for one in own]
+        self._ended = asyncio.get_running_loop().create_future()
+        async with await self._bus.subscribe(command_subject(self._node, self._job, self._number)) as requests:
+            own = (self._listen(requests), self._send_windows(), self._send_lines(), self._watch())
+            tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(one) for one in own]
             try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait([self._ended, *tasks], return_when=asyncio.FIRST_COMPLETED)
                 for ended in done:
                     ended.result()  # one that broke is a bug
+                return self._ended.result()
             finally:
-                everything: list[asyncio.Future[Any]] = [*tasks, *self._handlers, *self._answers.values()]
-                for task in everything:
+                for task in (*tasks, *self._handlers, *self._answers.values(), *self._once.values()):
                     task.cancel()
                 await self._work.close()
 
-    async def _release(self) -> None:
-        await self._released.wait()
+    def _end(self, lost: str = "") -> None:
+        if not self._ended.done():
+            self._ended.set_result(SliceOutcome(lost=lost))
 
     # commands ---------------------------------------------------------------------------------------
 
@@ -122,12 +148,13 @@ class SliceService:
             with contextlib.suppress(BusError):
                 await self._bus.publish(message.reply, body)
         if isinstance(command.order, ReleaseSlice) and body == _ACCEPTED:
-            self._released.set()
+            self._end(command.order.lost)
 
     async def _answer(self, command: SliceCommand) -> bytes:
         if refusal := self._stale(command):
             self.counts["stale"] += 1
-            return encode(CommandRefused(rule=refusal))
+            deposed = command.token == self._token and command.epoch < self._epoch
+            return encode(CommandRefused(rule=refusal, epoch=self._epoch if deposed else 0))
         self._epoch = command.epoch
         if self._contact_s is None:
             self._contact_s = self._steady()
@@ -136,13 +163,9 @@ class SliceService:
                 # not the arrival of the ping: the leader must hear us, too
                 self._contact_s = max(self._contact_s, min(command.order.echo_s, self._steady()))
             return encode(self._work.beat(command.order))
-        key = command.epoch, command.number
-        if key not in self._answers:
-            if key <= self._forgotten:
-                return encode(CommandRefused(rule=f"command {command.number} was executed long ago"))
-            self._forget()
-            self._answers[key] = asyncio.ensure_future(self._execute(command))
-        task = self._answers[key]
+        task = self._begun(command)
+        if task is None:
+            return encode(CommandRefused(rule=f"command {command.number} was executed long ago"))
         await asyncio.wait([task], timeout=self._settings.poll_s)
         if not task.done():
             return encode(CommandPending())
@@ -152,12 +175,27 @@ class SliceService:
         begin = command.part * PART_BYTES
         return encode(AnswerPart(body=body[begin : begin + PART_BYTES], of=-(-len(body) // PART_BYTES)))
 
+    def _begun(self, command: SliceCommand) -> asyncio.Task[bytes] | None:
+        """The execution of a command, begun now if it is new; None if it was forgotten."""
+        if command.key:
+            if command.key not in self._once:
+                self._once[command.key] = asyncio.ensure_future(self._execute(command))
+            return self._once[command.key]
+        key = command.epoch, command.number
+        if key not in self._answers:
+            if key <= self._forgotten:
+                return None
+            self._forget()
+            self._answers[key] = asyncio.ensure_future(self._execute(command))
+        return self._answers[key]
+
     def _stale(self, command: SliceCommand) -> str:
         """Why a command is not for this slice, or not of its leader; empty if it is."""
         if command.token > self._token:
             # load that no leader counts must not go on
-            self._work.refuse(f"the slice belongs to another machine, with token {command.token}")
-            self._released.set()
+            why = f"the slice belongs to another machine, with token {command.token}"
+            self._work.refuse(why)
+            self._end(why)
         if command.token != self._token:
             return f"the command has token {command.token}, and this slice has token {self._token}"
         if command.epoch < self._epoch:
@@ -181,21 +219,21 @@ class SliceService:
     # contact ----------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Returns when the slice waits for no leader any more."""
+        """End the slice when it waits for no leader any more."""
         settings, began_s = self._settings, self._steady()
+        why = f"the slice had no contact to its leader for {settings.isolation_s:g} s, and stopped its load"
         while True:
             await asyncio.sleep(_TICK_S)
             now_s = self._steady()
             if self._contact_s is None:
                 if now_s - began_s > settings.ready_s:
                     log.warning("job=%s slice=%d: no leader was heard; the slice ends", self._job, self._number)
-                    return
+                    self._end(f"no leader was heard for {settings.ready_s:g} s")
             elif self._isolated_s is not None:
                 if now_s - self._isolated_s > settings.kept_s or not self._work.has_result:
-                    return
+                    self._end(why)
             elif now_s - self._contact_s > settings.isolation_s:
                 self._isolated_s = now_s
-                why = f"the slice had no contact to its leader for {settings.isolation_s:g} s, and stopped its load"
                 log.warning("job=%s slice=%d: %s", self._job, self._number, why)
                 self._work.refuse(why)
 
@@ -206,7 +244,7 @@ class SliceService:
         self._windows_wait.set()
 
     async def _send_windows(self) -> None:
-        subject = window_subject(self._job, self._number)
+        subject = window_subject(self._node, self._job, self._number)
         while True:
             await self._windows_wait.wait()
             self._windows_wait.clear()
@@ -217,7 +255,7 @@ class SliceService:
         self._lines.append((process, line))
 
     async def _send_lines(self) -> None:
-        subject = line_subject(self._job, self._number)
+        subject = line_subject(self._node, self._job, self._number)
         while True:
             await asyncio.sleep(_LINES_S)
             if self._lines:

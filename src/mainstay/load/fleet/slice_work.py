@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,9 +17,11 @@ from ..stats.model import Window
 from ..stats.sums import WindowSum
 from .messages import (
     PART_BYTES,
+    AdoptGo,
     CollectEnd,
     CommandAccepted,
     CommandRefused,
+    GoAdopted,
     KillSlice,
     PingSlice,
     PrepareSlice,
@@ -34,12 +36,17 @@ from .messages import (
 
 #: steps, checks and metrics in one message; a step takes up to 10 KB
 _MOST_STATS = 50
+#: for notes of the start and the end to be stored, once the slice is released
+_STORE_S = 5.0
 
 log = logging.getLogger("mainstay.load")
 
 
 class SliceWork:
-    """Obeys the orders of a leader, each given once. `on_window` takes the windows to send."""
+    """Obeys the orders of a leader, each given once. `on_window` takes the windows to send.
+
+    `on_start` is called once, before the first load begins, and `on_end` with the end of each go. The load waits for
+    neither."""
 
     def __init__(
         self,
@@ -49,8 +56,13 @@ class SliceWork:
         on_line: LineHandler,
         *,
         steady: Callable[[], float],
+        on_start: Callable[[], Awaitable[None]] | None = None,
+        on_end: Callable[[SliceEnd], Awaitable[None]] | None = None,
     ) -> None:
         self._token = token
+        self._on_start = on_start
+        self._on_end = on_end
+        self._storing: set[asyncio.Task[None]] = set()
         self._make = make
         self._on_window = on_window
         self._on_line = on_line
@@ -62,7 +74,9 @@ class SliceWork:
         self._refusal = ""
         """why it starts nothing any more"""
         self._isolated = False
+        self._stopped = False
         self._go = 0
+        self._order: StartSlice | None = None
         self._going: asyncio.Task[None] | None = None
         self._end: SliceEnd | None = None
         self._kept: dict[int, SliceWindow] = {}
@@ -128,6 +142,10 @@ class SliceWork:
         self._refusal = self._refusal or "the slice was released"
         if runner is not None:
             await runner.__aexit__(None, None, None)
+        if self._storing:
+            await asyncio.wait(self._storing, timeout=_STORE_S)
+            for task in self._storing:
+                task.cancel()
 
     async def _execute(self, order: SliceOrder, calls: int) -> SliceAnswer:
         match order:
@@ -137,6 +155,8 @@ class SliceWork:
                 self._start(order)
             case StopRun() | GiveUp() | KillSlice():
                 self._apply(order)
+            case AdoptGo(go):
+                return self._adopted(go)
             case CollectEnd(go):
                 return await self._collect(go)
             case SetUp(workflows, shared):
@@ -176,6 +196,8 @@ class SliceWork:
         self._prepared = True
 
     def _apply(self, stop: StopRun | GiveUp | KillSlice) -> None:
+        # an order to go may arrive after the stop that was sent later
+        self._stopped = True
         if self._runner is None:
             self._stops.append(stop)
             return
@@ -195,13 +217,28 @@ class SliceWork:
             raise GeneratorLost("the slice is under load already")
         if order.go <= self._go:
             raise GeneratorLost(f"go {order.go} is over; the last one is {self._go}")
+        if self._stopped:
+            raise GeneratorLost("the run was stopped before")
         after_s = order.at_s - self._steady()
         if after_s <= 0:
             raise GeneratorLost(f"the order to go arrived {-after_s:.3g} s after the agreed instant")
-        self._go, self._end = order.go, None
+        if self._on_start is not None and not self._go:
+            self._store(self._on_start())
+        self._go, self._order, self._end = order.go, order, None
         self._kept, self._windows, self._total = {}, 0, WindowSum()
-        start = StartInstant(after_s=after_s, wall=order.wall)
+        start = StartInstant(after_s=after_s, wall=order.wall, begin_s=order.begin_s, done=order.done)
         self._going = asyncio.ensure_future(self._load(runner, order, start))
+
+    def _store(self, note: Awaitable[None]) -> None:
+        async def store() -> None:
+            try:
+                await note
+            except Exception:
+                log.exception("a note of a slice was not stored")
+
+        task = asyncio.ensure_future(store())
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
 
     async def _load(self, runner: LoadRunner, order: StartSlice, start: StartInstant) -> None:
         reports: list[Any] = []
@@ -218,6 +255,23 @@ class SliceWork:
             reports=reports,
             loss=loss,
             isolated=self._isolated,
+            windows=self._windows,
+            total=self._total.window() if self._windows else None,
+        )
+        if self._on_end is not None:
+            self._store(self._on_end(self._end))
+
+    def _adopted(self, go: int) -> GoAdopted:
+        order = self._order
+        if order is None or go != self._go:
+            return GoAdopted(began=False)
+        # they are in the sum
+        self._kept.clear()
+        return GoAdopted(
+            began=True,
+            at_s=order.at_s,
+            wall=order.wall,
+            begin_s=order.begin_s,
             windows=self._windows,
             total=self._total.window() if self._windows else None,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from mainstay.bundles import BundleLimits, BundleService, BundleStorage
 from mainstay.bus import MemoryBusNetwork
+from mainstay.clock import Clock
 from mainstay.control import Control
 from mainstay.load.fleet.submission import FleetSubmitter
 from mainstay.model import Offer, Session
@@ -25,7 +26,7 @@ class SmallCluster:
     def __init__(
         self,
         network: MemoryBusNetwork,
-        clock: VirtualClock,
+        clock: Clock,
         behind: Control,
         control: Control,
         bundles: BundleStorage,
@@ -45,6 +46,7 @@ class SmallCluster:
         return await self.behind.claims.open_session(worker=node, node=node, labels=labels, offer=offer, lease_s=1e6)
 
     async def sleep(self, seconds: float) -> None:
+        assert isinstance(self.clock, VirtualClock)
         self.clock.advance(seconds)
 
     def submitter(self, **more: Any) -> FleetSubmitter:
@@ -54,9 +56,9 @@ class SmallCluster:
 
 @contextlib.asynccontextmanager
 async def small_cluster(
-    *, limits: BundleLimits | None = None, network: MemoryBusNetwork | None = None, keeps_bundles: bool = True
+    *, limits: BundleLimits | None = None, keeps_bundles: bool = True, clock: Clock | None = None
 ) -> AsyncIterator[SmallCluster]:
-    clock, network = VirtualClock(), network or MemoryBusNetwork()
+    clock, network = clock or VirtualClock(), MemoryBusNetwork()
     store, blobs = MemoryStore(clock=clock), await open_blobs("memory:")
     stores = StoreService(store, network.client("manager.m1"), manager="m1", version=MAINSTAY_VERSION, **OURS)
     kept: Blobs | None = blobs if keeps_bundles else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from typing import Self
 
 import msgspec
 
@@ -110,7 +111,7 @@ class LiveWatch:
         self.missed = 0
         """messages that did not arrive, or arrived too late"""
 
-    async def __aenter__(self) -> LiveWatch:
+    async def __aenter__(self) -> Self:
         self._messages = await self._bus.subscribe(self._subject)
         return self
 
@@ -118,7 +119,7 @@ class LiveWatch:
         with contextlib.suppress(BusError):
             await self._messages.close()
 
-    def __aiter__(self) -> LiveWatch:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> LiveMoment:

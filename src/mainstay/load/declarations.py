@@ -89,6 +89,12 @@ class Loads(Declarations):
         return self.handle(request.name, await (await self._client.open()).jobs.submit_request(request))
 
     async def submit_on_nodes(
+        self, planned: PlannedRun, demand: FleetDemand, options: Mapping[str, Any]
+    ) -> Handle[Summary]:
+        """Submit a planned run to the nodes of the cluster whose store this app has."""
+        return await self.insert_on_nodes(await self.prepare_on_nodes(planned, demand, options))
+
+    async def prepare_on_nodes(
         self,
         planned: PlannedRun,
         demand: FleetDemand,
@@ -96,8 +102,8 @@ class Loads(Declarations):
         *,
         by: str = "client",
         on_note: Callable[[str], None] = log.warning,
-    ) -> Handle[Summary]:
-        """Submit a planned run to the nodes of the cluster whose store this app has: its code, then its job."""
+    ) -> JobRequest:
+        """Check a run on nodes, wait for nodes that are still starting, and publish its code. There is no job yet."""
         from .fleet.submission import FleetSubmitter  # noqa: PLC0415 - an extra
 
         client, name = self._client, planned.test.name
@@ -112,13 +118,21 @@ class Loads(Declarations):
         plan = self._plan(name, planned.options, job_options)
         submitter = FleetSubmitter(await client.open(), by=by, on_note=on_note, rng=client.rng)
         payload = await submitter.prepare(planned, demand, durability=plan.durability)
-        request = JobRequest(
+        if (start_by_ms := payload.options.demand.start_by_ms) is not None:
+            plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, start_by_ms=start_by_ms))
+        return JobRequest(
             name,
             msgspec.Raw(payload.encoded),
             msgspec.structs.replace(plan, queue=LEAD_QUEUE),
             content=payload.content,
         )
-        return self.handle(name, await submitter.insert(request))
+
+    async def insert_on_nodes(self, request: JobRequest) -> Handle[Summary]:
+        """Insert the job of a prepared run."""
+        from .fleet.submission import FleetSubmitter  # noqa: PLC0415 - an extra
+
+        submitter = FleetSubmitter(await self._client.open(), rng=self._client.rng)
+        return self.handle(request.name, await submitter.insert(request))
 
     def request(self, planned: PlannedRun, options: Mapping[str, Any]) -> JobRequest:
         """The request for control, after the hooks of the app."""

@@ -50,7 +50,7 @@ T = TypeVar("T")
 #: where other commands find the URL of a cluster
 _VARIABLE = "MAINSTAY_CLUSTER_URL"
 _NOTES = InterruptNotes(
-    ending="ending: the job is cancelled, and its nodes finish the iterations in flight; press Ctrl-C again to leave it",
+    ending="ending: the job is cancelled; its nodes finish the iterations in flight; press Ctrl-C again to leave",
     giving_up="leaving: the cluster ends the job",
     leaving="leaving at once",
 )

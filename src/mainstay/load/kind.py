@@ -5,6 +5,7 @@ from ..kinds import Command, Kind, NavigationEntry
 KIND = Kind(
     name="load",
     declarations="mainstay.load.declarations:Loads",
+    lead="mainstay.load.fleet.leading:FleetWork",
     submission="mainstay.load.cli.submission:LoadMaker",
     commands=(
         Command(

@@ -14,8 +14,8 @@ import msgspec
 from ..control import error_info
 from ..errors import BadArguments
 from ..model import ErrorInfo
-from .endings import Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
-from .job_context import Context, Directive, LetGo, Retry, Skip, Snooze, Stopped, enter
+from .endings import Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, Overrun, PutOff
+from .job_context import Context, Directive, LetGo, OutOfTime, Retry, Skip, Snooze, Stopped, enter
 from .program import Hook, Program, Work
 
 
@@ -95,6 +95,8 @@ def _ending_of(error: BaseException, context: Context) -> Ending:
             return PutOff(wait_s, why)
         case Skip(reason=reason):
             return NotNeeded(reason)
+        case OutOfTime():
+            return Overrun()
         case LetGo():
             return Gone()
         case Stopped() as stopped:

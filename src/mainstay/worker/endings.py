@@ -56,8 +56,12 @@ class Halted(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class Overrun(msgspec.Struct, frozen=True, tag=True):
+    """It found that its time is over."""
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """It gave its claim away itself: nothing is written."""
 
 
-Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Gone
+Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Overrun | Gone

@@ -17,7 +17,7 @@ OnLoss = Literal["replace", "restart", "fail", "continue"]
 PoolShare = Literal["low", "normal", "high", "exclusive", "auto"]
 
 #: the name of the rows of slices; their kind is that of load tests
-SLICE = "@slice"
+SLICE = "load/slice"
 
 
 class CoreDemand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,6 +15,8 @@ from mainstay.lifecycle import Move
 from mainstay.load.fleet.follower import FollowedRun, RunFollower
 from mainstay.load.fleet.live import BusOutput, LiveMoment, LiveWatch
 from mainstay.load.fleet.messages import encode, live_subject
+from mainstay.load.fleet.record import FleetRecord
+from mainstay.load.fleet.saved_run import SavedRun
 from mainstay.load.stats.model import Header, Moment, Summary
 from mainstay.model import LEAD_QUEUE, Job
 from mainstay.stores import ClaimReport
@@ -72,11 +74,12 @@ class Leader:
 
     async def save(self, summary: Summary) -> None:
         assert self.job.session is not None
+        saved = SavedRun(summary=msgspec.Raw(msgspec.msgpack.encode(summary)), fleet=FleetRecord())
         report = ClaimReport(
             job_id=self.job.id,
             session=self.job.session,
             token=self.job.token,
-            checkpoint=msgspec.msgpack.encode(summary),
+            checkpoint=msgspec.msgpack.encode(saved),
         )
         assert await self.cluster.behind.claims.report([report]) == [True]
 

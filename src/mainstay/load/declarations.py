@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..model import LEAD_QUEUE
 from ..task import AppClient, Draft, Handle, Returns, drafted
-from ..worker import Declarations, Host, state_folder
+from ..worker import Declarations, Host, Work, WorkerOptions, state_folder
+from .extra import extra_installed
+from .kind import SLICE
 
 if TYPE_CHECKING:
     from .fleet import FleetDemand
@@ -33,6 +35,32 @@ log = logging.getLogger("mainstay.load")
 DEFAULT_QUEUE = "default"
 
 
+class PlacedSlices(Mapping[str, Work]):
+    """The handler of slices, which every app has on a node with cores for them and the extra. It is imported for the
+    first slice."""
+
+    def __init__(self, client: AppClient, worker: Callable[[], WorkerOptions | None]) -> None:
+        self._client = client
+        self._worker = worker
+        self._handler: Work | None = None
+
+    def __getitem__(self, name: str) -> Work:
+        if name != SLICE or not self:
+            raise KeyError(name)
+        if self._handler is None:
+            from .fleet.slice_handler import SliceHandler  # noqa: PLC0415 - an extra
+
+            self._handler = SliceHandler(self._client, self._worker)
+        return self._handler
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((SLICE,) if self else ())
+
+    def __len__(self) -> int:
+        worker = self._worker()
+        return int(worker is not None and worker.cores > 0 and extra_installed())
+
+
 class Loads(Declarations):
     """The load tests that are declared on an app."""
 
@@ -41,6 +69,7 @@ class Loads(Declarations):
         self._client: AppClient = host.client
         self.tests: dict[str, LoadTest] = {}
         self.queues_of: dict[str, str] = {}
+        self.placed_handlers = PlacedSlices(self._client, lambda: self.worker)
         self.folder: Callable[[], Path] = lambda: state_folder("load")
         """where runs are recorded"""
 

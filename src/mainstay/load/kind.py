@@ -2,6 +2,9 @@
 
 from ..kinds import Command, Kind, NavigationEntry
 
+#: the name of the rows of slices; their kind is that of load tests
+SLICE = "load/slice"
+
 KIND = Kind(
     name="load",
     declarations="mainstay.load.declarations:Loads",

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-import msgspec
-
 from ...bundles import Bundle, BundleLimits, collect_code
 from ...errors import InvalidInput
 from ..feeders import Feed
 from ..planned_run import PlannedRun
 from ..prepared import File
-from ..sources import Source
+from ..sources import Source, bundled_source
 from .demand import FleetDemand
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -43,14 +41,13 @@ def load_code(planned: PlannedRun, demand: FleetDemand, limits: BundleLimits | N
     if not entries:
         if demand.include or demand.data:
             raise InvalidInput("data", "this test is installed, so nothing is sent with it; install its data as well")
-        return LoadCode(msgspec.structs.replace(source, folder=""), None, [])
+        return LoadCode(bundled_source(source, root), None, [])
     files, notes = _files_read(planned, root)
     bundle = collect_code(
         entries, root, demand.include, data=[*(_place(root, each) for each in demand.data), *files], limits=limits
     )
     _check_certificates(planned, bundle)
-    file = PurePath(entries[0]).as_posix() if source.file else ""
-    return LoadCode(msgspec.structs.replace(source, file=file, folder=""), bundle, notes)
+    return LoadCode(bundled_source(source, root), bundle, notes)
 
 
 def _entries(planned: PlannedRun, demand: FleetDemand) -> tuple[Path, list[str]]:

@@ -50,6 +50,8 @@ class FleetWork:
     mode: Mode = "loop"
     is_async = True
     decide = None
+    #: it runs no user code, and the loss of managers says nothing about a run
+    supervises = True
 
     def __init__(self, host: LeadHost) -> None:
         self._host = host

@@ -85,10 +85,7 @@ class FleetSubmitter:
         self._sleep = sleep
         self._bundles = BundleClient(
             connection.bus,
-            role=connection.role,
-            name=connection.name,
-            cluster=connection.cluster,
-            environment=connection.environment,
+            **msgspec.structs.asdict(connection.caller),
             rng=rng,
             sleep=sleep,
         )

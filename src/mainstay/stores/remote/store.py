@@ -74,11 +74,9 @@ class RemoteHello(msgspec.Struct, frozen=True, kw_only=True):
     """by level that cannot be had: why"""
 
 
-class ManagerConnection(NamedTuple):
-    """The way to the managers of a cluster, and in whose name: for requests beside those of the store."""
+class RemoteCaller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks managers."""
 
-    bus: Bus
-    """closed with the store"""
     role: str
     name: str
     cluster: str
@@ -165,12 +163,14 @@ class RemoteStore(StoreProxy):
         return self
 
     @property
-    def connection(self) -> ManagerConnection:
-        """The way to the managers. Wrappers of a store pass it on."""
-        envelope = self._envelope
-        return ManagerConnection(
-            bus=self._bus, role=self._role, name=self._name, cluster=envelope.c, environment=envelope.e
-        )
+    def bus(self) -> Bus:
+        """The connection that its calls go over."""
+        return self._bus
+
+    @property
+    def caller(self) -> RemoteCaller:
+        """Who its calls are from."""
+        return RemoteCaller(role=self._role, name=self._name, cluster=self._envelope.c, environment=self._envelope.e)
 
     @property
     def observer(self) -> Observer | None:
@@ -489,10 +489,18 @@ class RemoteWake:
         return None if answer.error is not None else msgspec.msgpack.decode(answer.ok, type=bool)
 
 
+class ManagerConnection(NamedTuple):
+    """The way to the managers in front of a store, for requests beside those of the store."""
+
+    bus: Bus
+    """closed with the store"""
+    caller: RemoteCaller
+
+
 def manager_connection(store: JobStore) -> ManagerConnection | None:
-    """The way to the managers in front of a store; None: it is not behind managers."""
-    found = getattr(store, "connection", None)
-    return found if isinstance(found, ManagerConnection) else None
+    """The way to the managers in front of a store, also behind wrappers; None: it is not behind managers."""
+    bus, caller = getattr(store, "bus", None), getattr(store, "caller", None)
+    return ManagerConnection(bus, caller) if isinstance(caller, RemoteCaller) and bus is not None else None
 
 
 __all__ = [

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mainstay import App
-from mainstay.bundles import BundleLimits
+from mainstay.bundles import BundleLimits, installed_digest
 from mainstay.control import InsertResult, JobRequest
 from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, StoreUnavailable
 from mainstay.load import FleetDemand, LoadOptions, LoadTest
@@ -84,6 +84,7 @@ async def test_an_installed_test_is_not_sent(monkeypatch: pytest.MonkeyPatch, tm
         job = await submitted(cluster, LoadTest("shop", [installed.Shop]), FleetDemand(1))
 
         options = stored_options(job)
+        assert options.modules == {"installed_shop": installed_digest("installed_shop")}
         assert (options.code, options.spec.order.source) == ("", Source(classes={"Shop": "installed_shop:Shop"}))
     del sys.modules["installed_shop"]
 

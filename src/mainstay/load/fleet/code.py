@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from ...bundles import Bundle, BundleLimits, collect_code
+from ...bundles import Bundle, BundleLimits, collect_code, installed_digest
 from ...errors import InvalidInput
 from ..feeders import Feed
 from ..planned_run import PlannedRun
@@ -25,6 +25,8 @@ class LoadCode(NamedTuple):
     """its paths are below the folder of the bundle"""
     bundle: Bundle | None
     """None: its modules are installed, and so they have to be on the nodes"""
+    modules: dict[str, str]
+    """without a bundle: the digests of its top-level modules as they are installed here"""
     notes: list[str]
     """what nodes must have besides"""
 
@@ -41,13 +43,14 @@ def load_code(planned: PlannedRun, demand: FleetDemand, limits: BundleLimits | N
     if not entries:
         if demand.include or demand.data:
             raise InvalidInput("data", "this test is installed, so nothing is sent with it; install its data as well")
-        return LoadCode(bundled_source(source, root), None, [])
+        tops = sorted({place.partition(":")[0].partition(".")[0] for place in source.classes.values()})
+        return LoadCode(bundled_source(source, root), None, {top: installed_digest(top) for top in tops}, [])
     files, notes = _files_read(planned, root)
     bundle = collect_code(
         entries, root, demand.include, data=[*(_place(root, each) for each in demand.data), *files], limits=limits
     )
     _check_certificates(planned, bundle)
-    return LoadCode(bundled_source(source, root), bundle, notes)
+    return LoadCode(bundled_source(source, root), bundle, {}, notes)
 
 
 def _entries(planned: PlannedRun, demand: FleetDemand) -> tuple[Path, list[str]]:

@@ -53,6 +53,7 @@ def fleet_payload(planned: PlannedRun, demand: FleetDemand, code: LoadCode, core
         demand=cores,
         spec=spec,
         code="" if code.bundle is None else code.bundle.digest,
+        modules=code.modules,
         on_loss=demand.on_loss,
     )
     # the wait ends at another time with each submit

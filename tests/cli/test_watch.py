@@ -19,7 +19,7 @@ from mainstay.cli import watch_view
 from mainstay.cli.observation import JobObservation, JobsObservation, Pace, is_settled, observe_job, observe_jobs
 from mainstay.control import Completion, Control, Failure
 from mainstay.errors import InvalidInput, JobNotFound, WaitTimeout
-from mainstay.model import Job, Progress, Session
+from mainstay.model import PLACE_MS, Job, Progress, Session
 from mainstay.stores import Query
 from mainstay.testing import MemoryStore, a_job
 from tests.cli.conftest import Shell
@@ -310,6 +310,7 @@ def drawn(picture: Any, width: int = 80) -> str:
     [
         (a_job("pending", queue="mail", due_ms=NOW - 65_000), "queue mail, has waited for 1m5s"),
         (a_job("scheduled", queue="mail", due_ms=NOW + 65_000, reason="retry 1 of 3"), "due in 1m5s, retry 1 of 3"),
+        (a_job("pending", queue="@lead", due_ms=PLACE_MS), "queue @lead, waits for cores"),
         (a_job("running", session="s1", claimed_ms=NOW - 5_000), "queue default, held by w-1 for 5s"),
         (a_job("succeeded", settled_ms=NOW), "queue default"),
         (a_job("running", progress=Progress(done=3, total=12, message="rows"), progress_ms=NOW), "3 of 12, 25% rows"),

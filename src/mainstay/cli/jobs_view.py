@@ -13,7 +13,7 @@ from rich.text import Text
 from ..clock import duration_text
 from ..control import PRIVATE_FIELDS, stored_value
 from ..lifecycle import Event, table_of, time_text
-from ..model import AWAITS_MS, ErrorInfo, Job, Options, Session
+from ..model import PLACE_MS, ErrorInfo, Job, Options, Session
 from ..stores import RefusedWrite
 from ..words import SessionNames, age
 from .common import coloured, coloured_status, printable, shortened
@@ -117,7 +117,7 @@ def _facts(job: Job, names: SessionNames, now_ms: int) -> list[tuple[str, str | 
         ("unit", f"{job.unit} of {job.parent}" if job.parent else None),
         ("group", job.group),
         ("submitted", f"{time_text(job.created_ms)}, {age(now_ms - job.created_ms)} ago"),
-        ("due", time_text(job.due_ms) if job.due_ms not in (job.created_ms, AWAITS_MS) else None),
+        ("due", time_text(job.due_ms) if job.due_ms != job.created_ms and job.due_ms < PLACE_MS else None),
         ("started", None if job.started_ms is None else time_text(job.started_ms)),
         ("settled", None if job.settled_ms is None else time_text(job.settled_ms)),
         ("held by", f"{_short(job.session, names)} ({job.session})" if job.session else None),

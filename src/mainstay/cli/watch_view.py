@@ -114,6 +114,8 @@ def _summary(job: Job, names: SessionNames, now_ms: int) -> str:
         parts.append(f"held by {printable(names[job.session])} for {age(now_ms - since)}")
     elif job.awaits:
         parts.append("waits for other jobs")
+    elif job.awaits_cores:
+        parts.append("waits for cores")
     elif state is not None and not state.settled and job.due_ms > now_ms:
         parts.append(f"due in {age(job.due_ms - now_ms)}")
     elif state is not None and not state.settled:

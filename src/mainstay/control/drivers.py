@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from ..clock import seconds
 from ..lifecycle import Move, table_of, time_text
-from ..model import Job, check_id, driver_id as driver_of_claim
+from ..model import PLACE_MS, Job, check_id, driver_id as driver_of_claim
 from ..stores import JobStore
 from .job_factory import JobRequest
 from .jobs import JobService
@@ -62,6 +62,16 @@ class Drivers:
             later = {"due_ms": due_ms, "rank": row.rank, "extra_ms": 0}
             why = f"{reason}; looks again at {time_text(due_ms)}"
             return (Move(to="pending", reason=why, fields=later),)
+
+        return await self._as_holder(job, decide, ())
+
+    async def await_placement(self, job: Job, reason: str = "waits for cores") -> Job:
+        """Give a claim back until the leader of placement has cores for the job. The job keeps its place in the queue
+        and its queue deadline. It is not counted as a release."""
+
+        def decide(row: Job, now_ms: int) -> Moves:
+            del row, now_ms
+            return (Move(to="pending", reason=reason, fields={"due_ms": PLACE_MS, "extra_ms": 0}),)
 
         return await self._as_holder(job, decide, ())
 

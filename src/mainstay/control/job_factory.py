@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import Conflict, InvalidInput
 from ..lifecycle import Chain, Moved, submit, table_of, time_text
-from ..model import AWAITS_MS, BLANK, IdSource, Settings, check_id, rank_of
+from ..model import AWAITS_MS, BLANK, PLACE_MS, IdSource, Settings, check_id, rank_of
 from ..stores import Key, NewJob
 from .failure import shown
 from .options import OptionReader, Plan, check_name
@@ -124,7 +124,7 @@ class _Template:
         self._now_ms = now_ms
         due_ms = now_ms + plan.delay_ms if plan.run_at_ms is None else max(plan.run_at_ms, now_ms)
         waits = due_ms > now_ms
-        due_ms = min(due_ms, AWAITS_MS - 1)
+        due_ms = min(due_ms, PLACE_MS - 1)
         options = plan.options
         if plan.start_within_ms is not None:
             options = msgspec.structs.replace(options, start_by_ms=due_ms + plan.start_within_ms)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import Conflict, InvalidInput, InvalidTransition, JobNotFound, VersionChanged
 from ..lifecycle import Move, table_of
-from ..model import AWAITS_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
+from ..model import PLACE_MS, Job, QueueSettings, Session, Settings, check_id, rank_of
 from ..stores import Deletion, JobStore, is_left_to_its_units
 from .drivers import Drivers, driver_id
 from .options import LARGEST_NUMBER, check_priority, check_queue, check_text
@@ -77,8 +77,8 @@ class Operations:
         _who_and_why(actor, reason)
 
         def decide(job: Job, now_ms: int) -> Moves:
-            # a forced job no longer waits for other jobs
-            fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" or job.due_ms == AWAITS_MS else {}
+            # a forced job no longer waits for other jobs or for cores
+            fields = {"due_ms": now_ms, "extra_ms": 0} if to == "pending" or job.due_ms >= PLACE_MS else {}
             return (Move(to=to, reason=reason, fields=fields, flag="forced"),)
 
         job = await self._writer.one(check_id(job_id), at_version(version, decide), actor=actor)
@@ -96,7 +96,9 @@ class Operations:
             state = table_of(job.parent).get(job.status)
             if state is None or state.final:
                 raise InvalidInput("priority", f"job {job.id} is {job.status}; its priority no longer matters")
-            rank = rank_of(job.due_ms, priority, self._boost_ms)
+            # the wait for cores has no due time, so the one it had before is taken from its rank
+            due_ms = job.rank + job.priority * self._boost_ms if job.awaits_cores else job.due_ms
+            rank = rank_of(due_ms, priority, self._boost_ms)
             why = f"priority changed from {job.priority} to {priority}"
             return (Move(to=job.status, reason=why, fields={"priority": priority, "rank": rank}, flag="note"),)
 
@@ -217,6 +219,9 @@ def _retry(reason: str) -> Decision:
         if state is not None and state.holds:
             why = "a worker runs it; wait for it, or cancel it"
             raise InvalidTransition(job.id, job.status, "pending", allowed=state.next, why=why)
+        if job.awaits_cores:
+            why = "it waits for cores of nodes; wait for them, or start a node"
+            raise InvalidTransition(job.id, job.status, "pending", allowed=state.next if state else (), why=why)
         if state is not None and state.waiting and job.awaits:
             why = "it waits for other jobs; wait for them, or force it to run before them"
             raise InvalidTransition(job.id, job.status, "pending", allowed=state.next, why=why)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InvalidInput, InvalidTransition
-from ..model import Job, Lane, expiry
+from ..model import PLACE_MS, Job, Lane, expiry
 from .events import Chain, Event, details_text
 from .seals import SUBMITTED, job_seal, result_seal
 from .states import JOB, UNIT, State, Table, table_of
@@ -235,7 +235,8 @@ def _arranged(state: State | None, job: Job, fields: dict[str, Any], now_ms: int
     """The new row, with the fields that follow from the flags of its state."""
     if state is None:
         return msgspec.structs.replace(job, **fields)
-    if "due_ms" in fields and "rank" not in fields:
+    # a job keeps its turn while it waits for cores: that wait has no due time
+    if "due_ms" in fields and "rank" not in fields and PLACE_MS not in (fields["due_ms"], job.due_ms):
         fields["rank"] = job.rank + fields["due_ms"] - job.due_ms
     stays = state.name == job.status
     if state.settled:

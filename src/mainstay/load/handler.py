@@ -16,9 +16,10 @@ from ..clock import exact_duration
 from ..control import Control, Decide
 from ..errors import BadArguments, InvalidInput, MainstayError, SchemaTooNew, StaleClaim, StoreError
 from ..lifecycle import table_of
-from ..model import Job
+from ..model import LEAD_QUEUE, Job
 from ..task import AppClient, Sealer, enter_job
 from ..worker import Context, LetGo, Mode, Outage, context
+from .fleet.saved_run import saved_summary
 from .generator_process import LineHandler
 from .generators import Generators
 from .outputs import Output
@@ -35,7 +36,7 @@ log = logging.getLogger("mainstay.load")
 
 KIND = "load"
 #: how often the summary so far is stored with the job, for dashboards and reports
-_SAVE_S = 2.0
+SAVE_S = 2.0
 #: a larger summary is stored without its curves; the recorded stream has them
 _MOST_BYTES = 512 * 1024
 #: time for everything besides the load: starting processes, setup, teardown
@@ -129,16 +130,12 @@ class LoadWork:
             if foreground is not None:
                 foreground.refusal = error
             raise LoadFailed(f"load test {planned.test.name} could not be started: {error}") from error
-        await _save(here, stored(summary), client.rng)
+        await save_checkpoint(here, stored(summary), client.rng)
         if here.stopping is not None:
             raise asyncio.CancelledError
         if summary.ended == INTERRUPTED:
             await _cancel(control, here)
-        if summary.ended.startswith("failed"):
-            raise LoadFailed(f"load test {planned.test.name}: {summary.ended}")
-        if summary.verdict == "failed":
-            broken = "; ".join(f"{one.text} (was {one.shown})" for one in summary.thresholds if not one.passed)
-            raise ThresholdFailed(f"load test {planned.test.name} failed its thresholds: {broken}")
+        raise_unless_passed(summary, planned.test.name)
         return summary
 
     def _planned(self, here: Context, options: LoadOptions) -> PlannedRun:
@@ -148,6 +145,15 @@ class LoadWork:
         for note in planned.notes:
             log.warning("%s load=%s job_id=%s", note, planned.test.name, here.id)
         return planned
+
+
+def raise_unless_passed(summary: Summary, name: str) -> None:
+    """The error that a job ends with whose run broke or failed a threshold."""
+    if summary.ended.startswith("failed"):
+        raise LoadFailed(f"load test {name}: {summary.ended}")
+    if summary.verdict == "failed":
+        broken = "; ".join(f"{one.text} (was {one.shown})" for one in summary.thresholds if not one.passed)
+        raise ThresholdFailed(f"load test {name} failed its thresholds: {broken}")
 
 
 async def _run_to_end(
@@ -186,7 +192,7 @@ async def _until_done(
     giving_up = asyncio.ensure_future(foreground.give_up.wait() if foreground else asyncio.Event().wait())
     try:
         while not task.done():
-            await asyncio.wait({task, stopping}, timeout=_SAVE_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stopping}, timeout=SAVE_S, return_when=asyncio.FIRST_COMPLETED)
             if stopping.done() and not task.done():
                 run.stop(INTERRUPTED)
                 await asyncio.wait({task, giving_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +202,7 @@ async def _until_done(
             elif not task.done() and run.seconds:
                 so_far, points = run.so_far()
                 here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
-                await _save(here, stored(so_far, points), rng)
+                await save_checkpoint(here, stored(so_far, points), rng)
     finally:
         stopping.cancel()
         giving_up.cancel()
@@ -208,12 +214,13 @@ async def _cancel(control: Control, here: Context) -> None:
     await asyncio.sleep(_NOTICE_S)
 
 
-async def _save(here: Context, summary: bytes, rng: random.Random | None) -> None:
-    """Store the summary so far with the job. A store that is away does not stop the load: each save is complete."""
+async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None) -> None:
+    """Store the summary so far with the job. A store that is away does not stop the load: each save is complete. Raises
+    `LetGo` if the claim was lost."""
     outage = Outage("load", rng or random.Random())
     for _ in range(3):
         try:
-            await here.save(msgspec.Raw(summary))
+            await here.save(msgspec.Raw(data))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except StoreError as error:
@@ -250,7 +257,13 @@ def summary_of(job: Job, sealer: Sealer) -> Summary | None:
     data = job.result if job.result is not None else job.checkpoint
     if data is None:
         return None
-    return as_job_stands(job, msgspec.msgpack.decode(sealer.open(data, field="result"), type=Summary))
+    if job.queue != LEAD_QUEUE:
+        data = sealer.open(data, field="result")
+    elif job.result is None:
+        # a manager, which has no codec, saves the numbers with what its successor needs
+        data = saved_summary(data)
+    summary = msgspec.msgpack.decode(data, type=Summary | None)
+    return None if summary is None else as_job_stands(job, summary)
 
 
 def as_job_stands(job: Job, summary: Summary) -> Summary | None:

@@ -2,9 +2,13 @@
 
 from ..kinds import Command, Kind, NavigationEntry
 
+#: the name of the rows of slices; their kind is that of load tests
+SLICE = "load/slice"
+
 KIND = Kind(
     name="load",
     declarations="mainstay.load.declarations:Loads",
+    lead="mainstay.load.fleet.leading:FleetWork",
     submission="mainstay.load.cli.submission:LoadMaker",
     commands=(
         Command(

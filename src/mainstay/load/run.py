@@ -248,7 +248,7 @@ class LoadRun:
             self._ledger.settle(name, [one.account for one in own])
             if not own and self._lost_windows():
                 continue  # nothing that could tell is left; that it was lost is in the verdict
-            why = _failure(own, self._spec.plan.workflows[name].iterations)
+            why = failure_of(own, self._spec.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
 
@@ -337,7 +337,7 @@ class LoadRun:
         return self._sliced.lost_windows() if self._sliced is not None else []
 
 
-def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
+def failure_of(reports: Sequence[WorkflowReport], planned: int | None) -> str:
     """Why a workflow failed, from the reports of all processes; empty if it did not. `planned`: the fixed number of
     iterations, if there is one."""
     iterations, unmade = sum(one.iterations for one in reports), sum(one.unmade for one in reports)
@@ -347,6 +347,9 @@ def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
     elif not any(one.clean for one in reports):
         failure = f"all {iterations} iterations had errors" if iterations else "no iteration was made"
     refusal = next((one.refusal for one in reports if one.refusal), "")
+    if not iterations and not unmade and not refusal and any(one.nothing_left for one in reports):
+        # the iterations were made by processes that others have replaced
+        return ""
     return f"{failure}; users could not begin: {refusal}" if failure and refusal else failure
 
 

@@ -4,7 +4,20 @@ Layer: above errors and clock, below lifecycle. Start from `Job`, `Options` and 
 """
 
 from .ids import IdSource, check_id, driver_id, driver_ids, first_id_at, id_time_ms
-from .job import AWAITS_MS, BLANK, NO_DIGEST, ErrorInfo, Job, Lane, Options, Progress, RetryPolicy, expiry, rank_of
+from .job import (
+    AWAITS_MS,
+    BLANK,
+    NO_DIGEST,
+    PLACE_MS,
+    ErrorInfo,
+    Job,
+    Lane,
+    Options,
+    Progress,
+    RetryPolicy,
+    expiry,
+    rank_of,
+)
 from .queues import LEAD_QUEUE, PLACE_QUEUE, PRIVATE, is_claimable, is_private, is_reserved, private_queue
 from .records import Leadership, Offer, QueueSettings, Schedule, Session, route_of
 from .settings import Settings
@@ -14,6 +27,7 @@ __all__ = [
     "BLANK",
     "LEAD_QUEUE",
     "NO_DIGEST",
+    "PLACE_MS",
     "PLACE_QUEUE",
     "PRIVATE",
     "ErrorInfo",

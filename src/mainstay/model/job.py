@@ -18,6 +18,9 @@ NO_DIGEST = b"\0" * 32
 #: The due time of a row that waits for other jobs: later than any time that can be requested, so that no clock makes it
 #: ready. The end of the wait sets its real due time.
 AWAITS_MS = MAX_MS
+#: The due time of a job that waits for cores of nodes: a time that never comes, either. The leader of placement sets
+#: the real one when it has cores for the job. The rank stays, so the job keeps its place among those that wait.
+PLACE_MS = AWAITS_MS - 1
 _SHOWN = ("id", "name", "status", "version", "token", "session")
 
 
@@ -188,6 +191,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     def awaits(self) -> bool:
         """Whether it waits for other jobs. Then its due time has no meaning."""
         return self.due_ms == AWAITS_MS and self.settled_ms is None
+
+    @property
+    def awaits_cores(self) -> bool:
+        """Whether it waits until the leader of placement has cores for it. Then its due time has no meaning."""
+        return self.due_ms == PLACE_MS and self.settled_ms is None
 
     def __repr__(self) -> str:
         """Short, because rows are logged: never with payload or result."""

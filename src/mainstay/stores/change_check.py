@@ -22,7 +22,7 @@ from ..errors import (
     UniqueClash,
 )
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
-from ..model import AWAITS_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, expiry, is_claimable
+from ..model import PLACE_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, expiry, is_claimable
 from .bounds import SUBMITTED
 from .port import ClaimReport, Key, NewJob, Outcome, RefusedWrite, SealedChange, Written
 
@@ -225,7 +225,7 @@ def _unit_topics(before: Job | None, after: Job) -> list[str]:
 def falls_due(before: Job | None, after: Job) -> bool:
     """Whether a row has begun to wait for a time, or for an earlier time than before. If it is the first of its queue,
     a subscriber must be woken: sleeping ones only know the earlier due times."""
-    if after.lane != Lane.DUE or after.due_ms == AWAITS_MS:
+    if after.lane != Lane.DUE or after.due_ms >= PLACE_MS:
         return False
     return before is None or before.lane != Lane.DUE or after.due_ms < before.due_ms
 

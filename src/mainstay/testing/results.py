@@ -99,7 +99,7 @@ def submitted_of(app: App, job: Job, now: Job) -> SubmittedJob:
         arguments = {} if task is None else task.arguments(job.payload)
     except InvalidInput:  # submitted by name, for a task of another signature
         arguments = {}
-    due_ms = max(job.created_ms, (job.options.not_before_ms or 0) if job.awaits else job.due_ms)
+    due_ms = max(job.created_ms, (job.options.not_before_ms or 0) if job.awaits or job.awaits_cores else job.due_ms)
     return SubmittedJob(
         id=job.id,
         task=job.name,

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host, LeadHost as LeadHost
     from .engine import Engine as Engine, EngineProcess as EngineProcess
     from .exits import describe_exit as describe_exit
-    from .job_context import Context as Context, Input as Input, LetGo as LetGo, context as context
+    from .job_context import (
+        Context as Context,
+        GiveBack as GiveBack,
+        Input as Input,
+        LetGo as LetGo,
+        OutOfTime as OutOfTime,
+        context as context,
+    )
     from .leads import Leads as Leads
     from .messages import Hello as Hello
     from .outage import Outage as Outage
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
         offer_of as offer_of,
         placed_offer_of as placed_offer_of,
     )
+    from .run import CANCELLED as CANCELLED, OVERRAN as OVERRAN, STALLED as STALLED
     from .state_files import state_folder as state_folder
     from .supervisor import (
         FORCED as FORCED,
@@ -62,7 +70,7 @@ __getattr__, __dir__ = lazy_exports(
         ".declarations": "AppBase Declarations Host LeadHost",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
-        ".job_context": "Context Input LetGo context",
+        ".job_context": "Context GiveBack Input LetGo OutOfTime context",
         ".leads": "Leads",
         ".messages": "Hello",
         ".outage": "Outage",
@@ -73,6 +81,7 @@ __getattr__, __dir__ = lazy_exports(
         ".processes": "ProcessHandle Processes",
         ".processors": "available",
         ".program": "Hook Mode Placing Program Work load offer_of placed_offer_of",
+        ".run": "CANCELLED OVERRAN STALLED",
         ".state_files": "state_folder",
         ".supervisor": "FORCED STOPPED Supervisor UNFIT",
         ".worker_options": "NODE_STORE WorkerOptions",

@@ -56,8 +56,18 @@ class Halted(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class GivenBack(msgspec.Struct, frozen=True, tag=True):
+    """It cannot run here, and may run elsewhere."""
+
+    reason: str
+
+
+class Overrun(msgspec.Struct, frozen=True, tag=True):
+    """It found that its time is over."""
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """It gave its claim away itself: nothing is written."""
 
 
-Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Gone
+Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | GivenBack | Overrun | Gone

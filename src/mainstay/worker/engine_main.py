@@ -20,7 +20,7 @@ import msgspec
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..event_loop import new_event_loop
-from ..model import Session
+from ..model import Session, is_reserved
 from ..parent import die_with_parent
 from ..stores import AnyChange
 from . import logs, processors
@@ -128,6 +128,8 @@ class EngineHost:
 
     def _check_offer(self) -> None:
         """A worker without tasks would look healthy while every job of its queues waits."""
+        if reserved := [queue for queue in self._options.queues if is_reserved(queue)]:
+            raise self._unfit("queues", f"{reserved[0]!r} is reserved, and no worker claims from it; name other queues")
         if self._config.node:
             offer = placed_offer_of(self._program)
             if offer is not None and not offer.tasks:
@@ -135,9 +137,13 @@ class EngineHost:
             return
         offer = offer_of(self._program, self._queues)
         if offer is not None and not offer.tasks:
-            error = InvalidInput("app", f"{self._options.target} {self._without_tasks()}")
-            self._send(Unfit(str(error)))
-            raise error
+            raise self._unfit("app", f"{self._options.target} {self._without_tasks()}")
+
+    def _unfit(self, field: str, rule: str) -> InvalidInput:
+        """The error, which the supervisor has received."""
+        error = InvalidInput(field, rule)
+        self._send(Unfit(str(error)))
+        return error
 
     def _without_tasks(self) -> str:
         """What is wrong with a program that this worker could run nothing of."""
@@ -199,7 +205,7 @@ class EngineHost:
         if not self._config.node:
             return {"offer": offer_of(self._program, self._queues)}
         return {
-            "offer": placed_offer_of(self._program),
+            "offer": placed_offer_of(self._program, cores=self._options.cores),
             "node": self._options.node,
             "labels": self._options.labels,
         }

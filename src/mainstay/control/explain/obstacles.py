@@ -27,7 +27,9 @@ def obstacles(job: Job, facts: Facts) -> list[Obstacle]:
     if job.awaits:
         return [*_others(job, facts), *_pause(job, facts)]
     found: list[Obstacle] = []
-    if job.due_ms > facts.now_ms:
+    if job.awaits_cores and facts.own is None:
+        return [Obstacle(text="It waits for cores of nodes.", stops=False)]
+    if job.due_ms > facts.now_ms and not job.awaits_cores:
         found.append(_time(job, facts))
     if facts.own is not None:
         return [*found, *facts.own, *unknown_leader(facts)]

@@ -108,6 +108,8 @@ class _Story:
             return self._held(state)
         if state.waiting:
             lines = [f"It is {state.name}, and no worker runs it."]
+        elif job.awaits_cores:
+            lines = [f"It is {state.name} and waits for cores of nodes."]
         elif job.due_ms > self.facts.now_ms:
             lines = [f"It is {state.name}, and not due before {moment(job.due_ms)}."]
         else:
@@ -388,6 +390,8 @@ class _Story:
             lines.append("It stays where it is until that changes.")
         elif job.awaits:
             lines.append("It moves on in the transaction that settles the last of them.")
+        elif job.awaits_cores:
+            lines.append("The placement leader starts it as soon as nodes have the cores for it.")
         elif job.due_ms > facts.now_ms:
             taken = "the placement leader places it" if self._placed else "the first worker with room takes it"
             lines.append(f"At {moment(job.due_ms)} it becomes ready, and {taken}.")

@@ -35,6 +35,7 @@ ACK_WINDOW_MS = 20_000
 OUT_MS = 30_000
 MOST_REFUSALS = 5
 MOST_LOSSES = 3
+_REASON_LIMIT = 200
 RETRIED = ErrorInfo(type="Retried", code="retried", message="an operator opened it again")
 
 
@@ -125,6 +126,11 @@ def take_unit_back(unit: Job) -> Moves:
     return release(unit, f"session {unit.session} did not confirm it within {ACK_WINDOW_MS // 1000} s")
 
 
+def lose_unit(unit: Job, reason: str) -> Moves:
+    """Take a unit back from a session that has it and no longer does its work: a loss, not a failure."""
+    return release(unit, reason[:_REASON_LIMIT], lost=True)
+
+
 def refusals(unit: Job) -> int:
     """How many times a session gave it back before it began, or did not confirm it. Every loss is counted as a release,
     too; so is an attempt that began and postponed itself, or was stopped by a drain, but those are starts."""
@@ -157,4 +163,4 @@ def _is_retried(unit: Job) -> bool:
 
 def give_unit_up(error: ErrorInfo) -> Moves:
     """Fail a unit whose budget is spent."""
-    return (Move(to="failed", reason=error.message[:200], fields={"error": error}),)
+    return (Move(to="failed", reason=error.message[:_REASON_LIMIT], fields={"error": error}),)

@@ -163,11 +163,15 @@ def default_rank(due_ms: int, priority: int) -> int:
     return rank_of(due_ms, priority, int(Settings().priority_boost_s * 1000))
 
 
-def fits(rank: int, due_ms: int, priority: int) -> bool:
+def fits(rank: int, due_ms: int, priority: int, *, since_ms: int | None = None) -> bool:
     """Whether a rank is possible for a job: a point of priority is worth at most a year of waiting, depending on the
-    settings of the submit."""
-    ahead_ms = (due_ms - rank) * (1 if priority >= 0 else -1)
-    return 0 <= ahead_ms <= abs(priority) * 365 * SKEW_MS
+    settings of the submit. `since_ms`: when it was created; a job that was put off may keep the rank of an earlier due
+    time."""
+    earliest_ms = due_ms if since_ms is None else min(since_ms, due_ms)
+    most_ms = abs(priority) * 365 * SKEW_MS
+    if priority >= 0:
+        return earliest_ms - most_ms <= rank <= due_ms
+    return earliest_ms <= rank <= due_ms + most_ms
 
 
 def _created(view: View) -> int:

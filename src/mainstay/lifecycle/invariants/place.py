@@ -98,7 +98,7 @@ def due_changed(view: View) -> Iterator[Flaw]:
     if state is None or state.settled or due_ms is None or job.due_ms == due_ms or not 0 <= due_ms <= MAX_MS:
         return
     fix = {"due_ms": due_ms}
-    if job.priority in PRIORITIES and not fits(job.rank, due_ms, job.priority):
+    if job.priority in PRIORITIES and not fits(job.rank, due_ms, job.priority, since_ms=job.created_ms):
         fix["rank"] = default_rank(due_ms, job.priority)
     yield Flaw(f"it is due {time_text(job.due_ms)}, but the trail says {time_text(due_ms)}", fix)
 
@@ -125,7 +125,7 @@ def wrong_rank(view: View) -> Iterator[Flaw]:
     if trail_ms is None and job.lane == Lane.READY and due_ms > view.now_ms + SKEW_MS:
         # it became ready because it was due; the time far ahead was written later
         due_ms = fix["due_ms"] = min(view.last_ms, view.now_ms)
-    wrong = not fits(job.rank, due_ms, job.priority)
+    wrong = not fits(job.rank, due_ms, job.priority, since_ms=job.created_ms)
     if wrong and not any(
         "priority" in flaw.fix for flaw in submit_changed(view)
     ):  # otherwise repaired with the priority

@@ -17,7 +17,7 @@ import msgspec
 from ...clock import Clock, SystemClock
 from ...errors import Conflict, InvalidInput, InvalidTransition, SessionLost, StoreClosed
 from ...lifecycle import Chain, Event, claim, is_stopping, promote, tombstone
-from ...model import AWAITS_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, driver_ids, route_of
+from ...model import PLACE_MS, Job, Lane, Leadership, QueueSettings, Schedule, Session, driver_ids, route_of
 from ..bounds import LEADER, SUBMITTED
 from ..change_check import (
     SINCE,
@@ -389,8 +389,8 @@ class MemoryStore:
             # a paused queue releases no jobs; resuming it wakes its workers
             open_queues = [queue for queue in queues if not self._is_paused(queue)]
             times = [first[0] for queue in open_queues if (first := self._rows.due[queue].first()) is not None]
-            # a job that waits for other jobs has no due time
-            return min((at for at in times if at != AWAITS_MS), default=None)
+            # a job that waits for other jobs, or for cores, has no due time
+            return min((at for at in times if at < PLACE_MS), default=None)
 
     def next_expiry(self) -> int | None:
         """When the next unsettled row expires; None if none does. For tests that move the clock."""

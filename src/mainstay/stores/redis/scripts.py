@@ -24,7 +24,7 @@ from redis import exceptions as driver
 from ...clock import Clock
 from ...errors import InvalidInput, StoreLocked, StoreUnavailable
 from ...lifecycle import JOB, UNIT
-from ...model import AWAITS_MS, PLACE_QUEUE
+from ...model import AWAITS_MS, PLACE_MS, PLACE_QUEUE
 from ..bounds import LONG
 from ..change_check import GONE, TAKEN_BACK
 from ..server_clock import ServerClock
@@ -177,6 +177,7 @@ def _constants() -> str:
     [claimable] = {*JOB.named("claimable"), *UNIT.named("claimable")}
     lines = (
         f"local CLAIMABLE, GONE, AWAITS = '{claimable}', '{GONE}', {AWAITS_MS}",
+        f"local NEVER = {PLACE_MS}  -- due times from here on never come",
         f"local LONG = {LONG}",
         f"local PLACED = {{QUEUE = '{PLACE_QUEUE}', ASSIGNED = 'dispatched', CANCELLED = 'cancelled'}}",
         f"PLACED.TAKEN_BACK = {_set(TAKEN_BACK)}",

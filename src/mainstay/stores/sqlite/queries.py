@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from ...clock import Clock
-from ...model import AWAITS_MS, Job, Leadership, driver_ids, first_id_at, route_of
+from ...model import PLACE_MS, Job, Leadership, driver_ids, first_id_at, route_of
 from ..boot import boot_id
 from ..bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, SUBMITTED, WINDOW
 from ..pages import check_page, merged_page
@@ -110,8 +110,8 @@ def _routed(db: apsw.Connection) -> dict[str, dict[str, int]]:
 def due(db: apsw.Connection, queues: list[str]) -> int | None:
     paused = {row[0] for row in all_rows(db, "SELECT name FROM queues WHERE paused")}
     times = [
-        # a row that waits for other jobs does not wait for a time
-        value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ? AND due_ms < ?", (queue, AWAITS_MS))
+        # a row that waits for other jobs, or for cores, does not wait for a time
+        value(db, "SELECT min(due_ms) FROM jobs WHERE lane = 2 AND queue = ? AND due_ms < ?", (queue, PLACE_MS))
         for queue in queues
         if queue not in paused
     ]

@@ -113,7 +113,7 @@ def allowed_actions(job: Job, state: State | None) -> AllowedActions:
     can = AllowedActions()
     if state is not None and not state.final:
         can = AllowedActions(
-            retry=(state.settled or state.waiting) and not job.awaits,
+            retry=(state.settled or state.waiting) and not job.awaits and not job.awaits_cores,
             cancel=not job.is_unit or not state.settled,
             priority=not state.settled,
             force=True,

@@ -18,7 +18,7 @@ import msgspec
 from ....clock import Clock, SystemClock
 from ....errors import Conflict, MainstayError
 from ....lifecycle import Chain
-from ....model import AWAITS_MS
+from ....model import PLACE_MS
 from ... import change_check
 from ...audit_key import admit_fingerprint
 from ...durability import Durability
@@ -181,7 +181,7 @@ class TransactionalEnqueue:
         return plan
 
     def _finish(self, plan: PostgresInsertPlan, durability: Durability | None) -> Steps[str]:
-        due = [new.job.queue for new in plan.fresh if new.job.lane and new.job.due_ms != AWAITS_MS]
+        due = [new.job.queue for new in plan.fresh if new.job.lane and new.job.due_ms < PLACE_MS]
         least = "off" if durability is None else COMMITS[durability]
         rows = yield Statement(_FINISH, (list(dict.fromkeys(due)), self._settings.lock_timeout, least))
         return str(rows[0][2])

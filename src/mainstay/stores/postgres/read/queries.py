@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....lifecycle import Chain
-from ....model import AWAITS_MS, Leadership, driver_ids, first_id_at
+from ....model import PLACE_MS, Leadership, driver_ids, first_id_at
 from ...bounds import LEADER, LONGEST_LEAD_MS, MOST_STRETCHES, RATE_MINUTES, SUBMITTED, WINDOW
 from ...pages import check_page, merged_page
 from ...port import Page, Query, QueueStats, RefusedWrite, Stats
@@ -113,7 +113,7 @@ async def stats(engine: PostgresEngine, findings: tuple[str, ...]) -> Stats:
 
 
 async def due(engine: PostgresEngine, queues: Sequence[str]) -> int | None:
-    [row] = await engine.call(_DUE, [name for name in queues if _storable(name)], AWAITS_MS)
+    [row] = await engine.call(_DUE, [name for name in queues if _storable(name)], PLACE_MS)
     at_ms: int | None = row[0]
     return at_ms
 

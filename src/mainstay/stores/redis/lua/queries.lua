@@ -58,8 +58,8 @@ function does.due(queues)
     if call('SISMEMBER', P .. 'paused', queue) == 0 then
       local found = call('ZRANGE', P .. 'due:' .. queue, 0, 0, 'WITHSCORES')
       local at = tonumber(found[2])
-      -- a job that waits for other jobs has no due time
-      if at and at < AWAITS and (not first or at < first) then first = at end
+      -- a job that waits for other jobs, or for cores, has no due time
+      if at and at < NEVER and (not first or at < first) then first = at end
     end
   end
   return {NOW, first and string.format('%d', first) or ''}

@@ -237,7 +237,7 @@ local function index_lane(id, old, new)
     gather(sadds, 'blockedkeys', new[LIMITED])
   elseif lane == READY and (before ~= READY or (old[LATE] and not new[LATE])) then
     wake(TOPIC_OF[new[QUEUE]], 1)
-  elseif lane == WAITING and new[DUE] ~= AWAITS and (before ~= WAITING or new[DUE] < old[DUE]) then
+  elseif lane == WAITING and new[DUE] < NEVER and (before ~= WAITING or new[DUE] < old[DUE]) then
     local queue = new[QUEUE]
     if not soonest[queue] or new[DUE] < soonest[queue] then soonest[queue] = new[DUE] end
   end

@@ -1,0 +1,295 @@
+"""The handler of load tests on nodes: a manager leads the run, from its job and the rows of its slices.
+
+All that a successor needs is stored before it is acted on. So a manager that stops, or dies, only leaves the run: its
+slices run on, and the manager that claims the job next leads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim
+from ...lifecycle import Move
+from ...model import Job
+from ...stores import Query
+from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, OutOfTime, context
+from ..generator_process import GeneratorLost
+from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, stored
+from ..plan import SCHEMA
+from ..run import LoadRun
+from ..runner import RestartNeeded
+from ..stats.model import Summary, Window
+from ..stream import StreamOutput
+from .fleet_runner import FleetRunner
+from .record import FleetRecord
+from .saved_run import SavedRun, StoredSlice, next_step, saved_run_of, stored_slices
+from .settings import FleetSettings
+from .spec import FleetOptions
+from .stored_assignments import StoredAssignments
+
+log = logging.getLogger("mainstay.load")
+
+#: how often a run is started again after the loss of a slice, with `on_loss="restart"`
+_MOST_RESTARTS = 3
+#: before the end of its time, a run asks for more
+_ASKS_S = 10.0
+_PAGE = 500
+
+
+class FleetWork:
+    """Leads the load tests on nodes of one cluster (`mainstay.worker.Work`)."""
+
+    mode: Mode = "loop"
+    is_async = True
+    decide = None
+    #: it runs no user code, and the loss of managers says nothing about a run
+    supervises = True
+
+    def __init__(self, host: LeadHost) -> None:
+        self._host = host
+        self.settings = FleetSettings()
+        self.record: Callable[..., StreamOutput] = StreamOutput
+        """makes the output that records a run into a file; a simulation sets one without a thread"""
+
+    def unpack(self, payload: bytes) -> FleetOptions:
+        return fleet_options_of(payload)
+
+    def pack(self, result: Summary) -> msgspec.Raw:
+        return msgspec.Raw(stored(result))
+
+    async def call(self, options: FleetOptions) -> Summary:
+        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine."""
+        return await _Lead(self, self._host, context(), options).run()
+
+
+def fleet_options_of(payload: bytes) -> FleetOptions:
+    """Decode the payload of a job."""
+    try:
+        schema = msgspec.msgpack.decode(payload, type=_Head).schema
+        if schema <= SCHEMA:
+            return msgspec.msgpack.decode(payload, type=FleetOptions)
+    except msgspec.DecodeError as error:
+        raise BadArguments("payload", f"the options of the load test cannot be read: {error}") from None
+    raise SchemaTooNew(
+        f"the load test was submitted by a newer Mainstay (schema {schema} of load tests); upgrade the managers"
+    )
+
+
+class _Head(msgspec.Struct):
+    schema: int = SCHEMA
+
+
+class _Lead:
+    """One claim of a job by a manager."""
+
+    def __init__(self, work: FleetWork, host: LeadHost, here: Context, options: FleetOptions) -> None:
+        self._work = work
+        self._host = host
+        self._control = host.control
+        self._here = here
+        self._options = options
+        self._fleet: FleetRunner | None = None
+        self._saved: SavedRun
+
+    async def run(self) -> Summary:
+        job = self._here.job
+        saved, slices = saved_run_of(job), stored_slices(await self._units(job))
+        step = next_step(saved, slices)
+        if step == "place":
+            await self._await_cores()
+        if step == "end":
+            assert saved is not None
+            self._saved = saved
+            return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
+        if not (await self._control.claims.start([job]))[0]:
+            raise LetGo("its claim was lost")
+        newest = slices[0].call.round
+        if saved is None or saved.fleet.round != newest:
+            saved = SavedRun(
+                summary=msgspec.Raw(b"\xc0") if saved is None else saved.summary,
+                fleet=FleetRecord(round=newest),
+                failures=job.failures,
+                began_ms=self._control.store.clock.now_ms() if saved is None else saved.began_ms,
+                restarts=0 if saved is None else saved.restarts,
+            )
+        self._saved = saved
+        return self._ended(await self._led(slices))
+
+    # the run ----------------------------------------------------------------------------------------
+
+    async def _led(self, slices: list[StoredSlice]) -> Summary:
+        job = self._here.job
+        async with StoredAssignments(self._control, slices, actor=job.session or "") as assignments:
+            stream = self._work.record(self._host.folder() / f"{job.id}-{job.token}.ndjson.zst")
+            cores = [each.call.cores for each in slices]
+
+            def make(processes: int, on_window: Callable[[Window], None], **given: Any) -> FleetRunner:
+                self._fleet = FleetRunner(
+                    processes,
+                    on_window,
+                    **given,
+                    bus=self._host.bus,
+                    job=job.id,
+                    slices=cores,
+                    assignments=assignments,
+                    epoch=job.token,
+                    record=self._saved.fleet,
+                    save=self._save_record,
+                    on_loss=self._options.on_loss,
+                    releases_at_exit=False,
+                    settings=self._work.settings,
+                    clock=self._control.store.clock,
+                )
+                return self._fleet
+
+            spec = self._options.spec
+            run = LoadRun(
+                replace(spec, processes=sum(cores), header=replace(spec.header, processes=sum(cores))),
+                job.id,
+                token=job.token,
+                clock=self._control.store.clock,
+                outputs=[stream],
+                stream=str(stream.path),
+                runner=make,
+            )
+            try:
+                summary = await self._run_to_end(run)
+            except RestartNeeded as error:
+                await self._start_again(slices, error)
+                raise
+            except (GeneratorLost, InvalidInput) as error:
+                await self._release()
+                raise LoadFailed(f"load test {job.name} could not be started: {error}") from error
+            await self._save(stored(summary), over=True)
+            # only now: a successor that finds no slices would not know what they had done
+            await self._release()
+            return summary
+
+    async def _run_to_end(self, run: LoadRun) -> Summary:
+        here = self._here
+        task = asyncio.ensure_future(run.run())
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=SAVE_S)
+                if not task.done() and run.seconds:
+                    so_far, points = run.so_far()
+                    here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
+                    await self._save(stored(so_far, points))
+                if not task.done() and await self._left_s() <= 0:
+                    run.stop("cancelled: overran")
+                    await self._save(stored(await task))
+                    await self._release()
+                    raise OutOfTime
+        except asyncio.CancelledError:
+            if here.stopping not in (CANCELLED, OVERRAN, STALLED):
+                await self._leave(task)
+                raise
+            run.stop(f"cancelled: {here.stopping}")
+            await asyncio.wait([task])
+        except LetGo:
+            await self._leave(task)
+            raise
+        finally:
+            # if this was cancelled again, calls under way are not waited for
+            if not task.cancelling():
+                task.cancel()
+            await asyncio.wait([task])
+        return await task
+
+    async def _left_s(self) -> float:
+        """How much of its time is left, counted from its first leader. More is asked for shortly before the end: a run
+        that makes progress earns it."""
+        limit_s = self._here.job.options.run_timeout_s
+        if limit_s is None:
+            return math.inf
+        passed_s = (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
+        left_s = limit_s + self._saved.extra_s - passed_s
+        if left_s > _ASKS_S:
+            return left_s
+        try:
+            granted_s = (await self._here.extend()).granted_s
+        except StaleClaim as error:
+            raise LetGo(str(error)) from None
+        if granted_s:
+            log.info("job=%s has earned %g s more", self._here.id, granted_s)
+            self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
+        return left_s + granted_s
+
+    async def _leave(self, task: asyncio.Task[Summary]) -> None:
+        """Another manager leads on, or is about to: nothing is stopped."""
+        if self._fleet is not None:
+            self._fleet.leave()
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def _release(self) -> None:
+        if self._fleet is not None:
+            await self._fleet.release()
+
+    def _ended(self, summary: Summary) -> Summary:
+        """The end of the job, as the summary says."""
+        if self._here.stopping is not None:
+            raise asyncio.CancelledError
+        raise_unless_passed(summary, self._here.job.name)
+        return summary
+
+    # cores ------------------------------------------------------------------------------------------
+
+    async def _await_cores(self) -> None:
+        await self._control.drivers.await_placement(self._here.job)
+        raise LetGo("it waits for cores")
+
+    async def _start_again(self, slices: list[StoredSlice], error: RestartNeeded) -> None:
+        """Give all cores back, and have the whole run placed once more."""
+        if self._saved.restarts >= _MOST_RESTARTS:
+            again = f"was started again {_MOST_RESTARTS} times, and lost a slice each time"
+            raise LoadFailed(f"load test {self._here.job.name} {again}: {error}") from error
+        log.warning("job=%s is started again: %s", self._here.id, error)
+        self._saved = replace(self._saved, restarts=self._saved.restarts + 1, fleet=FleetRecord(round=0))
+        await self._write()
+        await self._release()
+        reason = "the run is started again after a loss"
+
+        def cancel(row: Job, _: int) -> tuple[Move, ...]:
+            return () if row.settled_ms is not None else (Move(to="cancelled", reason=reason),)
+
+        for each in slices:
+            await self._control.drivers.act(each.row.id, cancel, actor=self._here.job.session or "")
+        await self._await_cores()
+
+    async def _units(self, job: Job) -> list[Job]:
+        units: list[Job] = []
+        cursor: str | None = None
+        while True:
+            page = await self._control.store.find(Query(parent=job.id), cursor=cursor, limit=_PAGE)
+            units += page.jobs
+            cursor = page.cursor
+            if cursor is None:
+                return units
+
+    # what is stored ---------------------------------------------------------------------------------
+
+    async def _save_record(self, record: FleetRecord) -> None:
+        """Returns when it is stored: what follows must not happen without it."""
+        self._saved = replace(self._saved, fleet=record)
+        try:
+            await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
+        except StaleClaim as error:
+            raise LetGo(str(error)) from None
+
+    async def _save(self, summary: bytes, *, over: bool = False) -> None:
+        self._saved = replace(self._saved, summary=msgspec.Raw(summary), over=over)
+        await self._write()
+
+    async def _write(self) -> None:
+        await save_checkpoint(self._here, msgspec.msgpack.encode(self._saved), self._host.rng)
+
+
+__all__ = ["FleetWork", "fleet_options_of"]

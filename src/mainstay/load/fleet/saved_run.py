@@ -1,0 +1,90 @@
+"""What the leader of a run on nodes saves with its job, and what its successor does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from ...errors import BadArguments
+from ...model import Job
+from .record import FleetRecord
+from .spec import SLICE, SliceCall
+
+Step = Literal["place", "lead", "end"]
+
+
+class SavedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The checkpoint of a job that is led: the numbers so far, and what must not be forgotten."""
+
+    summary: msgspec.Raw
+    fleet: FleetRecord
+    failures: int = 0
+    """failed attempts of the job before this one: what an earlier attempt has saved is not continued"""
+    began_ms: int = 0
+    """when the first leader of this attempt began, by the clock of the store"""
+    extra_s: float = 0.0
+    """the time that it has earned beyond its run timeout"""
+    restarts: int = 0
+    """how often the run was started again after the loss of a slice"""
+    over: bool = False
+    """the load has ended and the summary is the final one"""
+
+
+class SavedHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary alone, for those who only show it."""
+
+    summary: msgspec.Raw
+
+
+def saved_run_of(job: Job) -> SavedRun | None:
+    """What the leader of this attempt has saved; None: nothing yet."""
+    if job.checkpoint is None:
+        return None
+    try:
+        saved = msgspec.msgpack.decode(job.checkpoint, type=SavedRun)
+    except msgspec.DecodeError as error:
+        raise BadArguments("checkpoint", f"what the leader of the run has saved cannot be read: {error}") from None
+    return saved if saved.failures == job.failures else None
+
+
+def saved_summary(checkpoint: bytes) -> bytes:
+    """The stored summary in a checkpoint of a led job."""
+    return bytes(msgspec.msgpack.decode(checkpoint, type=SavedHead).summary)
+
+
+class StoredSlice(msgspec.Struct, frozen=True):
+    """The row of a slice, with its payload."""
+
+    row: Job
+    call: SliceCall
+
+    @property
+    def is_open(self) -> bool:
+        return self.row.settled_ms is None
+
+
+def stored_slices(units: Sequence[Job]) -> list[StoredSlice]:
+    """The slices of the newest round among the units of a job, by number."""
+    rows = [row for row in units if row.name == SLICE]
+    slices = [StoredSlice(row, msgspec.msgpack.decode(row.payload, type=SliceCall)) for row in rows]
+    newest = max((each.call.round for each in slices), default=0)
+    return sorted((each for each in slices if each.call.round == newest), key=lambda each: each.call.number)
+
+
+def next_step(saved: SavedRun | None, slices: Sequence[StoredSlice]) -> Step:
+    """What the holder of the claim does: get cores for a new round, lead the newest one, or end the job with what was
+    saved.
+
+    A round is led on if load may exist: also when all its slices have ended, for their results are stored."""
+    if saved is not None and saved.over:
+        return "end"
+    newest = slices[0].call.round if slices else 0
+    may_have_load = saved is not None and saved.fleet.round == newest and bool(saved.fleet.gos)
+    if any(each.is_open for each in slices) or (newest and may_have_load):
+        return "lead"
+    return "place"
+
+
+__all__ = ["SavedRun", "Step", "StoredSlice", "next_step", "saved_run_of", "saved_summary", "stored_slices"]

@@ -31,6 +31,10 @@ class Feed:
     each new "user", or for each "iteration". After the last row the feed starts again ("repeat"), or users without a
     row do not start ("stop"). A feed has at most a million rows. A user gets its own copy of a row.
 
+    A process that replaces a lost one goes on after the rows that were taken, as far as the plan tells. A row may be
+    used twice if each row is for one user of an open model, or for one iteration of a closed one without a number of
+    iterations.
+
     >>> feed = Feed([{"user": "ann"}, {"user": "bob"}], every="iteration")
     >>> hand = feed.dealt(process=0, processes=1)
     >>> hand(0), hand(1), hand(0)

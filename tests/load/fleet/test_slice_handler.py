@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mainstay.load.target import TargetServer
 from mainstay.testing import StoreFaults
 from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, prepared, slice_node, slice_world
 from tests.load.trials import GET, written
+from tests.worker.crews import ROOT, alive
 
 
 async def published(world: SliceWorld, text: str = "RATE = 1\n") -> str:
@@ -381,3 +383,19 @@ async def test_a_test_without_a_bundle_that_is_a_file_is_refused_with_the_reason
 
         assert isinstance(refused, CommandRefused)
         assert "is not a file of a bundle" in refused.rule
+
+
+async def test_the_generators_of_a_killed_node_engine_end_with_it(tmp_path: Path) -> None:
+    program = (sys.executable, "-m", "tests.load.fleet.slice_program", str(tmp_path))
+    engine = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    assert engine.stdout is not None
+    generators = [int(word) for word in (await engine.stdout.readline()).split()]
+    assert len(generators) == 2
+    assert all(alive(pid) for pid in generators)
+
+    engine.kill()
+
+    async with asyncio.timeout(5):
+        await engine.wait()
+        while any(alive(pid) for pid in generators):
+            await asyncio.sleep(0.01)

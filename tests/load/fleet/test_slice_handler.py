@@ -20,6 +20,7 @@ from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run_spec import RunOrder
 from mainstay.load.sources import Source
+from mainstay.load.stats.model import StepStats, Window
 from mainstay.load.target import TargetServer
 from mainstay.testing import StoreFaults
 from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, prepared, slice_node, slice_world
@@ -103,6 +104,20 @@ async def test_an_end_is_kept_while_the_store_is_away_and_comes_before_that_of_t
         row = await world.until(unit, "succeeded")
         assert row.checkpoint is not None
         assert msgspec.msgpack.decode(row.checkpoint, type=SliceEnd).go == 1
+
+
+async def test_an_end_that_is_too_large_is_stored_without_its_sums(tmp_path: Path) -> None:
+    steps = [StepStats(workflow="Shop", step=f"step {number}") for number in range(20)]
+    async with slice_world(tmp_path) as world, slice_node(world, payload_limit=200) as node:
+        unit = await loaded(world, node)
+        node.runners[0].on_window(Window(bucket=1, steps=steps))
+        await world.commander(0).ask(StopRun(hurry=False))
+        await world.commander(0).release()
+
+        row = await world.until(unit, "succeeded")
+
+        end = msgspec.msgpack.decode(row.checkpoint or b"", type=SliceEnd)
+        assert (end.windows, end.total) == (1, None)
 
 
 async def test_a_slice_under_load_that_is_released_as_lost_runs_again(tmp_path: Path) -> None:

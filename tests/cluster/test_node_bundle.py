@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from mainstay.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, publish_bundle
+from mainstay.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, collect_code, publish_bundle
 from mainstay.bus import Bus
 from mainstay.bus.nats import parse_servers
 from mainstay.cluster.address import ClusterAddress
 from mainstay.cluster.node_bundle import NodeBundle
 from mainstay.cluster.node_config import NodeBundleOptions, NodeConfig
 from mainstay.cluster.node_parent import NodeParent
-from mainstay.cluster.node_worker import code_environment
 from mainstay.errors import BundleCorrupt, InvalidInput
 from mainstay.worker import STOPPED, UNFIT, WorkerOptions
 from tests.bundles.program import OURS, Side, managed, shop
@@ -93,6 +91,15 @@ async def test_a_name_that_is_unknown_ends_the_node(tmp_path: Path) -> None:
             await node_bundle(tmp_path / "cache").ready(side.network.client("n1"))
 
 
+async def test_code_without_an_app_ends_the_node(tmp_path: Path) -> None:
+    async with managed() as side:
+        code = collect_code(["shop/prices.py"], shop(tmp_path))
+        await publish_bundle(side.client("operator", "ann"), code, name="shop")
+
+        with pytest.raises(InvalidInput, match="shop has no app"):
+            await node_bundle(tmp_path / "cache").ready(side.network.client("n1"))
+
+
 async def test_a_node_prunes_the_cache_but_not_what_another_node_of_the_machine_uses(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,11 +168,3 @@ async def test_a_bundle_that_cannot_be_had_is_an_error_with_the_exit_code_2(
 
         assert await node._prepare(node._bundle, connecting) == UNFIT
         assert "node n1 cannot start with bundle shop: bundle: no bundle has the name 'shop'" in caplog.text
-
-
-def test_engines_import_from_the_bundle_first_and_not_from_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/srv/lib")
-    made = code_environment("/cache/b")
-    assert (made["PYTHONPATH"], made["PYTHONSAFEPATH"]) == (f"/cache/b{os.pathsep}/srv/lib", "1")
-    monkeypatch.delenv("PYTHONPATH")
-    assert code_environment("/cache/b")["PYTHONPATH"] == "/cache/b"

@@ -28,8 +28,10 @@ from __future__ import annotations
 
 from .cache import BundleCache, BundleFetch, BundleInUse, PruneResult
 from .client import BundleClient
-from .collection import Bundle, collect_bundle
+from .collection import Bundle, collect_bundle, collect_code
+from .environment import code_environment
 from .installed import installed_digest
+from .machine_bundles import MachineBundles
 from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
 from .publication import PublishProgress, PublishResult, publish_bundle
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
@@ -52,6 +54,7 @@ __all__ = [
     "BundleRemoval",
     "BundleService",
     "BundleStorage",
+    "MachineBundles",
     "NameMove",
     "PruneResult",
     "PublishProgress",
@@ -59,7 +62,9 @@ __all__ = [
     "PublishedBundle",
     "bundle_address",
     "check_bundle_name",
+    "code_environment",
     "collect_bundle",
+    "collect_code",
     "installed_digest",
     "is_digest_start",
     "prune_bundles",

@@ -14,10 +14,11 @@ import sys
 
 import msgspec
 
+from ..bundles import code_environment
 from ..bus import Bus, BusMessage
 from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
-from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, logs
+from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, available, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
 from .node_config import FORCED_END, NodeConfig
@@ -37,23 +38,11 @@ async def run_node(config: NodeConfig) -> int:
         os.environ.update(code_environment(config.code))
     bus = await address.connect("node", name, join=settings.join)
     try:
-        supervisor = Supervisor(config.options)
+        supervisor = Supervisor(msgspec.structs.replace(config.options, cores=config.cores or available()))
         heart = NodeHeart(bus, config, supervisor, settings=settings.liveness)
         return await run_supervised(supervisor, heart, bus, config)
     finally:
         await bus.close()
-
-
-def code_environment(folder: str) -> dict[str, str]:
-    """What lets processes that are started from now on import from a folder first, and not from the current one. This
-    process runs no code of the program."""
-    path = os.environ.get("PYTHONPATH")
-    return {
-        "PYTHONPATH": folder if not path else f"{folder}{os.pathsep}{path}",
-        "PYTHONSAFEPATH": "1",
-        # root may write into the folder although it is read-only
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
 
 
 async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, config: NodeConfig) -> int:

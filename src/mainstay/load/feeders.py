@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,10 @@ class Feed:
     each new "user", or for each "iteration". After the last row the feed starts again ("repeat"), or users without a
     row do not start ("stop"). A feed has at most a million rows. A user gets its own copy of a row.
 
+    A process that replaces a lost one goes on after the rows that were taken, as far as the plan tells. A row may be
+    used twice if each row is for one user of an open model, or for one iteration of a closed one without a number of
+    iterations.
+
     >>> feed = Feed([{"user": "ann"}, {"user": "bob"}], every="iteration")
     >>> hand = feed.dealt(process=0, processes=1)
     >>> hand(0), hand(1), hand(0)
@@ -55,17 +59,25 @@ class Feed:
         self.every = every
         self.order = order
         self.at_end = at_end
+        self.path: Path | None = None
+        """the file that the rows are read from, if it is known"""
         self._read: list[Any] | None = None
 
     @classmethod
     def csv(cls, path: str | Path, **options: Any) -> Feed:
         """Rows of a CSV file, as dictionaries with the names of its first line."""
-        return cls(lambda: _csv(Path(path)), **options)
+        return cls._of_file(_csv, Path(path), options)
 
     @classmethod
     def jsonl(cls, path: str | Path, **options: Any) -> Feed:
         """Lines of a file, each a JSON value."""
-        return cls(lambda: _json_lines(Path(path)), **options)
+        return cls._of_file(_json_lines, Path(path), options)
+
+    @classmethod
+    def _of_file(cls, read: Callable[[Path], Iterable[Any]], path: Path, options: Mapping[str, Any]) -> Feed:
+        feed = cls(lambda: read(path), **options)
+        feed.path = path
+        return feed
 
     def read(self) -> Sequence[Any]:
         """All rows; read once."""
@@ -79,36 +91,38 @@ class Feed:
             self._read = rows
         return self._read
 
-    def dealt(self, *, process: int, processes: int, seed: int = 0) -> Callable[[int], Any]:
+    def dealt(self, *, process: int, processes: int, seed: int = 0, taken: int = 0) -> Callable[[int], Any]:
         """A function that returns the next row for a user, by its number, in one of the processes. It raises
-        `NoMoreRows`."""
+        `NoMoreRows`. `taken`: how many rows this process gave out before. It continues after them, except that with
+        `share="user"` each user begins with its first row."""
         rows = self.read()
         if self.share == "split":
             part = rows[process::processes]
             # fewer rows than processes: some processes share rows, unless each row is used once
             rows = part if part or self.at_end == "stop" else rows
-        order = random.Random(f"{seed} {process}") if self.order == "random" else None
         if self.share != "user":
-            source = self._through(rows, order)
+            source = self._through(rows, f"{seed} {process}", taken)
             return lambda _: _next(source)
         sources: dict[int, Iterator[Any]] = {}
 
         def own(user: int) -> Any:
             if user not in sources:
-                mine = None if order is None else random.Random(f"{seed} {process} {user}")
-                sources[user] = self._through(rows, mine)
+                sources[user] = self._through(rows, f"{seed} {process} {user}")
             return _next(sources[user])
 
         return own
 
-    def _through(self, rows: Sequence[Any], order: random.Random | None) -> Iterator[Any]:
-        while rows:
-            turn = list(rows)
-            if order is not None:
-                order.shuffle(turn)
-            yield from turn
-            if self.at_end == "stop":
-                return
+    def _through(self, rows: Sequence[Any], seed: str, taken: int = 0) -> Iterator[Any]:
+        if not rows:
+            return
+        turn, at = divmod(taken, len(rows))
+        while turn == 0 or self.at_end == "repeat":
+            ordered = list(rows)
+            if self.order == "random":
+                # each turn has a seed of its own, so that a later one is found without those before
+                random.Random(f"{seed} turn {turn}").shuffle(ordered)
+            yield from itertools.islice(ordered, at, None)
+            turn, at = turn + 1, 0
 
 
 class NoMoreRows(Exception):

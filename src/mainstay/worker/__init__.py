@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .exits import describe_exit as describe_exit
     from .job_context import (
         Context as Context,
+        GiveBack as GiveBack,
         Input as Input,
         LetGo as LetGo,
         OutOfTime as OutOfTime,
@@ -69,7 +70,7 @@ __getattr__, __dir__ = lazy_exports(
         ".declarations": "AppBase Declarations Host LeadHost",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
-        ".job_context": "Context Input LetGo OutOfTime context",
+        ".job_context": "Context GiveBack Input LetGo OutOfTime context",
         ".leads": "Leads",
         ".messages": "Hello",
         ".outage": "Outage",

@@ -56,6 +56,12 @@ class Halted(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class GivenBack(msgspec.Struct, frozen=True, tag=True):
+    """It cannot run here, and may run elsewhere."""
+
+    reason: str
+
+
 class Overrun(msgspec.Struct, frozen=True, tag=True):
     """It found that its time is over."""
 
@@ -64,4 +70,4 @@ class Gone(msgspec.Struct, frozen=True, tag=True):
     """It gave its claim away itself: nothing is written."""
 
 
-Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Overrun | Gone
+Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | GivenBack | Overrun | Gone

@@ -60,6 +60,14 @@ class Skip(Directive):
         super().__init__(reason)
 
 
+class GiveBack(Directive):
+    """Release it, so that it can run elsewhere: it cannot run here, or not now. No failure is counted."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 class OutOfTime(Directive):
     """End it as one that overran: it counts its time itself, from before this claim."""
 
@@ -101,6 +109,11 @@ class Link(Protocol):
     async def extend(self) -> Extension: ...
 
     async def inputs(self) -> list[Input]: ...
+
+    def take_cores(self, cores: int) -> None:
+        """Have processes of its own use cores of the node until it ends; raises `GiveBack` if too few are free. Only
+        for work that supervises."""
+        ...
 
 
 class Context:

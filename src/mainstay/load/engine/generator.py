@@ -70,6 +70,8 @@ class Generator:
         """the running ones, and the last ones, for the values that they provide"""
         self._once: dict[str, WorkflowUsers] = {}
         """for setups and teardowns"""
+        self._set_up_here: set[str] = set()
+        """workflows that this process has set up, or tried to"""
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the open window"""
@@ -166,6 +168,7 @@ class Generator:
         values: dict[str, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         for name in workflows:
+            self._set_up_here.add(name)
             group = self._group(name, shared.get(name, {}), MetricRecorder())
             method = "__init__"
             try:
@@ -191,7 +194,10 @@ class Generator:
 
     async def _go(self, go: Go) -> WorkflowsDone:
         loop = asyncio.get_running_loop()
-        self._groups = {name: self._group(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
+        self._groups = {
+            name: self._group(name, go.shared.get(name, {}), self._metrics, go.begin_s, go.done.get(name, 0))
+            for name in go.workflows
+        }
         self._end_groups()
         start = max(go.at, time.perf_counter())
         clock = Buckets(go.wall, go.at)
@@ -224,6 +230,7 @@ class Generator:
                 account=group.account(),
                 unmade=group.unmade,
                 refusal=group.refusal,
+                nothing_left=group.nothing_left,
             )
             for name, group in self._groups.items()
         }
@@ -299,9 +306,13 @@ class Generator:
         failed: dict[str, str] = {}
         for name in workflows:
             group = self._once.get(name)
+            teardowns = self._blueprints[name].teardowns
             if group is None:
+                if teardowns and name not in self._set_up_here:
+                    # a replacement has nothing of what the setup kept
+                    failed[name] = f"{teardowns[0]}: was not run: the process that had set up {name} was lost"
                 continue
-            for method in self._blueprints[name].teardowns:
+            for method in teardowns:
                 try:
                     async with asyncio.timeout(LAST_ONCE_S if self._given_up else ONCE_S) as self._tearing_down:
                         await guarded(getattr(group.first, method)())
@@ -313,7 +324,9 @@ class Generator:
             await group.first.client.close()
         return Values(failed=failed)
 
-    def _group(self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder) -> WorkflowUsers:
+    def _group(
+        self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder, begin_s: float = 0.0, done: int = 0
+    ) -> WorkflowUsers:
         return WorkflowUsers(
             self._blueprints[name],
             self._plan.workflows[name],
@@ -323,6 +336,8 @@ class Generator:
             params=self._options.params,
             metrics=metrics,
             feed=self._feeds[name],
+            begin_s=begin_s,
+            done=done,
         )
 
 

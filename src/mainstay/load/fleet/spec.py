@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..kind import SLICE
 from ..placement import CoreDemand, OnLoss, PoolShare, SliceCall, slice_id, slice_unit
 from ..plan import LoadOptions
@@ -15,6 +17,8 @@ class FleetOptions(LoadOptions, frozen=True, kw_only=True, omit_defaults=True):
     spec: RunSpec
     code: str = ""
     """digest of the bundle with the test; empty: nodes find its modules installed"""
+    modules: Mapping[str, str] = {}
+    """without a bundle: the digests of the top-level modules of the test, as the submitter has them installed"""
     on_loss: OnLoss = "replace"
 
 

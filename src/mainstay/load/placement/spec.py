@@ -38,6 +38,7 @@ class RunDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     demand: CoreDemand
     code: str = ""
+    modules: Mapping[str, str] = {}
     on_loss: OnLoss = "replace"
 
 
@@ -54,6 +55,7 @@ class SliceCall(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     """generator processes of this slice"""
     code: str = ""
+    modules: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}
 
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 
@@ -72,6 +72,15 @@ class RemoteHello(msgspec.Struct, frozen=True, kw_only=True):
     """by durability level: what an insert survives; a level that is missing cannot be had"""
     refused: dict[str, str] = {}
     """by level that cannot be had: why"""
+
+
+class RemoteCaller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks managers."""
+
+    role: str
+    name: str
+    cluster: str
+    environment: str
 
 
 class ManagerClock:
@@ -152,6 +161,16 @@ class RemoteStore(StoreProxy):
         self._hello = msgspec.msgpack.decode(await self._call("hello", b"\x80"), type=RemoteHello)
         self.durability = self._hello.durability
         return self
+
+    @property
+    def bus(self) -> Bus:
+        """The connection that its calls go over."""
+        return self._bus
+
+    @property
+    def caller(self) -> RemoteCaller:
+        """Who its calls are from."""
+        return RemoteCaller(role=self._role, name=self._name, cluster=self._envelope.c, environment=self._envelope.e)
 
     @property
     def observer(self) -> Observer | None:
@@ -470,4 +489,26 @@ class RemoteWake:
         return None if answer.error is not None else msgspec.msgpack.decode(answer.ok, type=bool)
 
 
-__all__ = ["ANSWER_S", "PART_BYTES", "RemoteHello", "RemoteStore", "RemoteWake"]
+class ManagerConnection(NamedTuple):
+    """The way to the managers in front of a store, for requests beside those of the store."""
+
+    bus: Bus
+    """closed with the store"""
+    caller: RemoteCaller
+
+
+def manager_connection(store: JobStore) -> ManagerConnection | None:
+    """The way to the managers in front of a store, also behind wrappers; None: it is not behind managers."""
+    bus, caller = getattr(store, "bus", None), getattr(store, "caller", None)
+    return ManagerConnection(bus, caller) if isinstance(caller, RemoteCaller) and bus is not None else None
+
+
+__all__ = [
+    "ANSWER_S",
+    "PART_BYTES",
+    "ManagerConnection",
+    "RemoteHello",
+    "RemoteStore",
+    "RemoteWake",
+    "manager_connection",
+]

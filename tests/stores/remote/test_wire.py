@@ -153,7 +153,9 @@ async def test_a_wake_outlives_its_manager() -> None:
         assert await wake.wait(5)  # lost with its manager: look, it may have been missed
         assert not await wake.wait(0.01)
         waiting = asyncio.create_task(wake.wait(5))
-        await asyncio.sleep(0)
+        other = next(each for each in services if each is not holder)
+        while not any(held.waiting for held in other._wakes.values()):
+            await asyncio.sleep(0)
         await world.submit()
         assert await waiting
     for service in services:

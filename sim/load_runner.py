@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVarTuple
 
+from msgspec.structs import replace
+
 from mainstay.clock import Clock
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.messages import StartInstant, Values, WorkflowReport, WorkflowsDone
@@ -22,6 +24,7 @@ from mainstay.load.generator_process import GeneratorLost, Limits, LineHandler
 from mainstay.load.generators import WindowMerger
 from mainstay.load.pace import Arrivals, shares
 from mainstay.load.plan import WorkflowPlan
+from mainstay.load.plan_shares import done_by_slice, iterations_by_process
 from mainstay.load.run_spec import RunOrder
 from mainstay.load.stats.accounts import Account
 from mainstay.load.stats.histogram import sketch_of
@@ -74,8 +77,8 @@ class SimulatedRunner:
         refusal: str = "",
     ) -> None:
         del on_line, limits  # nothing is printed, and nothing hangs
-        of = processes if of is None else of
-        self.generators = [SimulatedGenerator(first + number, of, loop, target) for number in range(processes)]
+        self._of = processes if of is None else of
+        self.generators = [SimulatedGenerator(first + number, self._of, loop, target) for number in range(processes)]
         self.ended: asyncio.Future[None] = loop.create_future()
         self._merger = WindowMerger(processes, on_window)
         self._clock = clock
@@ -118,7 +121,12 @@ class SimulatedRunner:
         start = start or StartInstant(after_s=_AHEAD_S, wall=self._clock.now_ms() / 1000 + _AHEAD_S)
         reports: list[WorkflowsDone] = []
         lost: GeneratorLost | None = None
-        going = [asyncio.ensure_future(self._going(one, plans, steps, start)) for one in self.generators]
+        own = range(self._first, self._first + len(self.generators))
+        done = done_by_slice(self._order.plan, start.done, own, self._of)
+        going = [
+            asyncio.ensure_future(self._going(one, plans, steps, replace(start, done=before)))
+            for one, before in zip(self.generators, done, strict=True)
+        ]
         for generator, answer in zip(self.generators, await asyncio.gather(*going), strict=True):
             if answer is not None:
                 reports.append(answer)
@@ -245,16 +253,26 @@ class SimulatedGenerator:
         began_s = self._loop.time()
         bucket = round(start.wall * 1000) // WINDOW_MS
         loads = [
-            WorkflowLoad(plan, steps[plan.name], self.number, self._processes, self._target.call_s) for plan in plans
+            WorkflowLoad(
+                plan,
+                steps[plan.name],
+                self.number,
+                self._processes,
+                self._target.call_s,
+                begin_s=start.begin_s,
+                done=start.done.get(plan.name, 0),
+            )
+            for plan in plans
         ]
-        elapsed_s = 0.0
-        while not all(load.is_over(elapsed_s) for load in loads) and not self.stopping.is_set():
+        elapsed_s, plan_s = 0.0, start.begin_s
+        while not all(load.is_over(plan_s) for load in loads) and not self.stopping.is_set():
             await asyncio.sleep(_WINDOW_S)
             elapsed_s = self._loop.time() - began_s
+            plan_s = start.begin_s + elapsed_s
             window = Window(bucket=bucket, process=self.number, health={self.number: Health()})
             for load in loads:
-                self._target.receive(bucket, load.add_to(window, elapsed_s))
-            draining = [load.plan.name for load in loads if load.is_over(elapsed_s) or self.stopping.is_set()]
+                self._target.receive(bucket, load.add_to(window, plan_s))
+            draining = [load.plan.name for load in loads if load.is_over(plan_s) or self.stopping.is_set()]
             self._report(add, window, draining)
             bucket += 1
         reports = {load.plan.name: load.report() for load in loads}
@@ -262,9 +280,20 @@ class SimulatedGenerator:
 
 
 class WorkflowLoad:
-    """The share of one generator in one workflow: how many iterations it has made by when."""
+    """The share of one generator in one workflow: how many iterations it has made by when, in seconds of the plan. It
+    may begin in the middle of the plan, with some iterations of its share done."""
 
-    def __init__(self, plan: WorkflowPlan, steps: Sequence[str], process: int, processes: int, call_s: float) -> None:
+    def __init__(
+        self,
+        plan: WorkflowPlan,
+        steps: Sequence[str],
+        process: int,
+        processes: int,
+        call_s: float,
+        *,
+        begin_s: float = 0.0,
+        done: int = 0,
+    ) -> None:
         self.plan = plan
         self._steps = steps
         self._iteration_s = call_s * len(steps)
@@ -274,24 +303,26 @@ class WorkflowLoad:
         self._due = (
             None
             if plan.arrivals is None
-            else list(Arrivals(plan.arrivals, process, processes, poisson=plan.poisson).times())
+            else list(Arrivals(plan.arrivals, process, processes, poisson=plan.poisson).times(since=begin_s))
         )
-        self._most = None if plan.iterations is None else shares(plan.iterations, processes)[process]
+        self._most = None if plan.iterations is None else max(0, iterations_by_process(plan, processes)[process] - done)
+        self._begin_s = begin_s
+        self._continues = bool(begin_s or done)
         self._made = 0
 
-    def is_over(self, elapsed_s: float) -> bool:
+    def is_over(self, plan_s: float) -> bool:
         if self._most is not None and self._made >= self._most:
             return True
-        return self.plan.duration_s is not None and elapsed_s >= self.plan.duration_s - 1e-9
+        return self.plan.duration_s is not None and plan_s >= self.plan.duration_s - 1e-9
 
-    def add_to(self, window: Window, elapsed_s: float) -> int:
+    def add_to(self, window: Window, plan_s: float) -> int:
         """Add the iterations since the last window; the number of calls that they made."""
-        new = self._made_by(elapsed_s) - self._made
+        new = self._made_by(plan_s) - self._made
         self._made += new
         window.begun += new
         window.iterations += new
         window.arrivals += new if self._due is not None else 0
-        window.users += round(0 if self.plan.users is None else self.plan.users.level(elapsed_s) * self._users)
+        window.users += round(0 if self.plan.users is None else self.plan.users.level(plan_s) * self._users)
         times = array("d", [self._call_s]) * new
         if new:
             window.steps += [
@@ -313,11 +344,18 @@ class WorkflowLoad:
         is_open = self._due is not None
         account = Account(open=is_open, arrivals=self._made if is_open else 0, begun=self._made, completed=self._made)
         unmade = 0 if self._most is None else self._most - self._made
-        return WorkflowReport(iterations=self._made, clean=self._made, account=account, unmade=unmade)
+        return WorkflowReport(
+            iterations=self._made,
+            clean=self._made,
+            account=account,
+            unmade=unmade,
+            nothing_left=self._continues and not self._made,
+        )
 
-    def _made_by(self, elapsed_s: float) -> int:
+    def _made_by(self, plan_s: float) -> int:
         if self._due is not None:
-            return bisect_left(self._due, elapsed_s - 1e-9)
+            return bisect_left(self._due, plan_s - 1e-9)
         assert self.plan.users is not None
-        made = int(self.plan.users.area(elapsed_s) * self._users / self._iteration_s + 1e-9)
+        user_s = (self.plan.users.area(plan_s) - self.plan.users.area(self._begin_s)) * self._users
+        made = int(user_s / self._iteration_s + 1e-9)
         return made if self._most is None else min(self._most, made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from mainstay.cluster.address import ClusterAddress
 from mainstay.cluster.node_bundle import NodeBundle
 from mainstay.cluster.node_config import NodeBundleOptions, NodeConfig
 from mainstay.cluster.node_parent import NodeParent
-from mainstay.cluster.node_worker import code_environment
 from mainstay.errors import BundleCorrupt, InvalidInput
 from mainstay.worker import STOPPED, UNFIT, WorkerOptions
 from tests.bundles.program import OURS, Side, managed, shop
@@ -161,11 +159,3 @@ async def test_a_bundle_that_cannot_be_had_is_an_error_with_the_exit_code_2(
 
         assert await node._prepare(node._bundle, connecting) == UNFIT
         assert "node n1 cannot start with bundle shop: bundle: no bundle has the name 'shop'" in caplog.text
-
-
-def test_engines_import_from_the_bundle_first_and_not_from_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/srv/lib")
-    made = code_environment("/cache/b")
-    assert (made["PYTHONPATH"], made["PYTHONSAFEPATH"]) == (f"/cache/b{os.pathsep}/srv/lib", "1")
-    monkeypatch.delenv("PYTHONPATH")
-    assert code_environment("/cache/b")["PYTHONPATH"] == "/cache/b"

@@ -83,6 +83,26 @@ def test_a_random_order_is_the_same_with_the_same_seed() -> None:
     assert made(1) != sorted(made(1))
 
 
+@given(
+    st.integers(1, 20),
+    st.integers(1, 3),
+    st.integers(0, 70),
+    st.sampled_from(["split", "shared"]),
+    st.sampled_from(["as is", "random"]),
+    st.sampled_from(["repeat", "stop"]),
+)
+def test_rows_go_on_after_those_that_were_taken_before(
+    rows: int, processes: int, taken: int, share: Any, order: Any, at_end: Any
+) -> None:
+    feed = Feed(range(rows), share=share, order=order, at_end=at_end)
+    whole, rest = (feed.dealt(process=0, processes=processes, seed=3, taken=before) for before in (0, taken))
+    if at_end == "stop":
+        assert all_of(rest) == all_of(whole)[taken:]
+    else:
+        first = [whole(0) for _ in range(taken)]
+        assert [rest(0) for _ in range(30)] == [whole(0) for _ in range(30)], first
+
+
 def test_rows_of_a_csv_file_have_the_names_of_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "users.csv"
     file.write_text('\ufeffuser,city\nann,Köln\n"b,ob",Ulm\n', encoding="utf-8")

@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
+from mainstay.bundles import code_environment
 from mainstay.errors import InvalidInput
 from mainstay.load.engine.generator import Buckets, as_data
-from mainstay.load.engine.messages import Go, MessageReader, ToGenerator, WindowReport, WorkflowsDone, framed
+from mainstay.load.engine.messages import (
+    Go,
+    MessageReader,
+    StartInstant,
+    ToGenerator,
+    WindowReport,
+    WorkflowReport,
+    WorkflowsDone,
+    framed,
+)
+from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.generators import Generators, WindowMerger
+from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.run import failure_of
+from mainstay.load.sources import bundled_source, relocated
+from mainstay.load.stats.accounts import Account
 from mainstay.load.stats.model import WINDOW_MS, Window
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.test_run import alive
+from tests.load.trials import GET, written
 
 
 class Sent:
@@ -135,6 +159,162 @@ async def test_a_window_travels_whole() -> None:
     reader.feed_data(framed(WindowReport(window(7, 3))))
 
     assert await MessageReader(reader, WindowReport | WorkflowsDone).read() == WindowReport(window(7, 3))
+
+
+# a slice that is lost and replaced --------------------------------------------------------------------
+
+
+class SliceTrial:
+    """Generators that are a part of the processes of a run, on a target that counts."""
+
+    def __init__(self, target: TargetServer, folder: Path, **options: Any) -> None:
+        self.windows: list[Window] = []
+        self._target = target
+        planned = PlannedRun(
+            written(folder, GET), LoadOptions(base_url=target.url, preflight=False, processes=4, **options)
+        )
+        self._order = planned.order()
+
+    @property
+    def counted(self) -> int:
+        return self._target.counts().completed
+
+    @contextlib.asynccontextmanager
+    async def slice(self) -> AsyncIterator[Generators]:
+        """Processes 2 and 3 of four."""
+        async with Generators(2, self.windows.append, first=2, of=4) as runner:
+            await runner.prepare(self._order)
+            yield runner
+
+    async def lost_at(self, plan_s: float) -> int:
+        """Begin, and kill the slice at this time of the plan; returns how many iterations it had sent."""
+        async with self.slice() as runner:
+            start = StartInstant(after_s=0.2, wall=time.time() + 0.2)
+            going = asyncio.ensure_future(self.go(runner, start))
+            await asyncio.sleep(0.2 + plan_s)
+            runner.kill()
+            _, lost = await going
+            assert lost is not None
+        return self.counted
+
+    async def continued(self, *, begin_s: float = 0.0, done: int = 0) -> list[WorkflowReport]:
+        async with self.slice() as runner:
+            start = StartInstant(after_s=0.2, wall=time.time() + 0.2, begin_s=begin_s, done={"Shop": done})
+            reports, lost = await self.go(runner, start)
+            assert lost is None
+            assert max(report.took for report in reports) < 10
+        return [report.workflows["Shop"] for report in reports]
+
+    async def go(self, runner: Generators, start: StartInstant) -> tuple[list[WorkflowsDone], GeneratorLost | None]:
+        return await runner.go(["Shop"], {}, longest_s=30.0, drain_s=1.0, start=start)
+
+
+async def test_a_replacement_makes_the_arrivals_that_are_due_after_the_gap(tmp_path: Path) -> None:
+    async with TargetServer(TargetOptions()) as target:
+        # processes 2 and 3 make half of the 400 arrivals
+        trial = SliceTrial(target, tmp_path, rate="200/s", duration="2s")
+        before = await trial.lost_at(0.6)
+        reports = await trial.continued(begin_s=1.5)
+
+        assert 0 < before < 200
+        assert trial.counted - before == 50
+    assert [report.account.arrivals for report in reports] == [25, 25]
+    assert not any(report.nothing_left or report.account.error for report in reports)
+
+
+async def test_a_replacement_makes_the_iterations_that_the_slice_had_not_begun(tmp_path: Path) -> None:
+    async with TargetServer(TargetOptions()) as target:
+        trial = SliceTrial(target, tmp_path, vus=8, iterations=4000, pacing="2ms")
+        before = await trial.lost_at(0.3)
+        assert 0 < before < 2000
+        reports = await trial.continued(begin_s=0.5, done=before)
+
+        assert trial.counted == 2000
+    assert max(one.iterations for one in reports) - min(one.iterations for one in reports) <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "begin_s", "done"),
+    [
+        ({"rate": "100/s", "duration": "1s"}, 1.0, 0),
+        ({"vus": 4, "duration": "1s"}, 3.0, 0),
+        ({"vus": 4, "iterations": 40}, 3.0, 20),
+    ],
+)
+async def test_a_replacement_after_the_end_of_the_plan_sends_nothing_and_has_not_failed(
+    tmp_path: Path, options: dict[str, Any], begin_s: float, done: int
+) -> None:
+    async with TargetServer(TargetOptions()) as target:
+        trial = SliceTrial(target, tmp_path, **options)
+        reports = await trial.continued(begin_s=begin_s, done=done)
+
+        assert trial.counted == 0
+    assert [one.nothing_left for one in reports] == [True, True]
+    assert failure_of(reports, options.get("iterations")) == ""
+
+
+def test_a_workflow_without_iterations_has_failed_unless_others_may_have_made_them() -> None:
+    none = WorkflowReport(iterations=0, clean=0, account=Account())
+    over = replace(none, nothing_left=True)
+    refused = replace(none, refusal="LookupError: no account")
+    broken = replace(none, iterations=3)
+
+    assert failure_of([none, none], None) == "no iteration was made"
+    assert failure_of([none, over], None) == ""
+    assert failure_of([over, refused], None).startswith("no iteration was made; users could not begin")
+    assert failure_of([over, broken], None) == "all 3 iterations had errors"
+
+
+# the code of a bundle -------------------------------------------------------------------------------
+
+
+async def test_processes_run_the_code_of_a_bundle_before_that_of_their_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two folders have a module of the same name: the one of the bundle counts, and files are read below it."""
+    ours, bundle = tmp_path / "ours", tmp_path / "bundle"
+    for folder in (ours, bundle):
+        folder.mkdir()
+        (folder / "prices_of_the_bundle.py").write_text(f"PLACE = {folder.name!r}\n")
+        (folder / "rows.csv").write_text(f"place\n{folder.name}\n")
+    text = """
+    import prices_of_the_bundle
+
+    class Shop(Workflow):
+        iterations = 1
+        data = Feed.csv("rows.csv")
+
+        @step()
+        async def act(self) -> None:
+            print(prices_of_the_bundle.PLACE, self.vu.data["place"], sys.dont_write_bytecode, "" in sys.path)
+    """
+    monkeypatch.setenv("PYTHONPATH", str(ours))
+    monkeypatch.chdir(ours)
+    monkeypatch.syspath_prepend(str(ours))
+    order = PlannedRun(written(ours, text), LoadOptions(processes=1)).order()
+    (ours / "shop.py").rename(bundle / "shop.py")
+    lines: list[str] = []
+
+    async with Generators(
+        1,
+        lambda _: None,
+        on_line=lambda _, line: lines.append(line),
+        environment=code_environment(str(bundle)),
+        folder=str(bundle),
+    ) as runner:
+        await runner.prepare(replace(order, source=relocated(bundled_source(order.source, ours), bundle)))
+        await runner.go(["Shop"], {}, longest_s=30.0, drain_s=1.0)
+
+    assert lines == ["bundle bundle True False"]
+
+
+async def test_a_module_that_is_missing_in_the_bundle_refuses_the_run(tmp_path: Path) -> None:
+    order = PlannedRun(written(tmp_path, GET), LoadOptions(processes=2)).order()
+    (tmp_path / "shop.py").write_text("import prices_that_are_missing\n")
+
+    async with Generators(2, lambda _: None, environment=code_environment(str(tmp_path))) as runner:
+        with pytest.raises(InvalidInput, match="test: module 'prices_that_are_missing' .* include it in the bundle"):
+            await runner.prepare(replace(order, source=relocated(bundled_source(order.source, tmp_path), tmp_path)))
 
 
 async def test_a_fleet_that_is_given_up_while_it_starts_leaves_no_process() -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from mainstay.load.generators import Generators
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import LoadTest
-from mainstay.load.target import TargetServer
+from mainstay.load.target import TargetOptions, TargetServer
 from tests.load.test_run import alive
 from tests.load.trials import GET, HEAD, run_of, told, until, written
+from tests.worker.crews import alive as runs
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +203,69 @@ async def test_generators_go_with_the_process_that_started_them_even_if_they_are
     async with no_longer_than(60):
         while any(map(alive, generators)):
             await asyncio.sleep(0.01)
+
+
+#: a process that starts generators as an engine of a node does, and orders the load
+ENGINE = """
+import asyncio, os, sys
+from mainstay.event_loop import new_event_loop
+from mainstay.load.generators import Generators
+from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.sources import load_file
+
+async def main(file, url):
+    options = LoadOptions(processes=2, base_url=url, preflight=False)
+    async with Generators(2, lambda _: None, on_line=lambda _, line: print(line, flush=True)) as runner:
+        print(*runner.pids, flush=True)
+        await runner.prepare(PlannedRun(load_file(file), options).order())
+        await runner.go(["Shop"], {}, longest_s=600.0, drain_s=1.0)
+
+with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    runner.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "await self.client.http.get('/')",
+        # the event loop would notice nothing
+        "await self.client.http.get('/'); while_true()",
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15, 1, 2}); await self.client.http.get('/')",
+    ],
+    ids=["calls", "busy", "signals are blocked"],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a generator must notice that its connection is closed")
+async def test_a_load_ends_within_a_second_with_the_process_that_started_it(tmp_path: Path, act: str) -> None:
+    """Load that nobody measures any more would be an outage of the system under test."""
+    (tmp_path / "shop.py").write_text(
+        f"{HEAD}\ndef while_true():\n    while True: pass\n"
+        f"class Shop(Workflow):\n    vus, duration = 4, '5m'\n    @step()\n    async def act(self) -> None:\n"
+        f"        {act}\n"
+    )
+    async with TargetServer(TargetOptions()) as target:
+        engine = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", ENGINE, str(tmp_path / "shop.py"), target.url), stdout=asyncio.subprocess.PIPE
+        )
+        assert engine.stdout is not None
+        pids = [int(pid) for pid in (await engine.stdout.readline()).split()]
+        waiting = asyncio.ensure_future(engine.wait())
+        await until(lambda: target.counts().begun >= 2, waiting)
+        assert [runs(pid) for pid in pids] == [True, True]
+
+        engine.kill()
+        killed_s = time.monotonic()
+        async with no_longer_than(60):
+            while any(map(runs, pids)):
+                await asyncio.sleep(0.005)
+        took_s = time.monotonic() - killed_s
+        sent = target.counts().begun
+        await waiting
+
+        assert took_s < 1.0
+        # what the four users had sent may still arrive
+        assert target.counts().begun <= sent + 4
 
 
 async def test_what_a_step_starts_can_be_terminated_though_its_generator_cannot(tmp_path: Path) -> None:

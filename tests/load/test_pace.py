@@ -124,6 +124,35 @@ def test_random_arrivals_have_the_mean_and_the_spread_of_a_poisson_process() -> 
     assert statistics.variance(counts) == pytest.approx(statistics.fmean(counts), rel=0.25)
 
 
+@given(small_ramps, st.floats(0, 1), st.integers(1, 4), st.booleans())
+def test_arrivals_from_a_time_on_are_those_of_the_whole_plan_that_are_due_then(
+    ramp: Ramp, part: float, processes: int, poisson: bool
+) -> None:
+    since = ramp.ends * part
+    for process in range(processes):
+        arrivals = Arrivals(ramp, process=process, processes=processes, poisson=poisson, seed=7)
+
+        assert list(arrivals.times(since=since)) == [due for due in arrivals.times() if due >= since]
+
+
+def test_random_arrivals_of_a_long_plan_are_found_without_those_before() -> None:
+    arrivals = Arrivals(flat(100, 300.0), process=1, processes=3, poisson=True)
+
+    assert list(arrivals.times(since=200.0)) == [due for due in arrivals.times() if due >= 200.0]
+    # a plan of a thousand years, continued a second before its end
+    assert list(Arrivals(flat(1000, 3e10), poisson=True).times(since=3e10 - 1.0))
+
+
+@pytest.mark.parametrize("poisson", [False, True])
+def test_after_the_end_no_arrival_is_due(poisson: bool) -> None:
+    assert list(Arrivals(flat(50, 2), poisson=poisson).times(since=2.5)) == []
+
+
+@given(ramps, st.floats(0, 1))
+def test_as_many_users_have_begun_as_are_present_or_more(ramp: Ramp, part: float) -> None:
+    assert ramp.risen(part * ramp.ends) >= ramp.level(part * ramp.ends) - 1e-6
+
+
 @given(st.integers(0, 10_000), st.integers(1, 50))
 def test_shares_are_all_of_it_and_differ_by_one_at_most(total: int, parts: int) -> None:
     found = shares(total, parts)

@@ -7,17 +7,18 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mainstay.clock import Clock, SystemClock
+from mainstay.load.engine.messages import StartInstant
 from mainstay.load.generator_process import GeneratorLost, Limits
 from mainstay.load.generators import Generators
 from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run import LoadRun
-from mainstay.load.runner import LoadRunner, MakeRunner
+from mainstay.load.runner import LoadRunner, MakeRunner, MakeSliceRunner
 from mainstay.load.stats.model import Summary, Window
 from mainstay.load.target import TargetOptions, TargetServer
 from mainstay.testing import BusFaults, LoopClock, VirtualLoop, run_virtual
@@ -47,8 +48,11 @@ class Bench:
     def runner(self) -> LoadRunner:
         return self.make(2, self.windows.append, limits=HASTY)
 
-    async def go(self, runner: LoadRunner) -> Any:
-        return await runner.go(["Shop"], {}, longest_s=60.0, drain_s=1.0)
+    async def go(self, runner: LoadRunner, **continued: Any) -> Any:
+        """`continued`: where in its plan the load begins, as in `StartInstant`."""
+        wall = self.clock.now_ms() / 1000 + 0.5
+        start = StartInstant(after_s=0.5, wall=wall, **continued) if continued else None
+        return await runner.go(["Shop"], {}, longest_s=60.0, drain_s=1.0, start=start)
 
     async def until_loaded(self, running: asyncio.Future[Any]) -> None:
         while not any(window.iterations for window in self.windows):
@@ -67,6 +71,16 @@ Run = Callable[[Callable[[Bench], Awaitable[None]]], None]
     params=["generators", "simulated", "fleet in simulation", pytest.param("fleet on nats", marks=pytest.mark.slow)]
 )
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    return run_on(request.param, tmp_path)
+
+
+@pytest.fixture(params=["generators", "simulated"])
+def run_slice(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """The runners that may be a part of all processes."""
+    return run_on(request.param, tmp_path)
+
+
+def run_on(kind: str, tmp_path: Path) -> Run:
     async def with_processes(test: Callable[[Bench], Awaitable[None]]) -> None:
         async with TargetServer(TargetOptions()) as target:
             await test(Bench(Generators, SystemClock(), tmp_path, target.url, lambda: target.counts().completed))
@@ -89,7 +103,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         async with TargetServer(TargetOptions()) as target, nats_fleet([1, 1]) as fleet:
             await test(Bench(fleet, SystemClock(), tmp_path, target.url, lambda: target.counts().completed))
 
-    match request.param:
+    match kind:
         case "generators":
             return lambda test: asyncio.run(with_processes(test))
         case "simulated":
@@ -186,6 +200,52 @@ def test_a_run_reports_what_the_target_counted(run: Run) -> None:
         assert not any("do not add up" in reason for reason in summary.trust.reasons)
 
     run(test)
+
+
+def test_a_load_that_continues_its_plan_makes_what_is_due_from_then_on(run: Run) -> None:
+    async def test(bench: Bench) -> None:
+        async with bench.runner() as runner:
+            await runner.prepare(bench.planned(rate="40/s", duration="2s").order())
+
+            reports, lost = await bench.go(runner, begin_s=1.0)
+
+            assert lost is None
+            assert bench.iterations == bench.counted() == 40
+            assert sum(report.workflows["Shop"].account.arrivals for report in reports) == 40
+            assert max(report.took for report in reports) == pytest.approx(1.0, abs=0.3)
+            assert 9 <= len(bench.windows) <= 15
+
+    run(test)
+
+
+def test_a_load_that_continues_after_the_end_of_its_plan_ends_at_once(run: Run) -> None:
+    async def test(bench: Bench) -> None:
+        async with bench.runner() as runner:
+            await runner.prepare(bench.planned(vus=4, duration="1s").order())
+
+            reports, lost = await bench.go(runner, begin_s=1.5)
+
+            assert lost is None
+            assert bench.iterations == bench.counted() == 0
+            assert [report.workflows["Shop"].nothing_left for report in reports] == [True, True]
+
+    run(test)
+
+
+def test_a_slice_makes_the_iterations_of_its_share_that_were_not_begun_before(run_slice: Run) -> None:
+    async def test(bench: Bench) -> None:
+        make = cast("MakeSliceRunner", bench.make)
+        async with make(1, bench.windows.append, limits=HASTY, first=1, of=2) as runner:
+            await runner.prepare(bench.planned(vus=5, iterations=100).order())
+
+            # two of the five users are those of process 1 of two
+            reports, lost = await bench.go(runner, done={"Shop": 11})
+
+            assert lost is None
+            assert bench.iterations == bench.counted() == 29
+            assert [report.workflows["Shop"].iterations for report in reports] == [29]
+
+    run_slice(test)
 
 
 # only simulated ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from __future__ import annotations
 from .cache import BundleCache, BundleFetch, BundleInUse, PruneResult
 from .client import BundleClient
 from .collection import Bundle, collect_bundle
+from .environment import code_environment
 from .installed import installed_digest
 from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
 from .publication import PublishProgress, PublishResult, publish_bundle
@@ -59,6 +60,7 @@ __all__ = [
     "PublishedBundle",
     "bundle_address",
     "check_bundle_name",
+    "code_environment",
     "collect_bundle",
     "installed_digest",
     "is_digest_start",

@@ -14,6 +14,7 @@ import sys
 
 import msgspec
 
+from ..bundles import code_environment
 from ..bus import Bus, BusMessage
 from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
@@ -42,18 +43,6 @@ async def run_node(config: NodeConfig) -> int:
         return await run_supervised(supervisor, heart, bus, config)
     finally:
         await bus.close()
-
-
-def code_environment(folder: str) -> dict[str, str]:
-    """What lets processes that are started from now on import from a folder first, and not from the current one. This
-    process runs no code of the program."""
-    path = os.environ.get("PYTHONPATH")
-    return {
-        "PYTHONPATH": folder if not path else f"{folder}{os.pathsep}{path}",
-        "PYTHONSAFEPATH": "1",
-        # root may write into the folder although it is read-only
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
 
 
 async def run_supervised(supervisor: Supervisor, heart: NodeHeart, bus: Bus, config: NodeConfig) -> int:

@@ -79,36 +79,38 @@ class Feed:
             self._read = rows
         return self._read
 
-    def dealt(self, *, process: int, processes: int, seed: int = 0) -> Callable[[int], Any]:
+    def dealt(self, *, process: int, processes: int, seed: int = 0, taken: int = 0) -> Callable[[int], Any]:
         """A function that returns the next row for a user, by its number, in one of the processes. It raises
-        `NoMoreRows`."""
+        `NoMoreRows`. `taken`: how many rows this process gave out before. It continues after them, except that with
+        `share="user"` each user begins with its first row."""
         rows = self.read()
         if self.share == "split":
             part = rows[process::processes]
             # fewer rows than processes: some processes share rows, unless each row is used once
             rows = part if part or self.at_end == "stop" else rows
-        order = random.Random(f"{seed} {process}") if self.order == "random" else None
         if self.share != "user":
-            source = self._through(rows, order)
+            source = self._through(rows, f"{seed} {process}", taken)
             return lambda _: _next(source)
         sources: dict[int, Iterator[Any]] = {}
 
         def own(user: int) -> Any:
             if user not in sources:
-                mine = None if order is None else random.Random(f"{seed} {process} {user}")
-                sources[user] = self._through(rows, mine)
+                sources[user] = self._through(rows, f"{seed} {process} {user}")
             return _next(sources[user])
 
         return own
 
-    def _through(self, rows: Sequence[Any], order: random.Random | None) -> Iterator[Any]:
-        while rows:
-            turn = list(rows)
-            if order is not None:
-                order.shuffle(turn)
-            yield from turn
-            if self.at_end == "stop":
-                return
+    def _through(self, rows: Sequence[Any], seed: str, taken: int = 0) -> Iterator[Any]:
+        if not rows:
+            return
+        turn, at = divmod(taken, len(rows))
+        while turn == 0 or self.at_end == "repeat":
+            ordered = list(rows)
+            if self.order == "random":
+                # each turn has a seed of its own, so that a later one is found without those before
+                random.Random(f"{seed} turn {turn}").shuffle(ordered)
+            yield from itertools.islice(ordered, at, None)
+            turn, at = turn + 1, 0
 
 
 class NoMoreRows(Exception):

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -78,8 +78,19 @@ class GeneratorLost(MainstayError):
 class GeneratorProcess:
     """One process and the connection to it."""
 
-    def __init__(self, number: int, limits: Limits, on_line: LineHandler, *, program: Sequence[str] = _PROGRAM) -> None:
+    def __init__(
+        self,
+        number: int,
+        limits: Limits,
+        on_line: LineHandler,
+        *,
+        environment: Mapping[str, str] = {},
+        folder: str = "",
+        program: Sequence[str] = _PROGRAM,
+    ) -> None:
         self.number = number
+        self._environment = environment
+        self._folder = folder
         self._program = program
         self._limits = limits
         self._printed = PrintedLines(lambda line: on_line(number, line))
@@ -110,7 +121,8 @@ class GeneratorProcess:
                 stdout=writing,
                 stderr=writing,
                 pass_fds=(theirs.fileno(),),
-                env=_environment(),
+                env=_environment(self._environment),
+                cwd=self._folder or None,
             )
             self._exited = asyncio.ensure_future(self._process.wait())
         except BaseException:
@@ -318,9 +330,9 @@ class PrintedLines(asyncio.Protocol):
             log.exception("a line that a generator printed could not be shown; the run goes on")
 
 
-def _environment() -> dict[str, str]:
+def _environment(added: Mapping[str, str]) -> dict[str, str]:
     # numpy's algebra starts a thread for each core when it is imported, and a generator needs none
-    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ, **added}
 
 
 def _ended(code: int) -> str:

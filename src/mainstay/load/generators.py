@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from ..errors import InvalidInput
 from .engine.messages import (
@@ -28,6 +30,7 @@ from .engine.messages import (
     WorkflowsDone,
 )
 from .generator_process import GeneratorLost, GeneratorProcess, Limits, LineHandler
+from .plan_shares import done_by_slice
 from .run_spec import RunOrder
 from .stats.model import Window
 from .stats.tally import merge_windows
@@ -48,21 +51,28 @@ class Generators:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        environment: Mapping[str, str] = {},
+        folder: str = "",
     ) -> None:
         """`on_line` takes the lines that they print. They are numbered from `first`, and the load is dealt over `of`
-        processes; None: these are all."""
+        processes; None: these are all. `environment` is added to that of this process, and `folder` is where they run;
+        empty: where this process runs. Processes on nodes run the code of a bundle: see `bundles.code_environment`."""
         self._of = processes if of is None else of
         if not 0 <= first <= first + processes <= self._of:
             last = first + processes - 1
             raise InvalidInput("first", f"processes {first} to {last} are not among 0 to {self._of - 1}")
         self._limits = limits or Limits()
         self._first_number = first
-        self._processes = [GeneratorProcess(first + number, self._limits, on_line) for number in range(processes)]
+        self._processes = [
+            GeneratorProcess(first + number, self._limits, on_line, environment=environment, folder=folder)
+            for number in range(processes)
+        ]
         self._merger = WindowMerger(processes, on_window)
         self._drain_s = 0.0
         self._given_up = False
         self._let_go_s = self._limits.let_go_s
         """the time limit of a request once the run is given up"""
+        self._order: RunOrder
         self.ended: asyncio.Future[None]
 
     async def __aenter__(self) -> Self:
@@ -91,6 +101,7 @@ class Generators:
 
     async def prepare(self, order: RunOrder) -> None:
         """Have every process load the test; raises `InvalidInput` with the first refusal."""
+        self._order = order
         answers = await asyncio.gather(
             *(
                 process.ask(
@@ -133,9 +144,14 @@ class Generators:
         self._drain_s = drain_s
         start = start or StartInstant(after_s=_AHEAD_S, wall=time.time() + _AHEAD_S)
         at = time.perf_counter() + start.after_s
-        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall)
+        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall, begin_s=start.begin_s)
+        own = range(self._first_number, self._first_number + len(self._processes))
+        done = done_by_slice(self._order.plan, start.done, own, self._of)
         within_s = self._may_take(start.after_s + longest_s + self._limits.overtime_s)
-        tasks = [asyncio.ensure_future(self._going(process, order, within_s)) for process in self._processes]
+        tasks = [
+            asyncio.ensure_future(self._going(process, replace(order, done=before), within_s))
+            for process, before in zip(self._processes, done, strict=True)
+        ]
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:

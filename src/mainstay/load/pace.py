@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+#: random arrivals that are drawn from one seed, on average
+_BLOCK = 1024
+
 
 class Ramp(msgspec.Struct, frozen=True):
     """A level over time: straight lines between points of (seconds, level), and zero after the last.
@@ -46,6 +49,20 @@ class Ramp(msgspec.Struct, frozen=True):
             stop = min(until, end)
             reached = high if end == start else low + (high - low) * (stop - start) / (end - start)
             total += (stop - start) * (low + reached) / 2
+        return total
+
+    def risen(self, until: float) -> float:
+        """The first level and all rises until a time: how many users have begun, if the level is a number of users.
+
+        >>> Ramp(((0.0, 5.0), (10.0, 15.0), (20.0, 5.0), (30.0, 15.0))).risen(25)
+        20.0
+        """
+        total = self.points[0][1]
+        for (start, low), (end, high) in self._lines():
+            if until < start:
+                break
+            part = 1.0 if until >= end else (until - start) / (end - start)
+            total += max(0.0, high - low) * part
         return total
 
     def when(self, area: float) -> float:
@@ -96,6 +113,8 @@ class Arrivals(msgspec.Struct, frozen=True):
     [0.0, 0.25, 0.5, 0.75]
     >>> list(Arrivals(flat(4, 1.0), process=1, processes=2).times())
     [0.25, 0.75]
+    >>> list(Arrivals(flat(4, 1.0)).times(since=0.3))
+    [0.5, 0.75]
     """
 
     ramp: Ramp
@@ -104,23 +123,39 @@ class Arrivals(msgspec.Struct, frozen=True):
     poisson: bool = False
     seed: int = 0
 
-    def times(self) -> Iterator[float]:
-        """Seconds since the start, in rising order. With `poisson`, random with the same mean rate."""
+    def times(self, *, since: float = 0.0) -> Iterator[float]:
+        """Seconds since the start of the plan, in rising order, without those before `since`: the others are the same
+        for each `since`. With `poisson`, random with the same mean rate."""
+        areas = self._random(self.ramp.area(since)) if self.poisson else self._even(self.ramp.area(since))
+        for area in areas:
+            due = self.ramp.when(area)
+            if due >= since:
+                yield due
+
+    def _even(self, since: float) -> Iterator[float]:
         total = self.ramp.area(self.ramp.ends)
-        if not self.poisson:
-            number = self.process
-            # an arrival at the very end does not count: it would be the first of the next interval
-            while number < total - 1e-9:
-                yield self.ramp.when(number)
-                number += self.processes
-            return
-        chance = random.Random(f"{self.seed} {self.process}")
-        due = 0.0
-        while True:
-            due += chance.expovariate(1.0) * self.processes
-            if due >= total:
-                return
-            yield self.ramp.when(due)
+        # a little before: the area is rounded
+        passed = max(0, int(since - 2.0 - self.process) // self.processes)
+        number = self.process + passed * self.processes
+        # an arrival at the very end does not count: it would be the first of the next interval
+        while number < total - 1e-9:
+            yield number
+            number += self.processes
+
+    def _random(self, since: float) -> Iterator[float]:
+        """Drawn in blocks with seeds of their own, which changes no chance, because what is random here has no memory.
+        So the middle of a long plan is found at once."""
+        total = self.ramp.area(self.ramp.ends)
+        width = float(_BLOCK * self.processes)
+        block = int(since / width)
+        while block * width < total:
+            chance = random.Random(f"{self.seed} {self.process} {block}")
+            due = block * width + chance.expovariate(1.0) * self.processes
+            ends = min(total, (block + 1) * width)
+            while due < ends:
+                yield due
+                due += chance.expovariate(1.0) * self.processes
+            block += 1
 
 
 def shares(total: int, parts: int) -> list[int]:

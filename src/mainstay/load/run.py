@@ -233,7 +233,7 @@ class LoadRun:
         for name in workflows:
             own = [report.workflows[name] for report in reports if name in report.workflows]
             self._ledger.settle(name, [one.account for one in own])
-            why = _failure(own, self._spec.plan.workflows[name].iterations)
+            why = failure_of(own, self._spec.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
 
@@ -313,7 +313,7 @@ class LoadRun:
         )
 
 
-def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
+def failure_of(reports: Sequence[WorkflowReport], planned: int | None) -> str:
     """Why a workflow failed, from the reports of all processes; empty if it did not. `planned`: the fixed number of
     iterations, if there is one."""
     iterations, unmade = sum(one.iterations for one in reports), sum(one.unmade for one in reports)
@@ -323,6 +323,9 @@ def _failure(reports: Sequence[WorkflowReport], planned: int | None) -> str:
     elif not any(one.clean for one in reports):
         failure = f"all {iterations} iterations had errors" if iterations else "no iteration was made"
     refusal = next((one.refusal for one in reports if one.refusal), "")
+    if not iterations and not unmade and not refusal and any(one.nothing_left for one in reports):
+        # the iterations were made by processes that others have replaced
+        return ""
     return f"{failure}; users could not begin: {refusal}" if failure and refusal else failure
 
 

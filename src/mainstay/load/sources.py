@@ -10,11 +10,12 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ..errors import InvalidInput, MainstayError
 from .plan import LoadOptions
@@ -33,6 +34,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """or: by name, module and qualified name"""
     folder: str = ""
     """where the modules are found"""
+    on_node: bool = False
+    """whether the files came to this machine with a bundle, or are installed on it: see `relocated`"""
 
 
 class LoadTest:
@@ -95,8 +98,61 @@ def load_file(path: str | Path) -> LoadTest:
     return LoadTest(file.stem, workflows, source=Source(file=str(file), folder=str(file.parent)))
 
 
+def bundled_source(source: Source, root: str | Path) -> Source:
+    """The source as it travels with a bundle of the files below `root`: without places of this machine. Raises
+    `InvalidInput` for a file that is elsewhere.
+
+    >>> bundled_source(Source(file="/home/ann/shop/load/test.py", folder="/home/ann/shop/load"), "/home/ann/shop").file
+    'load/test.py'
+    """
+    if not source.file:
+        return replace(source, folder="")
+    file, folder = Path(source.file).absolute(), Path(root).absolute()
+    if not file.is_relative_to(folder):
+        # a link may lead to either
+        file, folder = file.resolve(), folder.resolve()
+    if not file.is_relative_to(folder):
+        rule = f"{source.file} is not below {root}, the root of the bundle; nodes would not have it. Give another root"
+        raise InvalidInput("file", rule)
+    return replace(source, file=file.relative_to(folder).as_posix(), folder="")
+
+
+def relocated(source: Source, folder: str | Path = "") -> Source:
+    """The source of a test on the node that runs it: in the folder of the bundle that it came with. Without a folder
+    the node finds its modules installed.
+
+    >>> relocated(Source(file="load/test.py"), "/cache/5e1f").file
+    '/cache/5e1f/load/test.py'
+    """
+    file = PurePosixPath(source.file)
+    if source.file and (not folder or file.is_absolute() or ".." in file.parts):
+        raise InvalidInput(
+            "file", f"{source.file} is not a file of a bundle; submit the test with a bundle that has it"
+        )
+    return replace(source, file=str(Path(folder, file)) if source.file else "", folder=str(folder), on_node=True)
+
+
 def found_in(source: Source, name: str) -> LoadTest:
     """The test that another process described."""
+    try:
+        return _found_in(source, name)
+    except (ModuleNotFoundError, InvalidInput) as error:
+        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        if source.on_node and isinstance(missing, ModuleNotFoundError):
+            rule = f"module {missing.name!r}{_importer(missing)} is neither in the bundle nor installed on this node"
+            raise InvalidInput("test", f"{rule}; include it in the bundle, or install it on the nodes") from error
+        raise
+
+
+def _importer(error: ModuleNotFoundError) -> str:
+    """Where the missing module is imported."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    if not frames or frames[-1].filename == __file__:
+        return ""
+    return f" (imported by {Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+
+
+def _found_in(source: Source, name: str) -> LoadTest:
     if source.file:
         test = load_file(source.file)
         return LoadTest(name, test.workflows.values(), source=source)

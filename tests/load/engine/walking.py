@@ -60,7 +60,14 @@ class Walk:
 
 
 def crowd_of(
-    workflow: type[Workflow], *, processes: int = 1, process: int = 0, feed: Any = None, **options: Any
+    workflow: type[Workflow],
+    *,
+    processes: int = 1,
+    process: int = 0,
+    feed: Any = None,
+    begin_s: float = 0.0,
+    done: int = 0,
+    **options: Any,
 ) -> WorkflowUsers:
     """The users of one process."""
     plan = plan_of({workflow.__name__: workflow}, LoadOptions(**options))
@@ -73,6 +80,8 @@ def crowd_of(
         params={},
         metrics=MetricRecorder(),
         feed=feed,
+        begin_s=begin_s,
+        done=done,
     )
 
 

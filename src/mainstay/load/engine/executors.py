@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
 from ..feeders import NoMoreRows
-from ..pace import Arrivals, Ramp, shares, weighted
+from ..pace import Ramp
 from .timer import Timer
 from .user import StopSignal
 from .workflow_users import Visitor, WorkflowUsers
@@ -44,7 +44,8 @@ class Executor(Protocol):
     """Runs the users of a workflow from start to end."""
 
     async def run(self, start: float) -> None:
-        """Returns when its time is over or it is stopped, and every user has left. `start`: by perf_counter."""
+        """Returns when its time is over or it is stopped, and every user has left. `start`: by perf_counter; a process
+        that continues a plan begins in the middle of it."""
         ...
 
 
@@ -62,8 +63,8 @@ class ClosedExecutor:
         self._visitors: dict[Visitor, None] = {}
         """present users, in the order of their start"""
         self._changed = asyncio.Event()
-        self._left = _own_iterations(group)
-        """iterations that have not begun"""
+        self._left = self._most = group.left
+        """iterations that have not begun, and how many there were: no more users are needed"""
         self._out = 0
         """users that could not begin; they are not replaced"""
         self._rows_left = True
@@ -73,11 +74,13 @@ class ClosedExecutor:
         assert plan.users is not None
         ramp = plan.users
         steady = len({level for _, level in ramp.points}) == 1
-        ends = start + ramp.ends
+        # the start of the plan
+        origin = start - self._group.begin_s
+        ends = origin + ramp.ends
         try:
             while not stop.ending and (now := _now()) < ends:
                 # a timer may be early, and before the start the level is zero: the run would end at once
-                missing = self._adjust(ramp, max(0.0, now - start))
+                missing = self._adjust(ramp, max(self._group.begin_s, now - origin))
                 if steady and not self._tasks:
                     # no user is left, and none will come
                     if self._out and self._rows_left and plan.iterations is not None:
@@ -102,7 +105,7 @@ class ClosedExecutor:
 
     def _adjust(self, ramp: Ramp, elapsed: float) -> bool:
         """Start or retire users towards the wanted number; whether more are to be started."""
-        wanted = max(0, self._group.share.of(round(ramp.level(elapsed))) - self._out)
+        wanted = int(max(0, min(self._most, self._group.share.of(round(ramp.level(elapsed)))) - self._out))
         present = [visitor for visitor in self._visitors if not visitor.retired]
         for visitor in present[wanted:]:
             visitor.retired = True
@@ -170,17 +173,6 @@ class ClosedExecutor:
         return self._left > 0
 
 
-def _own_iterations(group: WorkflowUsers) -> float:
-    """The part of this process of a fixed number of iterations, in proportion to its users, so that each user has the
-    same share. The users of a process share them; processes do not exchange any, which would cost a message for each
-    iteration."""
-    plan, share = group.plan, group.share
-    if plan.iterations is None or plan.users is None:
-        return math.inf
-    users = shares(max(1, round(plan.users.highest)), share.processes)
-    return weighted(plan.iterations, users)[share.process]
-
-
 class OpenExecutor:
     """Iterations that begin when they are due, whether or not earlier ones are done."""
 
@@ -189,13 +181,7 @@ class OpenExecutor:
         assert plan.arrivals is not None
         self._group = group
         self._plan = plan
-        self._due: Iterator[float] = Arrivals(
-            plan.arrivals,
-            process=group.share.process,
-            processes=group.share.processes,
-            poisson=plan.poisson,
-            seed=group.share.seed,
-        ).times()
+        self._due: Iterator[float] = group.due()
         self._ends = plan.arrivals.ends
         self._most = max(1, group.share.of(plan.max_in_flight))
         self._idle: list[Visitor] = []
@@ -206,13 +192,14 @@ class OpenExecutor:
         self._tasks: dict[asyncio.Task[None], Visitor] = {}
         """iterations under way, with their users"""
         self._over = asyncio.Event()
-        self._start = 0.0
+        self._origin = 0.0
+        """the start of the plan"""
         self._next = math.inf
         self._timer: Timer
 
     async def run(self, start: float) -> None:
         loop = asyncio.get_running_loop()
-        self._start = start
+        self._origin = start - self._group.begin_s
         self._timer = Timer(loop, self._ring)
         stop = self._group.stop
         try:
@@ -220,7 +207,7 @@ class OpenExecutor:
             self._ring()
             await either(self._over.wait(), stop.pause(_LONG_S))
             # the last arrival is due before the end
-            await stop.pause(start + self._ends - _now())
+            await stop.pause(self._origin + self._ends - _now())
         finally:
             self._timer.close()
             stop.end(hurry=False)
@@ -236,7 +223,7 @@ class OpenExecutor:
 
     def _advance(self) -> None:
         due = next(self._due, None)
-        self._next = math.inf if due is None else self._start + due
+        self._next = math.inf if due is None else self._origin + due
 
     def _ring(self) -> None:
         """Start the arrivals that are due."""

@@ -191,7 +191,10 @@ class Generator:
 
     async def _go(self, go: Go) -> WorkflowsDone:
         loop = asyncio.get_running_loop()
-        self._groups = {name: self._group(name, go.shared.get(name, {}), self._metrics) for name in go.workflows}
+        self._groups = {
+            name: self._group(name, go.shared.get(name, {}), self._metrics, go.begin_s, go.done.get(name, 0))
+            for name in go.workflows
+        }
         self._end_groups()
         start = max(go.at, time.perf_counter())
         clock = Buckets(go.wall, go.at)
@@ -224,6 +227,7 @@ class Generator:
                 account=group.account(),
                 unmade=group.unmade,
                 refusal=group.refusal,
+                nothing_left=group.nothing_left,
             )
             for name, group in self._groups.items()
         }
@@ -313,7 +317,9 @@ class Generator:
             await group.first.client.close()
         return Values(failed=failed)
 
-    def _group(self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder) -> WorkflowUsers:
+    def _group(
+        self, name: str, shared: Mapping[str, Any], metrics: MetricRecorder, begin_s: float = 0.0, done: int = 0
+    ) -> WorkflowUsers:
         return WorkflowUsers(
             self._blueprints[name],
             self._plan.workflows[name],
@@ -323,6 +329,8 @@ class Generator:
             params=self._options.params,
             metrics=metrics,
             feed=self._feeds[name],
+            begin_s=begin_s,
+            done=done,
         )
 
 

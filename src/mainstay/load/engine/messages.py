@@ -66,6 +66,10 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     """the start, by `time.perf_counter`: the same for all processes of a machine, and never adjusted"""
     wall: float
     """the same by the wall clock, the base of window numbers"""
+    begin_s: float = 0.0
+    """the time of the plan at the start: what is due before it was another process's"""
+    done: dict[str, int] = {}
+    """by workflow: iterations of this process's share that another process began before"""
 
 
 class StopRun(msgspec.Struct, tag=True):
@@ -133,6 +137,8 @@ class WorkflowReport(msgspec.Struct, tag=True, kw_only=True):
     """iterations without a user, because users could not begin"""
     refusal: str = ""
     """the error of the first user that could not begin"""
+    nothing_left: bool = False
+    """it continued a plan of which nothing was left for this process"""
 
 
 class WorkflowsDone(msgspec.Struct, tag=True, kw_only=True):

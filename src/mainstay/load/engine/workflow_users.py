@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 from ..blueprint import Blueprint
 from ..clients.all import Clients
 from ..clients.network import Network
 from ..feeders import Feed, NoMoreRows
+from ..pace import Arrivals
 from ..plan import WorkflowPlan
+from ..plan_shares import iterations_by_process
 from ..shared_data import fixed
 from ..stats.accounts import Account
 from .guard import error_text, guarded
@@ -71,10 +74,16 @@ class WorkflowUsers:
         params: Mapping[str, str],
         metrics: MetricRecorder,
         feed: Feed | None = None,
+        begin_s: float = 0.0,
+        done: int = 0,
     ) -> None:
+        """`begin_s` and `done`: the time of the plan at which this process continues it, and how many iterations of
+        its share another process began before."""
         self.blueprint = blueprint
         self.plan = plan
         self.share = share
+        self.begin_s = begin_s
+        self.done = done
         self.stop = StopSignal()
         self.notes = WorkflowRecorder(blueprint, open_model=plan.arrivals is not None, metrics=metrics)
         self.active = 0
@@ -106,7 +115,52 @@ class WorkflowUsers:
         self._feed = feed
         self._row: Callable[[int], Any] | None = None
         if feed is not None:
-            self._row = feed.dealt(process=share.process, processes=share.processes, seed=share.seed)
+            taken = self._rows_taken(feed)
+            self._row = feed.dealt(process=share.process, processes=share.processes, seed=share.seed, taken=taken)
+
+    def _rows_taken(self, feed: Feed) -> int:
+        """How many rows of this process were taken before it continued the plan, as far as the plan tells.
+
+        With a row for each iteration: as many as iterations of a fixed number had begun, or as arrivals were due. With
+        a row for each user: as many as users of a closed model had begun. In the other two cases it is not known:
+        users of a closed model begin after the rows of their first iterations, and those of an open one begin with the
+        first row again. Where rows repeat, or are not split, this decides only which row is next.
+        """
+        plan, share = self.plan, self.share
+        if feed.every == "iteration":
+            if self.done:
+                return self.done
+            if plan.arrivals is not None:
+                return math.ceil(plan.arrivals.area(self.begin_s) / share.processes)
+        if plan.users is None or self.begin_s <= 0:
+            return 0
+        return share.of(round(plan.users.risen(self.begin_s)))
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether it continued a plan of which nothing was left for this process."""
+        return bool(self.begin_s or self.done) and not self._made and not self.arrivals
+
+    @property
+    def left(self) -> float:
+        """How many iterations of a fixed number this process has to begin; infinite if there is no such number."""
+        if self.plan.iterations is None:
+            return math.inf
+        share = self.share
+        return max(0, iterations_by_process(self.plan, share.processes)[share.process] - self.done)
+
+    def due(self) -> Iterator[float]:
+        """The times of the plan at which arrivals of this process are due."""
+        assert self.plan.arrivals is not None
+        share = self.share
+        arrivals = Arrivals(
+            self.plan.arrivals,
+            process=share.process,
+            processes=share.processes,
+            poisson=self.plan.poisson,
+            seed=share.seed,
+        )
+        return arrivals.times(since=self.begin_s)
 
     def visitor(self) -> Visitor:
         """Create a user; raises `NoMoreRows`."""
@@ -190,7 +244,9 @@ class WorkflowUsers:
 
     def took(self, start: float) -> float:
         """How long there was load: the planned time, longer if iterations took longer, less if it was stopped."""
-        planned = self.stop.at if self.plan.duration_s is None else min(self.stop.at, start + self.plan.duration_s)
+        planned = self.stop.at
+        if self.plan.duration_s is not None:
+            planned = min(planned, start + max(0.0, self.plan.duration_s - self.begin_s))
         return max(self.notes.last, planned) - start
 
     def loaded(self, start: float) -> float:
@@ -198,7 +254,7 @@ class WorkflowUsers:
         open one nothing arrives in the drain, which would make the rate look too low."""
         if self.plan.arrivals is None:
             return self.took(start)
-        return max(0.0, min(self.stop.at, start + self.plan.arrivals.ends) - start)
+        return max(0.0, min(self.stop.at, start + self.plan.arrivals.ends - self.begin_s) - start)
 
     @contextlib.asynccontextmanager
     async def present(self, visitor: Visitor) -> AsyncIterator[None]:

@@ -212,6 +212,7 @@ class FleetRunner:
             shared=shared,
             at_s=at_s,
             wall=start.wall,
+            begin_s=start.begin_s,
             longest_s=longest_s,
             drain_s=drain_s,
         )

@@ -98,18 +98,19 @@ async def test_a_worker_runs_its_jobs() -> None:
 
 
 @pytest.mark.usefixtures("survey")
-async def test_the_jobs_of_a_kind_that_is_placed_are_offered_by_nodes_only() -> None:
+async def test_what_is_placed_is_offered_by_nodes_only() -> None:
     async def place(_: Leadership) -> None: ...
 
     app = App("memory:")
     app.task(name="mail")(lambda: None)
     part = app.part("survey")
     part.declare("tea", "yes")
-    part.placed = True
+    part.placed_handlers = {"coffee": part.handlers["tea"]}
     part.placement_duties = lambda _, session: [Duty(f"place for {session}", 1.0, place)]
 
-    assert list(app.offer()) == ["mail"]
-    assert app.placed_offer() == {"survey:tea": {}}
+    assert list(app.offer()) == ["mail", "survey:tea"]
+    assert app.placed_offer() == {"load:@slice": {}, "survey:coffee": {}}
+    assert app.work("survey", "coffee") is part.placed_handlers["coffee"]
     assert "place for n.1" in [duty.name for duty in app.placement_duties(Control(MemoryStore()), "n.1")]
 
 

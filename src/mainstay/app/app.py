@@ -15,13 +15,13 @@ from ..batch import BatchMethods
 from ..clock import Clock
 from ..control import Control, Duty, decoded
 from ..control.schedules import CatchUp, Overlap, ScheduleSpec, ScheduleView, When
-from ..errors import InvalidInput, MainstayError, UnknownTask
+from ..errors import InvalidInput, MainstayError
 from ..load import LoadMethods
 from ..model import Settings, route_of
 from ..node import NodeJobMethods
 from ..stores import JobStore, shown_url, usual_settings
 from ..task import AppClient, BeforeSubmit, Call, Codec, Handle, Returns, Task, TaskMethods, canonical, check_hook
-from ..worker import Context, Hook, Host, Work, target_of
+from ..worker import Context, Hook, Host, Work, WorkerOptions, target_of
 from . import bulk, hooks
 from .group import Group, submit_group, submit_group_within
 from .kind_parts import KindParts
@@ -279,6 +279,10 @@ class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
         the store is opened."""
         self.client.use_store(url)
 
+    def use_worker(self, options: WorkerOptions) -> None:
+        """Say how the worker runs that this app is loaded in. Called by its engines before they open the store."""
+        self._parts.use_worker(options)
+
     # open and close ---------------------------------------------------------------------------------
 
     async def open(self) -> Control:
@@ -323,23 +327,21 @@ class App(TaskMethods, BatchMethods, LoadMethods, NodeJobMethods):
 
     def work(self, kind: str, name: str) -> Work:
         """The handler of jobs of this kind and name; raises `UnknownTask`."""
-        handlers = self._parts.handlers(kind)
-        handler = handlers.get(name)
-        if handler is None:
-            raise UnknownTask(name, handlers)
-        return handler
+        return self._parts.handler(kind, name)
 
     def offer(self) -> Mapping[str, Mapping[str, Any]]:
         """Everything that workers of this app can claim, with the options for a submit by name."""
-        return self._offer(placed=False)
+        return {
+            route_of(kind, name): part.defaults(name) for kind, part in self._parts.items() for name in part.handlers
+        }
 
     def placed_offer(self) -> Mapping[str, Mapping[str, Any]]:
         """Everything that nodes with this app can be given."""
-        return self._offer(placed=True)
-
-    def _offer(self, *, placed: bool) -> Mapping[str, Mapping[str, Any]]:
-        parts = [(kind, part) for kind, part in self._parts.items() if part.placed == placed]
-        return {route_of(kind, name): part.defaults(name) for kind, part in parts for name in part.handlers}
+        return {
+            route_of(kind, name): part.defaults(name)
+            for kind, part in self._parts.items()
+            for name in part.placed_handlers
+        }
 
     def pack(self, value: Any) -> bytes:
         """Any data as it is stored, sealed if there is a codec: a checkpoint."""

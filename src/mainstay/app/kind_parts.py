@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..control.schedules import ScheduledJob
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownTask
 from ..kinds import kind_named, kind_names, own_kind_names, part as named_part
-from ..worker import Declarations, Host, Work
+from ..worker import Declarations, Host, Work, WorkerOptions
 
 
 class KindParts(Mapping[str, Declarations]):
@@ -31,10 +31,22 @@ class KindParts(Mapping[str, Declarations]):
     def __len__(self) -> int:
         return len(self._parts)
 
-    def handlers(self, kind: str) -> Mapping[str, Work]:
-        """The handlers of a kind, by the name of the job; empty for a kind that is not declared."""
+    def handler(self, kind: str, name: str) -> Work:
+        """The handler of jobs of this kind and name, claimed or placed; raises `UnknownTask`."""
         part = self._parts.get(kind)
-        return {} if part is None else part.handlers
+        if part is None:
+            raise UnknownTask(name, ())
+        for handlers in (part.handlers, part.placed_handlers):
+            if (handler := handlers.get(name)) is not None:
+                return handler
+        known = (*part.handlers, *part.placed_handlers)
+        # a name that begins with @ is that of rows which users do not submit
+        raise UnknownTask(name, [each for each in known if not each.startswith("@")])
+
+    def use_worker(self, options: WorkerOptions) -> None:
+        """The app is loaded in an engine of a worker that runs so."""
+        for part in self._parts.values():
+            part.worker = options
 
     def declaring(self, name: str) -> Declarations | None:
         """The first part that declares jobs of this name."""

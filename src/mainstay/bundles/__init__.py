@@ -31,6 +31,7 @@ from .client import BundleClient
 from .collection import Bundle, collect_bundle
 from .environment import code_environment
 from .installed import installed_digest
+from .machine_bundles import MachineBundles
 from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
 from .publication import PublishProgress, PublishResult, publish_bundle
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
@@ -53,6 +54,7 @@ __all__ = [
     "BundleRemoval",
     "BundleService",
     "BundleStorage",
+    "MachineBundles",
     "NameMove",
     "PruneResult",
     "PublishProgress",

@@ -223,6 +223,7 @@ class LocalCluster:
                 joined=True,
                 processes=options.processes,
                 concurrency=options.concurrency,
+                cache=str((options.folder / "bundles").resolve()),
                 grace_s=options.grace_s,
                 output=str(options.folder / "output" / name),
                 log_level=options.log_level,

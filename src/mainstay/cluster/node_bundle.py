@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from ..bundles import BundleCache, BundleClient, BundleInUse, BundleLimits, PublishedBundle
+from ..bundles import BundleClient, BundleInUse, MachineBundles, PublishedBundle
 from ..bus import Bus
 from ..clock import Clock
 from ..errors import BusError, Overloaded, StoreError
@@ -42,7 +42,7 @@ class NodeBundle:
         self._clock = clock
         self._sleep = sleep
         self._found: PublishedBundle | None = None
-        self._limits: BundleLimits | None = None
+        self._bundles: MachineBundles | None = None
         self._used: BundleInUse | None = None
 
     @property
@@ -76,18 +76,20 @@ class NodeBundle:
             environment=self._address.environment,
             sleep=self._sleep,
         )
-        if self._limits is None:
-            self._limits = await client.limits()
         if self._found is None:
             self._found = await client.find(self._options.reference)
             log.info("bundle found reference=%s digest=%s", self._options.reference, self._found.digest)
-        cache = BundleCache(Path(self._options.cache), client.fetch, limits=self._limits, clock=self._clock)
-        used = await cache.use(self._found.digest)
+        if self._bundles is None:
+            self._bundles = MachineBundles(
+                Path(self._options.cache),
+                client,
+                most_bytes=self._options.cache_bytes,
+                oldest_s=self._options.cache_age_s,
+                clock=self._clock,
+            )
+        used = await self._bundles.use(self._found.digest)
         self.release()
         self._used = used
-        pruned = await cache.prune(most_bytes=self._options.cache_bytes, oldest_s=self._options.cache_age_s)
-        for digest in () if pruned is None else pruned.removed:
-            log.info("bundle removed from the cache digest=%s", digest)
         return used
 
 

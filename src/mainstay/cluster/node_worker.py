@@ -18,7 +18,7 @@ from ..bundles import code_environment
 from ..bus import Bus, BusMessage
 from ..errors import BusError, MainstayError
 from ..parent import die_with_parent
-from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, logs
+from ..worker import FORCED, NODE_STORE, UNFIT, Supervisor, available, logs
 from .address import parse_address
 from .cluster_settings import ClusterSettings
 from .node_config import FORCED_END, NodeConfig
@@ -38,7 +38,7 @@ async def run_node(config: NodeConfig) -> int:
         os.environ.update(code_environment(config.code))
     bus = await address.connect("node", name, join=settings.join)
     try:
-        supervisor = Supervisor(config.options)
+        supervisor = Supervisor(msgspec.structs.replace(config.options, cores=config.cores or available()))
         heart = NodeHeart(bus, config, supervisor, settings=settings.liveness)
         return await run_supervised(supervisor, heart, bus, config)
     finally:

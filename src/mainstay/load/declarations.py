@@ -5,7 +5,7 @@ They need an extra, so the rest of `mainstay.load` is imported only when a test 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from ..control import InsertResult, JobRequest
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import AppClient, Draft, Handle, Returns, drafted
-from ..worker import Declarations, Host, state_folder
+from ..worker import Declarations, Host, Work, WorkerOptions, state_folder
+from .extra import extra_installed
+from .kind import SLICE
 
 if TYPE_CHECKING:
     from .plan import LoadOptions
@@ -27,6 +29,30 @@ if TYPE_CHECKING:
 DEFAULT_QUEUE = "default"
 
 
+class PlacedSlices(Mapping[str, Work]):
+    """The handler of slices, which every app has where the extra is installed. It is imported for the first slice."""
+
+    def __init__(self, client: AppClient, worker: Callable[[], WorkerOptions | None]) -> None:
+        self._client = client
+        self._worker = worker
+        self._handler: Work | None = None
+
+    def __getitem__(self, name: str) -> Work:
+        if name not in tuple(self):
+            raise KeyError(name)
+        if self._handler is None:
+            from .fleet.slice_handler import SliceHandler  # noqa: PLC0415 - an extra
+
+            self._handler = SliceHandler(self._client, self._worker)
+        return self._handler
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((SLICE,) if extra_installed() else ())
+
+    def __len__(self) -> int:
+        return len(tuple(self))
+
+
 class Loads(Declarations):
     """The load tests that are declared on an app."""
 
@@ -35,6 +61,7 @@ class Loads(Declarations):
         self._client: AppClient = host.client
         self.tests: dict[str, LoadTest] = {}
         self.queues_of: dict[str, str] = {}
+        self.placed_handlers = PlacedSlices(self._client, lambda: self.worker)
         self.folder: Callable[[], Path] = lambda: state_folder("load")
         """where runs are recorded"""
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator
 
 from ..errors import MissingExtra
 
 #: top-level packages that `mainstay[load]` brings
 PACKAGES = frozenset({"h2", "hpack", "httptools", "hyperframe", "numpy", "uvloop", "websockets"})
+
+
+def extra_installed() -> bool:
+    """Whether this machine can run load tests; imports nothing of the extra."""
+    return all(importlib.util.find_spec(name) is not None for name in ("h2", "httptools", "numpy"))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,9 @@
 
 from ..kinds import Command, Kind, NavigationEntry
 
+#: the name of the rows of slices: the parts of a run on nodes, one for each node
+SLICE = "@slice"
+
 KIND = Kind(
     name="load",
     declarations="mainstay.load.declarations:Loads",

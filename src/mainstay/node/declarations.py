@@ -11,7 +11,7 @@ from ..control import Control, Duty
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..task import AppClient, Sealer
-from ..worker import Declarations, Host
+from ..worker import Declarations, Host, Work
 from .handlers import LeaderWork, LocalWork
 from .node_job import NodeCall, NodeJob
 from .placement_duty import PlacementDuty
@@ -22,10 +22,9 @@ from .spec import LEADER, LOCAL, NodeSpec, opened_arguments, row_name, stored_ar
 class NodeJobs(Declarations):
     """The node jobs that are declared on an app."""
 
-    placed = True
-
     def __init__(self, host: Host) -> None:
         super().__init__()
+        self.placed_handlers: dict[str, Work] = {}
         self._client: AppClient = host.client
         self.jobs: dict[str, NodeJob] = {}
 
@@ -41,9 +40,9 @@ class NodeJobs(Declarations):
             )
         self.jobs[job.name] = job
         if job.methods.local is not None:
-            self.handlers[row_name(job.name, LOCAL)] = LocalWork(job, job.methods.local, job.local_returns)
+            self.placed_handlers[row_name(job.name, LOCAL)] = LocalWork(job, job.methods.local, job.local_returns)
         if job.methods.leader is not None:
-            self.handlers[row_name(job.name, LEADER)] = LeaderWork(job, job.methods.leader, job.returns.value)
+            self.placed_handlers[row_name(job.name, LEADER)] = LeaderWork(job, job.methods.leader, job.returns.value)
         return job
 
     def declares(self, name: str) -> bool:

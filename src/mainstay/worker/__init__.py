@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from .declarations import AppBase as AppBase, Declarations as Declarations, Host as Host, LeadHost as LeadHost
     from .engine import Engine as Engine, EngineProcess as EngineProcess
     from .exits import describe_exit as describe_exit
-    from .job_context import Context as Context, Input as Input, LetGo as LetGo, context as context
+    from .job_context import (
+        Context as Context,
+        GiveBack as GiveBack,
+        Input as Input,
+        LetGo as LetGo,
+        context as context,
+    )
     from .leads import Leads as Leads
     from .messages import Hello as Hello
     from .outage import Outage as Outage
@@ -63,7 +69,7 @@ __getattr__, __dir__ = lazy_exports(
         ".declarations": "AppBase Declarations Host LeadHost",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
-        ".job_context": "Context Input LetGo context",
+        ".job_context": "Context GiveBack Input LetGo context",
         ".leads": "Leads",
         ".messages": "Hello",
         ".outage": "Outage",

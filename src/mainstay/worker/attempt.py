@@ -14,9 +14,9 @@ import msgspec
 from ..control import error_info
 from ..errors import BadArguments
 from ..model import ErrorInfo
-from .endings import Done, Ending, Failed, Gone, Halted, Misfit, NotNeeded, PutOff
-from .job_context import Context, Directive, LetGo, Retry, Skip, Snooze, Stopped, enter
-from .program import Hook, Program, Work
+from .endings import Done, Ending, Failed, GivenBack, Gone, Halted, Misfit, NotNeeded, PutOff
+from .job_context import Context, Directive, GiveBack, LetGo, Retry, Skip, Snooze, Stopped, enter
+from .program import Hook, Program, Work, supervises
 
 
 async def attempt(program: Program, work: Work, context: Context, threads: Executor) -> Ending:
@@ -30,7 +30,8 @@ async def attempt(program: Program, work: Work, context: Context, threads: Execu
         return Misfit(error_info(error, retryable=False))
     enter(context)
     try:
-        hooks = program.around(context)
+        # it runs no code of the program here
+        hooks = () if supervises(work) else program.around(context)
         if hooks:
             result = await _run_with_hooks(hooks, work, arguments, threads)
         else:
@@ -95,6 +96,8 @@ def _ending_of(error: BaseException, context: Context) -> Ending:
             return PutOff(wait_s, why)
         case Skip(reason=reason):
             return NotNeeded(reason)
+        case GiveBack(reason=reason):
+            return GivenBack(reason)
         case LetGo():
             return Gone()
         case Stopped() as stopped:

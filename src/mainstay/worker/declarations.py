@@ -20,6 +20,7 @@ from ..control import Control, Duty
 from ..control.schedules import ScheduledJob, ScheduleView
 from ..model import Settings
 from .program import Work
+from .worker_options import WorkerOptions
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,14 +93,16 @@ class AppBase(ABC):
 
 
 class Declarations:
-    """The part of an app that belongs to one kind. Subclasses fill `handlers` and override what they need."""
+    """The part of an app that belongs to one kind. Subclasses fill the handlers and override what they need."""
 
-    placed = False
-    """whether its jobs are placed on nodes; otherwise workers claim them from their queues"""
+    worker: WorkerOptions | None = None
+    """how the worker runs that this app is loaded in; None: it is not in an engine of a worker"""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Work] = {}
-        """the handlers, by the name of the job"""
+        """the handlers of jobs that workers claim from their queues, by the name of the job"""
+        self.placed_handlers: Mapping[str, Work] = {}
+        """the handlers of jobs that are placed on nodes, by the name of the job"""
 
     @property
     def queues(self) -> Collection[str]:

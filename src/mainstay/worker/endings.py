@@ -56,8 +56,14 @@ class Halted(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
+class GivenBack(msgspec.Struct, frozen=True, tag=True):
+    """It cannot run here, and may run elsewhere."""
+
+    reason: str
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """It gave its claim away itself: nothing is written."""
 
 
-Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | Gone
+Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | GivenBack | Gone

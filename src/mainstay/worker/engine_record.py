@@ -119,7 +119,7 @@ class EngineRecord:
         return [
             ClaimReport(job_id=entry.job_id, session=self.session, token=entry.token, started_ms=entry.started_ms)
             for entry in running
-            if (entry.job_id, entry.token) not in self._marked
+            if entry.started_ms and (entry.job_id, entry.token) not in self._marked
         ]
 
     def marked(self, marks: list[ClaimReport]) -> None:

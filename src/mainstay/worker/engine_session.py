@@ -158,8 +158,13 @@ class EngineSession:
     async def renew_offer(self) -> None:
         """A task may have been added since the session was opened, by a module that a job imported."""
         session = self.current
-        offer = placed_offer_of(self._program) if session.node else offer_of(self._program, self.queues)
-        if session.offer is None or offer is None or offer.tasks.keys() == session.offer.tasks.keys():
+        if session.offer is None:
+            return
+        if session.node:
+            offer = placed_offer_of(self._program, cores=session.offer.cores)
+        else:
+            offer = offer_of(self._program, self.queues)
+        if offer is None or offer.tasks.keys() == session.offer.tasks.keys():
             return
         (pulse,) = await self._control.claims.beat([session.id])
         if pulse.known and session.id == self.current.id and not self._renewing.locked():

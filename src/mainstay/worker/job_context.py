@@ -60,6 +60,14 @@ class Skip(Directive):
         super().__init__(reason)
 
 
+class GiveBack(Directive):
+    """Release it, so that it can run elsewhere: it cannot run here, or not now. No failure is counted."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
 class LetGo(Directive):
     """It has given its claim away itself, with its own write: nothing more is written about it."""
 

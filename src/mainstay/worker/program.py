@@ -56,6 +56,16 @@ class Work(Protocol):
         ...
 
 
+def supervises(work: Work) -> bool:
+    """Whether a work only supervises processes of its own: its attribute `supervises` is true.
+
+    Its runs take no slot of their engine and begin at once, also beside a job that runs alone. They run in the engine
+    whatever was lost with them before, without the hooks of the program, and are not blamed if it dies. They store
+    themselves that they have started (`Claims.start`), because they may prepare for long before that.
+    """
+    return getattr(work, "supervises", False)
+
+
 @runtime_checkable
 class Program(Protocol):
     """What a worker runs. `App` is one."""
@@ -138,14 +148,24 @@ class Movable(Protocol):
         ...
 
 
+@runtime_checkable
+class WorkerAware(Protocol):
+    """A program that needs to know how its worker runs. `App` is one."""
+
+    def use_worker(self, options: WorkerOptions) -> None:
+        """The worker that runs it was started so. Called before the store is opened."""
+        ...
+
+
 def offer_of(program: Program, queues: Sequence[str]) -> Offer | None:
     """What a session for this program serves; None: the program does not say."""
     return Offer(queues=tuple(queues), tasks=program.offer()) if isinstance(program, Offering) else None
 
 
-def placed_offer_of(program: Program) -> Offer | None:
-    """What the session of a node engine serves: no queue, and the placed jobs of the program."""
-    return Offer(tasks=program.placed_offer()) if isinstance(program, Placing) else None
+def placed_offer_of(program: Program, *, cores: int = 0) -> Offer | None:
+    """What the session of a node engine serves: no queue, and the placed jobs of the program. `cores`: how many of its
+    node are for slices of load tests."""
+    return Offer(tasks=program.placed_offer(), cores=cores) if isinstance(program, Placing) else None
 
 
 def load_for(options: WorkerOptions) -> Program:
@@ -161,6 +181,8 @@ def load_for(options: WorkerOptions) -> Program:
         if not isinstance(program, Movable):
             raise InvalidInput("app", f"{options.target} cannot use another store; a node needs a mainstay.App")
         program.use_store(os.environ[NODE_STORE])
+    if isinstance(program, WorkerAware):
+        program.use_worker(options)
     return program
 
 

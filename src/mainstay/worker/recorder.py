@@ -44,10 +44,11 @@ class Running(msgspec.Struct, frozen=True):
     job_id: str
     token: int
     started_ms: int
+    """0: it stores its start itself"""
     deadline_ms: int
     """when it must have ended, its grace included, in lease time; 0: no limit"""
     apart: bool = False
-    """it runs in a child process: if the engine dies, this job is not to blame"""
+    """its code runs in other processes: if the engine dies, this job is not to blame"""
 
 
 class Recorder:

@@ -37,6 +37,7 @@ class JobRun:
         began_ms: int,
         apart: bool,
         alone: bool,
+        supervises: bool = False,
     ) -> None:
         self.job = job
         self.work = work
@@ -47,6 +48,8 @@ class JobRun:
         """it runs in a child process"""
         self.alone = alone
         """nothing else runs in its engine"""
+        self.supervises = supervises
+        """it only supervises processes of its own (see `program.supervises`)"""
         self.started_ms = clock.now_ms()
         """wall time, to be stored"""
         self.began_ms = self.progress_ms = began_ms
@@ -148,9 +151,10 @@ class JobRun:
                 self.slot,
                 self.job.id,
                 token=self.job.token,
-                started_ms=self.started_ms,
+                # it stores its start itself
+                started_ms=0 if self.supervises else self.started_ms,
                 deadline_ms=self._recorded_deadline_ms,
-                apart=self.apart,
+                apart=self.apart or self.supervises,
             )
 
     def record_end(self) -> None:

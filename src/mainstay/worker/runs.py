@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import logging
 import math
 import random
@@ -41,7 +42,7 @@ from .job_context import Context
 from .ledger import Ledger
 from .outage import Outage
 from .pace import ClaimPace
-from .program import Program, Work
+from .program import Program, Work, supervises
 from .recorder import Recorder
 from .reports import Reports, RunLink
 from .run import CANCELLED, DRAINED, LOST, OVERRAN, STALLED, JobRun
@@ -106,7 +107,10 @@ class Runs:
         self._one_thread = ThreadPoolExecutor(1, thread_name_prefix="mainstay-job-alone")
         self._works: dict[tuple[str, str], Work] = {}
         self._unserved = Offers(self._loop.time)
+        self._concurrency = concurrency
         self._free_slots = list(range(concurrency - 1, -1, -1))
+        self._beside = 0
+        """how many runs only supervise: they are in no slot of the concurrency"""
         self._waiting = ClaimedJobs()
         self._running: dict[int, JobRun] = {}
         """by slot: after a lost session the same job may be here twice, once stopping and once claimed again"""
@@ -151,7 +155,7 @@ class Runs:
         """How many jobs to claim now, besides those that were requested already."""
         if self._retired or self._alone or (self._waiting and runs_alone(self._waiting.first)):
             return 0
-        return self._pace.wanted(running=len(self._running), waiting=len(self._waiting) + requested)
+        return self._pace.wanted(running=self._in_slots, waiting=len(self._waiting) + requested)
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Run these jobs, which were just claimed."""
@@ -163,11 +167,35 @@ class Runs:
         self._begin_waiting(self._clock.lease_ms())
 
     def take_placed(self, jobs: Sequence[Job]) -> None:
-        """Run these jobs, which were placed here: they wait for a slot for as long as it takes."""
+        """Run these jobs, which were placed here: they wait for a slot for as long as it takes. Those that only
+        supervise processes of their own begin now."""
         self.idle.clear()
         self.busy.set()
-        self._waiting.add(jobs, now_s=math.inf)
-        self._begin_waiting(self._clock.lease_ms())
+        now_ms = self._clock.lease_ms()
+        patient: list[Job] = []
+        for job in jobs:
+            if self._is_supervised(job):
+                self._begin(job, now_ms)
+            else:
+                patient.append(job)
+        self._waiting.add(patient, now_s=math.inf)
+        self._begin_waiting(now_ms)
+
+    def _is_supervised(self, job: Job) -> bool:
+        try:
+            return supervises(self._program.work(job.kind, job.name))
+        except UnknownTask:
+            return False  # it is put off when it would begin
+
+    @property
+    def _in_slots(self) -> int:
+        return len(self._running) - self._beside
+
+    def _slot_for(self, work: Work) -> int:
+        if not supervises(work):
+            return self._free_slots.pop()
+        taken = {*self._running, *(run.slot for run in self.left_behind)}
+        return next(slot for slot in itertools.count(self._concurrency) if slot not in taken)
 
     def has_work(self, job: Job) -> bool:
         """Whether the program has the work for a job. If not, the job is given back for a while."""
@@ -180,13 +208,13 @@ class Runs:
         while (
             self._waiting
             and self._free_slots
-            and len(self._running) + self._ledger.unstored < self._most_unstored
+            and self._in_slots + self._ledger.unstored < self._most_unstored
             and not self.closed
             and not self._alone
         ):
             if not runs_alone(self._waiting.first):
                 self._begin(self._waiting.next(), now_ms)
-            elif self._running:
+            elif self._in_slots:
                 return  # it waits until the others have ended; until then nothing is claimed
             else:
                 self._begin_alone(self._waiting.next(), now_ms)
@@ -200,7 +228,7 @@ class Runs:
         log.warning("runs alone job_id=%s name=%s: it was lost with its worker %d times", job.id, job.name, job.losses)
         self._alone = True
         self._begin(job, now_ms)
-        if not self._running:  # this program has no such task
+        if not self._in_slots:  # this program has no such task
             self._end_alone()
 
     def _end_alone(self) -> None:
@@ -223,15 +251,18 @@ class Runs:
     def _begin(self, job: Job, began_ms: int) -> None:
         if (work := self._work_of(job)) is None:
             return
+        beside = supervises(work)
+        self._beside += beside
         run = JobRun(
             job,
             work,
-            self._free_slots.pop(),
+            self._slot_for(work),
             clock=self._clock,
             recorder=self._process.recorder,
             began_ms=began_ms,
-            apart=self._process.children is not None and (work.mode == "process" or is_suspect(job)),
-            alone=self._alone,
+            apart=not beside and self._process.children is not None and (work.mode == "process" or is_suspect(job)),
+            alone=self._alone and not beside,
+            supervises=beside,
         )
         program = self._program
         link = RunLink(run, self._control, self._reports, program.unpack, self._loop, self._rng)
@@ -299,16 +330,18 @@ class Runs:
             log.info("ended after it was left behind job_id=%s", run.job.id)
             return
         self._forget(run)
-        self._free_slots.append(run.slot)
         self._write_end(run, ending)
         now_ms = self._clock.lease_ms()
-        self._pace.finished(now_ms - run.began_ms, at_ms=self._loop.time() * 1000, waiting=len(self._waiting))
+        if not run.supervises:
+            self._free_slots.append(run.slot)
+            self._pace.finished(now_ms - run.began_ms, at_ms=self._loop.time() * 1000, waiting=len(self._waiting))
         self._begin_waiting(now_ms)
         self._made_room()
 
     def _forget(self, run: JobRun) -> None:
         run.over = True
         del self._running[run.slot]
+        self._beside -= run.supervises
         if run.alone:
             self._end_alone()
         run.record_end()

@@ -126,11 +126,15 @@ def join(
         raise InvalidInput("name", f"{node!r} contains a dot, which separates the words of a subject")
     given = dict(key_value(word, field="label") for word in labels or [])
     wanted = tuple(dict.fromkeys(part.strip() for part in queues.split(","))) if queues else ()
+    cache_folder = str(Path(cache).absolute() if cache else state_folder("bundles"))
     options = msgspec.structs.replace(
         process.worker_options(target, name=node, queues=_allowed(wanted, address)),
         node=node,
         labels=check_labels(given, field="label"),
         joined=True,
+        cache=cache_folder,
+        cache_bytes=cache_mb * MB,
+        cache_age_s=seconds(cache_age, field="cache-age"),
         output=str(state_folder("output") / node),
         echo=echo,
     )
@@ -140,9 +144,9 @@ def join(
     if reference != target:
         bundle = NodeBundleOptions(
             reference=reference if is_digest_start(reference) else check_bundle_name(reference),
-            cache=str(Path(cache).absolute() if cache else state_folder("bundles")),
-            cache_bytes=cache_mb * MB,
-            cache_age_s=seconds(cache_age, field="cache-age"),
+            cache=options.cache,
+            cache_bytes=options.cache_bytes,
+            cache_age_s=options.cache_age_s,
         )
     config = NodeConfig(
         url=url,

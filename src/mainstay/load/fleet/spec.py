@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from ..kind import SLICE
 from ..plan import LoadOptions
 from ..run_spec import RunSpec
 
@@ -15,9 +16,6 @@ from ..run_spec import RunSpec
 OnLoss = Literal["replace", "restart", "fail", "continue"]
 #: how much of the cores of the pool a run may get
 PoolShare = Literal["low", "normal", "high", "exclusive", "auto"]
-
-#: the name of the rows of slices; their kind is that of load tests
-SLICE = "load/slice"
 
 
 class CoreDemand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,3 +78,6 @@ def slice_id(job_id: str, round_: int, number: int) -> str:
     drawn = hashlib.sha256(f"{slice_unit(round_, number)} of {job_id}".encode()).hexdigest()
     # of the same millisecond as the job, so that it sorts with it
     return f"{job_id[:15]}{drawn[:3]}-a{drawn[3:6]}-{drawn[6:18]}"
+
+
+__all__ = ["SLICE", "CoreDemand", "FleetOptions", "OnLoss", "PoolShare", "SliceCall", "slice_id", "slice_unit"]

@@ -74,6 +74,15 @@ class RemoteHello(msgspec.Struct, frozen=True, kw_only=True):
     """by level that cannot be had: why"""
 
 
+class RemoteCaller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks managers."""
+
+    role: str
+    name: str
+    cluster: str
+    environment: str
+
+
 class ManagerClock:
     """The time of the store, as the answers of managers tell it. It is a `Clock`."""
 
@@ -152,6 +161,16 @@ class RemoteStore(StoreProxy):
         self._hello = msgspec.msgpack.decode(await self._call("hello", b"\x80"), type=RemoteHello)
         self.durability = self._hello.durability
         return self
+
+    @property
+    def bus(self) -> Bus:
+        """The connection that its calls go over."""
+        return self._bus
+
+    @property
+    def caller(self) -> RemoteCaller:
+        """Who its calls are from."""
+        return RemoteCaller(role=self._role, name=self._name, cluster=self._envelope.c, environment=self._envelope.e)
 
     @property
     def observer(self) -> Observer | None:

@@ -109,7 +109,7 @@ async def test_what_is_placed_is_offered_by_nodes_only() -> None:
     part.placement_duties = lambda _, session: [Duty(f"place for {session}", 1.0, place)]
 
     assert list(app.offer()) == ["mail", "survey:tea"]
-    assert app.placed_offer() == {"load:@slice": {}, "survey:coffee": {}}
+    assert app.placed_offer() == {"survey:coffee": {}}
     assert app.work("survey", "coffee") is part.placed_handlers["coffee"]
     assert "place for n.1" in [duty.name for duty in app.placement_duties(Control(MemoryStore()), "n.1")]
 

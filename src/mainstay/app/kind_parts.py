@@ -39,9 +39,7 @@ class KindParts(Mapping[str, Declarations]):
         for handlers in (part.handlers, part.placed_handlers):
             if (handler := handlers.get(name)) is not None:
                 return handler
-        known = (*part.handlers, *part.placed_handlers)
-        # a name that begins with @ is that of rows which users do not submit
-        raise UnknownTask(name, [each for each in known if not each.startswith("@")])
+        raise UnknownTask(name, (*part.handlers, *part.placed_handlers))
 
     def use_worker(self, options: WorkerOptions) -> None:
         """The app is loaded in an engine of a worker that runs so."""

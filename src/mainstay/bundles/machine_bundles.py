@@ -1,4 +1,4 @@
-"""The bundles that programs of this machine use: fetched from the managers, and removed when they were not used lately."""
+"""The bundles that programs of this machine use: fetched from managers, and removed when they were not used lately."""
 
 from __future__ import annotations
 

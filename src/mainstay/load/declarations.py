@@ -30,7 +30,8 @@ DEFAULT_QUEUE = "default"
 
 
 class PlacedSlices(Mapping[str, Work]):
-    """The handler of slices, which every app has where the extra is installed. It is imported for the first slice."""
+    """The handler of slices, which every app has on a node with cores for them and the extra. It is imported for the
+    first slice."""
 
     def __init__(self, client: AppClient, worker: Callable[[], WorkerOptions | None]) -> None:
         self._client = client
@@ -38,7 +39,7 @@ class PlacedSlices(Mapping[str, Work]):
         self._handler: Work | None = None
 
     def __getitem__(self, name: str) -> Work:
-        if name not in tuple(self):
+        if name != SLICE or not self:
             raise KeyError(name)
         if self._handler is None:
             from .fleet.slice_handler import SliceHandler  # noqa: PLC0415 - an extra
@@ -47,10 +48,11 @@ class PlacedSlices(Mapping[str, Work]):
         return self._handler
 
     def __iter__(self) -> Iterator[str]:
-        return iter((SLICE,) if extra_installed() else ())
+        return iter((SLICE,) if self else ())
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        worker = self._worker()
+        return int(worker is not None and worker.cores > 0 and extra_installed())
 
 
 class Loads(Declarations):

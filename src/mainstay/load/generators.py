@@ -63,6 +63,7 @@ class Generators:
             raise InvalidInput("first", f"processes {first} to {last} are not among 0 to {self._of - 1}")
         self._limits = limits or Limits()
         self._first_number = first
+        self._folder = folder
         self._processes = [
             GeneratorProcess(first + number, self._limits, on_line, environment=environment, folder=folder)
             for number in range(processes)

@@ -2,8 +2,8 @@
 
 from ..kinds import Command, Kind, NavigationEntry
 
-#: the name of the rows of slices: the parts of a run on nodes, one for each node
-SLICE = "@slice"
+#: the name of the rows of slices; their kind is that of load tests
+SLICE = "load/slice"
 
 KIND = Kind(
     name="load",

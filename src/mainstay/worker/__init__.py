@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         GiveBack as GiveBack,
         Input as Input,
         LetGo as LetGo,
+        OutOfTime as OutOfTime,
         context as context,
     )
     from .leads import Leads as Leads
@@ -69,7 +70,7 @@ __getattr__, __dir__ = lazy_exports(
         ".declarations": "AppBase Declarations Host LeadHost",
         ".engine": "Engine EngineProcess",
         ".exits": "describe_exit",
-        ".job_context": "Context GiveBack Input LetGo context",
+        ".job_context": "Context GiveBack Input LetGo OutOfTime context",
         ".leads": "Leads",
         ".messages": "Hello",
         ".outage": "Outage",

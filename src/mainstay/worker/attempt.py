@@ -14,8 +14,8 @@ import msgspec
 from ..control import error_info
 from ..errors import BadArguments
 from ..model import ErrorInfo
-from .endings import Done, Ending, Failed, GivenBack, Gone, Halted, Misfit, NotNeeded, PutOff
-from .job_context import Context, Directive, GiveBack, LetGo, Retry, Skip, Snooze, Stopped, enter
+from .endings import Done, Ending, Failed, GivenBack, Gone, Halted, Misfit, NotNeeded, Overrun, PutOff
+from .job_context import Context, Directive, GiveBack, LetGo, OutOfTime, Retry, Skip, Snooze, Stopped, enter
 from .program import Hook, Program, Work, supervises
 
 
@@ -98,6 +98,8 @@ def _ending_of(error: BaseException, context: Context) -> Ending:
             return NotNeeded(reason)
         case GiveBack(reason=reason):
             return GivenBack(reason)
+        case OutOfTime():
+            return Overrun()
         case LetGo():
             return Gone()
         case Stopped() as stopped:

@@ -9,7 +9,7 @@ import msgspec
 
 from ..control import AttemptEnd, AttemptEnds, Quarantine, error_info
 from ..errors import InvalidInput
-from .endings import Crashed, Done, Ending, Failed, GivenBack, Halted, Misfit, NotNeeded, PutOff
+from .endings import Crashed, Done, Ending, Failed, GivenBack, Halted, Misfit, NotNeeded, Overrun, PutOff
 from .run import CANCELLED, LOST, OVERRAN, STALLED, JobRun
 
 log = logging.getLogger("mainstay.worker")
@@ -48,6 +48,8 @@ def _other_end(ends: AttemptEnds, run: JobRun, ending: Ending) -> AttemptEnd | N
             return ends.skip(job, reason)
         case GivenBack(reason):
             return ends.release(job, reason)
+        case Overrun():
+            return ends.timeout(job, "run", decide=decide)
         case Halted() if run.cause == LOST:
             return None
         case Halted() if run.cause == CANCELLED:

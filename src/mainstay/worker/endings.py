@@ -62,8 +62,12 @@ class GivenBack(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
+class Overrun(msgspec.Struct, frozen=True, tag=True):
+    """It found that its time is over."""
+
+
 class Gone(msgspec.Struct, frozen=True, tag=True):
     """It gave its claim away itself: nothing is written."""
 
 
-Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | GivenBack | Gone
+Ending = Done | Failed | Misfit | Crashed | PutOff | NotNeeded | Halted | GivenBack | Overrun | Gone

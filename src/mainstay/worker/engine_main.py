@@ -33,7 +33,7 @@ from .messages import Drain, EngineConfig, FromEngine, Hello, Isolate, Retiring,
 from .outage import Outage
 from .outbox import keep
 from .output_capture import capture_output
-from .program import Placing, Program, load_for, offer_of, placed_offer_of
+from .program import Program, load_for, offer_of, placed_offer_of
 from .spawn import leave_stopping_to_the_supervisor
 
 log = logging.getLogger("mainstay.worker")
@@ -129,7 +129,8 @@ class EngineHost:
     def _check_offer(self) -> None:
         """A worker without tasks would look healthy while every job of its queues waits."""
         if self._config.node:
-            if isinstance(self._program, Placing) and not self._has_node_jobs and not self._options.cores:
+            offer = placed_offer_of(self._program)
+            if offer is not None and not offer.tasks:
                 log.warning("%s has no node jobs: node %s runs none", self._options.target, self._options.node)
             return
         offer = offer_of(self._program, self._queues)
@@ -140,18 +141,13 @@ class EngineHost:
 
     def _without_tasks(self) -> str:
         """What is wrong with a program that this worker could run nothing of."""
-        if self._has_node_jobs:
+        placed = placed_offer_of(self._program)
+        if placed is not None and placed.tasks:
             return "has only node jobs, which run on nodes: name this one (--node NAME)"
         return (
             "has no tasks, studies or load tests, so this worker could run nothing: name the module that imports them "
             "(mainstay worker package.main:app), or import them where the app is made"
         )
-
-    @property
-    def _has_node_jobs(self) -> bool:
-        offer = placed_offer_of(self._program)
-        # what begins with @ is in every program
-        return offer is not None and any(":@" not in route for route in offer.tasks)
 
     async def _opened(self) -> Control:
         """Open the store as soon as it can be reached."""

@@ -68,6 +68,10 @@ class GiveBack(Directive):
         super().__init__(reason)
 
 
+class OutOfTime(Directive):
+    """End it as one that overran: it counts its time itself, from before this claim."""
+
+
 class LetGo(Directive):
     """It has given its claim away itself, with its own write: nothing more is written about it."""
 

@@ -26,7 +26,7 @@ import msgspec
 from .. import errors
 from ..control import JobRequest, OptionReader, Plan, encoded, storable_text
 from ..model import ErrorInfo, Job, Progress, Settings
-from .endings import Crashed, Done, Ending, Failed, GivenBack, Gone, Halted, Misfit, NotNeeded, PutOff
+from .endings import Crashed, Done, Ending, Failed, GivenBack, Gone, Halted, Misfit, NotNeeded, Overrun, PutOff
 from .job_context import Stopped
 from .worker_options import WorkerOptions
 
@@ -117,7 +117,7 @@ class Returned(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted | GivenBack | Gone
+    ending: Returned | Failed | Misfit | PutOff | NotNeeded | Halted | GivenBack | Overrun | Gone
 
 
 ToChild = RunJob | StopJob | ChildAnswer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim
 from ...lifecycle import Move
 from ...model import Job
 from ...stores import Query
-from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, context
+from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, OutOfTime, context
 from ..generator_process import GeneratorLost
 from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, stored
 from ..plan import SCHEMA
@@ -37,6 +38,8 @@ log = logging.getLogger("mainstay.load")
 
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
+#: before the end of its time, a run asks for more
+_ASKS_S = 10.0
 _PAGE = 500
 
 
@@ -176,6 +179,11 @@ class _Lead:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
                     await self._save(stored(so_far, points))
+                if not task.done() and await self._left_s() <= 0:
+                    run.stop("cancelled: overran")
+                    await self._save(stored(await task))
+                    await self._release()
+                    raise OutOfTime
         except asyncio.CancelledError:
             if here.stopping not in (CANCELLED, OVERRAN, STALLED):
                 await self._leave(task)
@@ -191,6 +199,25 @@ class _Lead:
                 task.cancel()
             await asyncio.wait([task])
         return await task
+
+    async def _left_s(self) -> float:
+        """How much of its time is left, counted from its first leader. More is asked for shortly before the end: a run
+        that makes progress earns it."""
+        limit_s = self._here.job.options.run_timeout_s
+        if limit_s is None:
+            return math.inf
+        passed_s = (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
+        left_s = limit_s + self._saved.extra_s - passed_s
+        if left_s > _ASKS_S:
+            return left_s
+        try:
+            granted_s = (await self._here.extend()).granted_s
+        except StaleClaim as error:
+            raise LetGo(str(error)) from None
+        if granted_s:
+            log.info("job=%s has earned %g s more", self._here.id, granted_s)
+            self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
+        return left_s + granted_s
 
     async def _leave(self, task: asyncio.Task[Summary]) -> None:
         """Another manager leads on, or is about to: nothing is stopped."""

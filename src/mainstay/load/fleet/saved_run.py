@@ -24,6 +24,8 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """failed attempts of the job before this one: what an earlier attempt has saved is not continued"""
     began_ms: int = 0
     """when the first leader of this attempt began, by the clock of the store"""
+    extra_s: float = 0.0
+    """the time that it has earned beyond its run timeout"""
     restarts: int = 0
     """how often the run was started again after the loss of a slice"""
     over: bool = False

@@ -41,6 +41,8 @@ class FleetOptions(LoadOptions, frozen=True, kw_only=True, omit_defaults=True):
     spec: RunSpec
     code: str = ""
     """digest of the bundle with the test; empty: nodes find its modules installed"""
+    modules: Mapping[str, str] = {}
+    """without a bundle: the digests of the top-level modules of the test, as the submitter has them installed"""
     on_loss: OnLoss = "replace"
 
 
@@ -57,6 +59,7 @@ class SliceCall(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     """generator processes of this slice"""
     code: str = ""
+    modules: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}
 
 

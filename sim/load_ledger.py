@@ -37,7 +37,9 @@ class SliceKey(msgspec.Struct, frozen=True, order=True):
 class AssignmentLoad(SimulatedTarget):
     """The target as one assignment of a slice reaches it."""
 
-    def __init__(self, ledger: RunLedger, key: SliceKey, node: str, enter: Callable[[int], AbstractContextManager[None]]):
+    def __init__(
+        self, ledger: RunLedger, key: SliceKey, node: str, enter: Callable[[int], AbstractContextManager[None]]
+    ):
         super().__init__(call_s=CALL_S)
         self.key = key
         self.node = node
@@ -115,8 +117,8 @@ class RunLedger:
         if self._sent[round_, workflow, process] > allowed:
             sent = self._sent[round_, workflow, process]
             self._broken(
-                f"{self.job}: process {process} made {sent} calls of {workflow} by second {plan_s:.1f} of the plan, which "
-                f"has {allowed}; the last by {by.key} on {by.node}"
+                f"{self.job}: process {process} made {sent} calls of {workflow} by second {plan_s:.1f} of the plan, "
+                f"which has {allowed}; the last by {by.key} on {by.node}"
             )
 
     def check_second(self, second: int) -> None:

@@ -47,7 +47,7 @@ TEST = LoadTest("shop", [Browse, Checkout])
 def fleet_options(
     *, layers: int = 1, on_loss: str = "replace", demand: dict[str, Any] | None = None, **options: Any
 ) -> FleetOptions:
-    """The payload of a run with one or two layers. `demand` are the fields of its demand, `options` those of a submit."""
+    """The payload of a run with one or two layers. `demand` has fields of its demand, `options` those of a submit."""
     load = LoadOptions(workflows=("Checkout",) if layers == 2 else ("Browse",), drain="5s", **options)
     planned = PlannedRun(TEST, load)
     most = max(sum(planned.plan.workflows[name].most_users for name in layer) for layer in planned.plan.graph.layers())
@@ -86,7 +86,10 @@ def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions
         options["vus"] = users
     else:
         # as many as the users make in about this time
-        options |= {"vus": users, "iterations": max(users, math.ceil(users * lasts_s * rng.uniform(0.3, 0.8) / CALL_S / 2))}
+        options |= {
+            "vus": users,
+            "iterations": max(users, math.ceil(users * lasts_s * rng.uniform(0.3, 0.8) / CALL_S / 2)),
+        }
         options["duration"] = f"{2 * lasts_s}s"
     if layers == 2:
         options["duration"] = f"{min(lasts_s, 20.0)}s"

@@ -170,6 +170,8 @@ class LoadClusterWorld(ClusterWorld):
         super().look()
         for node in self.generators:
             self._check_cores(node)
+        for ledger in self.ledgers.values():
+            ledger.check_users()
         second = int(self.loop.time())
         while self._seconds < second:
             for ledger in self.ledgers.values():

@@ -44,17 +44,13 @@ class AssignmentLoad(SimulatedTarget):
         self.key = key
         self.node = node
         self.by_workflow: Counter[str] = Counter()
-        self.users: dict[int, tuple[float, int]] = {}
-        """by process: when it last sent, and the users of its last window"""
-        self.loads = 0
-        """processes that are under load, or were when their host ended"""
         self._ledger = ledger
         self._enter = enter
 
     def receive(self, bucket: int, calls: int, *, workflow: str, process: int, users: int) -> None:
         super().receive(bucket, calls, workflow=workflow, process=process, users=users)
         self.by_workflow[workflow] += calls
-        self._ledger.count(self, workflow, process, calls)
+        self._ledger.count(self, workflow, process, calls, users)
 
     @contextmanager
     def loading(self, plans: Sequence[WorkflowPlan], process: int) -> Iterator[None]:
@@ -80,6 +76,8 @@ class RunLedger:
         """by round, workflow and process: calls of all assignments"""
         self._last_s: dict[tuple[SliceKey, str, int], float] = {}
         self._seconds: Counter[tuple[str, int]] = Counter()
+        self._users: dict[tuple[str, SliceKey, int], tuple[float, int]] = {}
+        """by workflow, assignment and process: when it last sent, and with how many users"""
         self._planned: dict[tuple[int, str, int], WorkflowLoad] = {}
 
     def assignment(
@@ -104,11 +102,12 @@ class RunLedger:
         """All calls of a round."""
         return sum(each.total for key, each in self.assignments.items() if key.round == round_)
 
-    def count(self, by: AssignmentLoad, workflow: str, process: int, calls: int) -> None:
+    def count(self, by: AssignmentLoad, workflow: str, process: int, calls: int, users: int) -> None:
         now_s, round_ = self._loop.time(), by.key.round
         last_s = self._last_s.get((by.key, workflow, process), now_s - _WINDOW_S)
         self._last_s[by.key, workflow, process] = now_s
         self._sent[round_, workflow, process] += calls
+        self._users[workflow, by.key, process] = now_s, users
         if now_s - last_s > _STOOD_STILL_S:
             return
         self._seconds[workflow, int(now_s)] += calls
@@ -130,6 +129,17 @@ class RunLedger:
             most = self._steps(workflow) * (rate * (1 + _WINDOW_S) + max(self._processes.values(), default=0))
             if calls > most:
                 self._broken(f"{self.job}: {calls} calls of {workflow} in second {second}, the plan allows {most:.0f}")
+
+    def check_users(self) -> None:
+        """The users that are at work now."""
+        since_s = self._loop.time() - _WINDOW_S - _LATE_S
+        at_work: Counter[str] = Counter()
+        for (workflow, _, _), (at_s, users) in self._users.items():
+            at_work[workflow] += users if at_s > since_s else 0
+        for workflow, users in at_work.items():
+            plan = self.options.spec.plan.workflows[workflow]
+            if plan.users is not None and users > plan.most_users:
+                self._broken(f"{self.job}: {users} users of {workflow} at work, the plan has {plan.most_users}")
 
     def _planned_load(self, round_: int, workflow: str, process: int) -> WorkflowLoad:
         key = round_, workflow, process

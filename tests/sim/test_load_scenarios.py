@@ -236,8 +236,6 @@ def test_a_loss_is_treated_as_the_run_wants(on_loss: str) -> None:
 
 
 def summary_of(row: Job) -> Summary:
-    import msgspec
-
     return msgspec.msgpack.decode(row.result or b"", type=Summary)
 
 

@@ -19,7 +19,7 @@ from .generator_process import GeneratorLost, Limits, LineHandler
 from .generators import Generators
 from .outputs import Output, OutputLimits, RunOutputs
 from .run_spec import RunSpec, WorkflowMethods
-from .runner import LoadRunner, MakeRunner
+from .runner import LoadRunner, MakeRunner, RestartNeeded, SlicedRunner
 from .stats.accounts import IterationLedger
 from .stats.model import FAILED, SETUP_FAILED, WINDOW_MS, Moment, Summary, ThresholdOutcome, Window
 from .stats.tally import RunTally
@@ -46,26 +46,30 @@ class LoadRun:
         limits: Limits | None = None,
         output_limits: OutputLimits | None = None,
         runner: MakeRunner = Generators,
+        earlier: Summary | None = None,
     ) -> None:
         """`stream`: where one of the outputs records the run, for reports to name. `on_line` takes the lines that steps
-        print; without it, they are logged. `runner` makes what produces the load."""
+        print; without it, they are logged. `runner` makes what produces the load. `earlier`: what a process that led
+        this run before has saved of it; its start and its curve are kept."""
         self._spec = spec
         self._clock = clock
         self._stream = stream
-        self._started_ms = clock.now_ms()
-        self.header = msgspec.structs.replace(spec.header, run=run_id, started_ms=self._started_ms, token=token)
+        started_ms = clock.now_ms() if earlier is None else earlier.header.started_ms
+        self.header = msgspec.structs.replace(spec.header, run=run_id, started_ms=started_ms, token=token)
         self._outputs = RunOutputs(outputs, output_limits)
         self._on_line = on_line or _log_line
         self._limits = limits
         self._make_runner = runner
         self._outputs_started = False
-        self._tally = RunTally(self.header)
+        self._tally = RunTally(self.header, earlier=() if earlier is None else earlier.points)
         self._judge = ThresholdJudge(thresholds_of(spec.thresholds), self.header)
         self._doubts = TrustWatch()
         self._ledger = IterationLedger()
         self._cut = ""
         """why the last work of a generator is unknown, if it is"""
         self._runner: LoadRunner | None = None
+        self._sliced: SlicedRunner | None = None
+        """the same, also after its end, if it runs on several machines"""
         self._phase = "preparing"
         self._ended = ""
         self._given_up = False
@@ -85,13 +89,17 @@ class LoadRun:
     async def run(self) -> Summary:
         """Run to the end. Raises `InvalidInput` if it cannot be started; nothing was sent then."""
         spec = self._spec
+        needed: RestartNeeded | None = None
         try:
             async with self._make_runner(
                 spec.processes, self._add, on_line=self._on_line, limits=self._limits
             ) as runner:
                 self._runner = runner
+                self._sliced = runner if isinstance(runner, SlicedRunner) else None
                 if self._given_up:
                     runner.give_up()
+                elif self._ended:
+                    runner.stop(hurry=True)
                 try:
                     await runner.prepare(spec.order)
                     # not before: a refused run has no outputs
@@ -99,12 +107,14 @@ class LoadRun:
                     self._outputs_started = True
                     await self._layers(runner)
                 except GeneratorLost as error:
-                    if not self._outputs_started and not self._given_up:
+                    if not self._outputs_started and not self._ended and not self._given_up:
                         raise
                     # the windows that it had sent are kept; the others end
-                    if not self._given_up:
+                    if self._outputs_started and not self._given_up:
                         self._ended = f"failed: {error}"
                     runner.stop(hurry=True)
+                    if isinstance(error, RestartNeeded):
+                        needed = error
         except asyncio.CancelledError:
             # the caller waits no longer; the outputs still get the numbers so far
             self._ended = self._ended or "cancelled: given up"
@@ -115,7 +125,10 @@ class LoadRun:
         finally:
             self._runner = None
             self._phase = "done"
-        return await self._finish()
+        summary = await self._finish()
+        if needed is not None:
+            raise needed
+        return summary
 
     def stop(self, why: str, *, hurry: bool = True) -> None:
         """End the run early; calls under way may finish."""
@@ -220,7 +233,7 @@ class LoadRun:
         except asyncio.CancelledError:
             self._cut = "the run was given up before its generators had reported everything"
             raise
-        if lost:
+        if lost or not reports:
             self._over_s = self.elapsed_s
         else:
             took_s = max(report.took for report in reports)
@@ -233,6 +246,8 @@ class LoadRun:
         for name in workflows:
             own = [report.workflows[name] for report in reports if name in report.workflows]
             self._ledger.settle(name, [one.account for one in own])
+            if not own and self._lost_windows():
+                continue  # nothing that could tell is left; that it was lost is in the verdict
             why = failure_of(own, self._spec.plan.workflows[name].iterations)
             if why and not self._ended:
                 failed[name] = why
@@ -242,7 +257,7 @@ class LoadRun:
     def _add(self, window: Window) -> None:
         if self._first_bucket is None:
             self._first_bucket = window.bucket
-        self._last_bucket = window.bucket
+        self._last_bucket = window.bucket + window.width - 1
         self._tally.add(window)
         self._judge.add(window)
         self._doubts.add(window)
@@ -282,13 +297,17 @@ class LoadRun:
 
     async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish(self.load_s), ended=self._ended or "finished")
+        lost = self._lost_windows()
+        for total in lost:
+            self._ledger.lose(total)
         summary.trust = self._doubts.finish(
             by_itself=summary.ended == "finished",
             cut=self._cut,
+            lost=self._sliced.doubts() if self._sliced is not None else (),
             wrong_sums=() if self._cut else self._ledger.errors,
         )
         # iterations under way in a lost generator were cut off with it
-        summary.aborted_iterations += self._ledger.unknown if self._cut else 0
+        summary.aborted_iterations += self._ledger.unknown if self._cut or lost else 0
         if self._failed and not self._ended:
             # even if other workflows succeeded: the test was not done as planned
             summary.ended = "failed: " + "; ".join(f"{name}: {why}" for name, why in self._failed.items())
@@ -310,7 +329,12 @@ class LoadRun:
             ended=ended,
             skipped=self._skipped,
             stream=self._stream,
+            slices=self._sliced.reports() if self._sliced is not None else [],
         )
+
+    def _lost_windows(self) -> list[Window]:
+        """What was received of machines that were lost, while the run went on."""
+        return self._sliced.lost_windows() if self._sliced is not None else []
 
 
 def failure_of(reports: Sequence[WorkflowReport], planned: int | None) -> str:

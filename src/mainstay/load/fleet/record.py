@@ -15,10 +15,12 @@ class GoRecord(msgspec.Struct, frozen=True, kw_only=True):
     """which one of the run, from 1"""
     workflows: list[str]
     wall: float
-    """about the agreed instant in seconds since 1970, by the clock of the leader that chose it; slices know it exactly"""
+    """about the agreed instant, in seconds since 1970, by the clock of the leader that chose it; slices know more"""
     tokens: list[int]
     """of the slices that it was meant for, by number; a replacement takes the place of what it replaces. 0: none, the
     slice was lost before"""
+    nodes: list[str]
+    """that run these assignments"""
     begin_s: list[float] = []
     """the time of the plan at which each of these assignments begins; empty: all at its start"""
     void: bool = False

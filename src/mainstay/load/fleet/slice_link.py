@@ -1,9 +1,9 @@
-"""One slice, as the leader of its fleet sees it: commands until they are answered, its clock, its windows, its loss."""
+"""One assignment of a slice, as the leader of its fleet sees it: commands until they are answered, its clock, its
+windows, its loss."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,11 +12,12 @@ import msgspec
 
 from ...bus import Bus
 from ...clock import Clock
-from ...errors import BusClosed, BusError, InvalidInput, NoResponders
+from ...errors import BusClosed, BusError, InvalidInput, NoResponders, StaleClaim
 from ..generator_process import GeneratorLost
-from ..stats.model import WINDOW_MS, Window
+from ..stats.model import SliceReport, Window
 from .messages import (
     AnswerPart,
+    CommandAccepted,
     CommandPending,
     CommandRefused,
     PingSlice,
@@ -31,21 +32,20 @@ from .messages import (
     encode,
 )
 from .peer_clock import PeerClock
+from .received_windows import ReceivedWindows
 from .settings import FleetMember, FleetSettings
 
 log = logging.getLogger("mainstay.load")
 
 #: between two requests that nothing answers
 _RETRY_S = 0.1
-#: windows that are asked for at once
-_MOST_WANTED = 50
 #: how often a slice may answer without a window that it should have kept
 _MOST_ASKED = 3
 
 
 class SliceLink:
     """Sends commands to a slice. Every call ends with an answer, or with `GeneratorLost` once the slice is silent for
-    too long.
+    too long. Raises `StaleClaim` if the slice has a newer leader, and `BusClosed` if this one has left the bus.
 
     `on_window` takes each window once; `on_change` is called when it is lost, or its processes have ended."""
 
@@ -67,10 +67,20 @@ class SliceLink:
         self.number = number
         self.peer_clock = PeerClock()
         self.loss: GeneratorLost | None = None
+        self.lost = asyncio.Event()
         self.is_over = False
         """none of its processes is left"""
+        self.is_ready = False
+        """it is prepared, and its clock is known"""
+        self.is_fenced = False
+        """the store says that the assignment is over"""
+        self.go = 0
+        """the last one that it was ordered"""
+        self.is_loading = False
+        """from an order to go until the end of that load is known"""
         self.start_late_s = 0.0
-        self.received = self.repaired = self.repeated = 0
+        self.repaired = 0
+        self.windows = ReceivedWindows(on_window, wall_s=0.0)
         self._bus = bus
         self._job = job
         self._epoch = epoch
@@ -79,7 +89,6 @@ class SliceLink:
         self._steady = steady
         self._on_window = on_window
         self._on_change = on_change
-        self._lost = asyncio.Event()
         self._doing = "it was preparing"
         self._numbers = 0
         self._echo_s: float | None = None
@@ -89,12 +98,9 @@ class SliceLink:
         self._silent_s: float | None = None
         """None: it may not have started yet"""
         self._patience_s = settings.lost_s
-        self._go = 0
-        self._upto = 0
-        self._beyond: set[int] = set()
-        self._due = 0
-        """windows that should have arrived"""
-        self._first_bucket = self._last_bucket = 0
+        self._is_stopping = False
+        self._moved_s = 0.0
+        """when its load last made progress"""
 
     @property
     def name(self) -> str:
@@ -103,13 +109,14 @@ class SliceLink:
     # commands ---------------------------------------------------------------------------------------
 
     async def ask(
-        self, order: SliceOrder, *, doing: str = "", calls: int = 0, answer_s: float | None = None
+        self, order: SliceOrder, *, key: str = "", doing: str = "", calls: int = 0, answer_s: float | None = None
     ) -> SliceAnswer:
-        """Have an order executed, and return the answer. `doing`: what the slice does in that time, for the error if it
-        is lost. `answer_s`: after which time an order that is answered at once is sent again."""
+        """Have an order executed, and return the answer. `key`: of an order that is executed once, also if a leader
+        before this one has sent it. `doing`: what the slice does in that time, for the error if it is lost. `answer_s`:
+        after which time an order that is answered at once is sent again."""
         self._doing = doing or self._doing
-        command = self._command(order, self._next_number(), calls)
-        within_s = answer_s or self._settings.poll_s + self._settings.answer_s
+        command = self._command(order, self._next_number(), calls, key)
+        within_s = answer_s or self._within_s
         body = b""
         while True:
             answer = await self._send(command, within_s)
@@ -129,12 +136,27 @@ class SliceLink:
     async def release(self) -> None:
         """End the processes and the service of the slice."""
         command = self._command(ReleaseSlice(), self._next_number())
-        with contextlib.suppress(GeneratorLost):
-            while isinstance(
-                await self._send(command, self._settings.poll_s + self._settings.answer_s), CommandPending | None
-            ):
+        try:
+            while isinstance(await self._send(command, self._within_s), CommandPending | None):
                 if not self._is_served:
                     return  # its answer was lost, or it never began
+        except (GeneratorLost, StaleClaim):
+            return
+
+    async def dismiss(self) -> bool:
+        """End a slice that was lost but may still be reached. Returns whether the assignment is over; if not, it was
+        without contact for so long that its load is."""
+        command = self._command(ReleaseSlice(lost=str(self.loss)), self._next_number())
+        silent_s, last_s = self._silent_s or 0.0, self._steady()
+        while True:
+            answer = await self._request(command, self._within_s)
+            if isinstance(answer, CommandAccepted | CommandRefused):
+                return True  # a refusal: it belongs to another machine, and has ended
+            passed_s, last_s = self._passed(last_s), self._steady()
+            silent_s = 0.0 if answer is not None else silent_s + passed_s
+            # if the store says that its node is gone, one that lives is heard at once
+            if silent_s >= (self._settings.answer_s if self.is_fenced else self._settings.lost_s):
+                return self.is_fenced
 
     def not_done(self, why: str) -> GeneratorLost:
         """An error of this slice."""
@@ -144,34 +166,51 @@ class SliceLink:
         self._numbers += 1
         return self._numbers
 
-    def _command(self, order: SliceOrder, number: int, calls: int = 0) -> SliceCommand:
+    @property
+    def _within_s(self) -> float:
+        return self._settings.poll_s + self._settings.answer_s
+
+    def _command(self, order: SliceOrder, number: int, calls: int = 0, key: str = "") -> SliceCommand:
         return SliceCommand(
             job=self._job,
             slice=self.number,
             token=self.member.token,
             epoch=self._epoch,
             number=number,
+            key=key,
             calls=calls,
             order=order,
         )
 
     async def _send(self, command: SliceCommand, within_s: float) -> SliceAnswer | None:
-        """The answer to a request; None if there was none in time."""
+        """The answer to a request; None if there was none in time. Raises once the slice is lost."""
         if self.loss is not None:
             raise self.loss
-        subject = command_subject(self.member.node, self._job, self.number)
-        asking = asyncio.ensure_future(self._bus.request(subject, encode(command), within_s))
-        losing = asyncio.ensure_future(self._lost.wait())
+        asking = asyncio.ensure_future(self._request(command, within_s))
+        losing = asyncio.ensure_future(self.lost.wait())
         try:
             await asyncio.wait({asking, losing}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                assert self.loss is not None
+            if self.loss is not None:
                 raise self.loss
-            answer: SliceAnswer = decode_answer(asking.result())
-        except BusClosed as error:
-            self.lose(str(error))
-            assert self.loss is not None
-            raise self.loss from None
+            answer = asking.result()
+        finally:
+            asking.cancel()
+            losing.cancel()
+            await asyncio.wait({asking, losing})
+            if not asking.cancelled():
+                asking.exception()  # retrieved: the slice was lost at the same moment
+        if answer is not None:
+            self._silent_s = 0.0
+            self._heard_ms = self._clock.now_ms()
+        return answer
+
+    async def _request(self, command: SliceCommand, within_s: float) -> SliceAnswer | None:
+        """The same without an end: also of a slice that is lost."""
+        subject = command_subject(self.member.node, self._job, self.number)
+        try:
+            answer: SliceAnswer = decode_answer(await self._bus.request(subject, encode(command), within_s))
+        except BusClosed:
+            raise  # this process has left the bus, which says nothing about the slice
         except BusError as error:
             self._is_served = not isinstance(error, NoResponders)
             # not answered in time, or nothing is subscribed: it may be starting, or about to come back
@@ -179,11 +218,8 @@ class SliceLink:
             return None
         except msgspec.MsgspecError as error:
             raise GeneratorLost(f"{self.name} sent an answer that cannot be read ({error})") from None
-        finally:
-            asking.cancel()
-            losing.cancel()
-        self._silent_s = 0.0
-        self._heard_ms = self._clock.now_ms()
+        if isinstance(answer, CommandRefused) and answer.epoch:
+            raise StaleClaim(f"{self.name} has a newer leader: {answer.rule}")
         return answer
 
     # contact ----------------------------------------------------------------------------------------
@@ -191,32 +227,47 @@ class SliceLink:
     async def keep_contact(self) -> None:
         """Ask for its state again and again, until it is lost."""
         last_s = self._steady()
-        longest_s = self._settings.ping_s + self._settings.answer_s
-        with contextlib.suppress(GeneratorLost):
+        try:
             while True:
                 beat = await self.ping()
-                # only time in which this process was awake counts, and one step of it at most
-                passed_s, last_s = min(self._steady() - last_s, longest_s), self._steady()
+                passed_s, last_s = self._passed(last_s), self._steady()
                 if beat is None and self._silent_s is not None:
                     self._silent_s += passed_s
                     if self._silent_s >= self._patience_s:
-                        since = f", since {_time_text(self._heard_ms)}" if self._heard_ms else ""
-                        self.lose(f"it has not answered for {self._silent_s:.0f} s{since}")
+                        self.lose(self._silence())
                 if beat is not None:
                     await asyncio.sleep(self._settings.ping_s)
+        except GeneratorLost as error:
+            self.fail(error)
 
-    def hurry(self) -> None:
-        """The run was given up: a slice that is silent is lost soon, also one that may not have started yet."""
-        self._patience_s = self._settings.let_go_s
+    def _passed(self, since_s: float) -> float:
+        """The time of one step: only time in which this process was awake counts."""
+        return min(self._steady() - since_s, self._settings.ping_s + self._settings.answer_s)
+
+    def _silence(self) -> str:
+        since = f", since {_time_text(self._heard_ms)}" if self._heard_ms else ""
+        silence = f"it has not answered for {self._silent_s:.0f} s{since}"
+        if not self._is_stopping:
+            return silence
+        limit_s = self._settings.isolation_s
+        return f"its stop is unconfirmed: {silence}. Without contact, it stops by itself within {limit_s:g} s"
+
+    def expect(self) -> None:
+        """It has answered a leader before: a silence counts from now on."""
         self._silent_s = self._silent_s or 0.0
+
+    def hurry(self, within_s: float) -> None:
+        """The run is ending: a slice that is silent is lost soon, also one that may not have started yet."""
+        self._is_stopping = True
+        self.expect()
+        self._patience_s = min(self._patience_s, (self._silent_s or 0.0) + within_s)
 
     async def ping(self) -> SliceBeat | None:
         """Its state, if it answers in time; measures its clock, and asks for windows that were lost."""
-        wanted = [number for number in range(self._upto, self._due) if number not in self._beyond][:_MOST_WANTED]
-        ping = PingSlice(echo_s=self._echo_s, go=self._go, upto=self._upto, wanted=wanted)
-        command = self._command(ping, 0)
+        windows = self.windows
+        ping = PingSlice(echo_s=self._echo_s, go=self.go, upto=windows.upto, wanted=windows.wanted())
         sent_s = self._steady()
-        answer = await self._send(command, self._settings.answer_s)
+        answer = await self._send(self._command(ping, 0), self._settings.answer_s)
         if isinstance(answer, CommandRefused):
             self.lose(answer.rule)
         if not isinstance(answer, SliceBeat):
@@ -225,55 +276,84 @@ class SliceLink:
         self._echo_s = max(answer.steady_s, self._echo_s or answer.steady_s)
         for part in answer.repaired:
             self.repaired += self.take(part)
-        if answer.go == self._go:
-            self._due = max(self._due, answer.windows)
-        if answer.over and not self.is_over:
+        if answer.go == self.go and answer.windows > windows.due:
+            windows.due = answer.windows
+            self._moved_s = max(self._moved_s, self._steady())
+        self._judge(answer)
+        return answer
+
+    def _judge(self, beat: SliceBeat) -> None:
+        """Whether a slice that answers can go on."""
+        if beat.over and not self.is_over:
             self.is_over = True
             self._on_change()
-        return answer
+        if self.is_loading:
+            if self._steady() - self._moved_s > self._settings.stall_s:
+                self.lose(f"it is stuck: it answers, but has sent no window for {self._settings.stall_s:g} s")
+        elif self.is_ready and not self._is_stopping:
+            if beat.over:
+                self.lose("none of its processes is left")
+            elif not beat.prepared:
+                self.lose(f"it had no contact for {self._settings.isolation_s:g} s, and ended")
 
     def lose(self, how: str) -> None:
         """Count the slice as lost."""
+        gap = ""
+        if self.is_loading:
+            known_s = self.windows.known_s
+            gap = f"; what it did later than {known_s:.1f} s after the start is unknown" if known_s else ""
+        self.fail(GeneratorLost(f"{self.name} was lost, while {self._doing}: {how}{gap}"))
+
+    def fail(self, loss: GeneratorLost) -> None:
+        """The same, for an error that says how."""
         if self.loss is None:
-            known_s = (self._last_bucket + 1 - self._first_bucket) * WINDOW_MS / 1000 if self._last_bucket else 0.0
-            gap = f"; what it did later than {known_s:.1f} s after the start is unknown" if self._go else ""
-            self.loss = GeneratorLost(f"{self.name} was lost, while {self._doing}: {how}{gap}")
+            self.loss = loss
             log.warning("job=%s %s", self._job, self.loss)
-            self._lost.set()
+            self.lost.set()
             self._on_change()
 
     # windows ----------------------------------------------------------------------------------------
 
-    def open(self, go: int) -> None:
-        """Expect the windows of this go."""
-        self._go, self._upto, self._beyond, self._due = go, 0, set(), 0
-        self._first_bucket = self._last_bucket = 0
+    def open(self, go: int, *, wall_s: float, at_s: float, begin_s: float = 0.0, upto: int = 0) -> None:
+        """Expect the windows of this go, whose load begins at `at_s`."""
+        self.go, self.is_loading, self._moved_s = go, True, at_s
+        self.repaired, self.start_late_s = 0, 0.0
+        self.windows = ReceivedWindows(self._on_window, wall_s=wall_s, begin_s=begin_s, upto=upto)
 
     def take(self, part: SliceWindow) -> bool:
         """Take a window; whether it is new. One of an older assignment, or of a go that is over, is dropped."""
-        if part.token != self.member.token or part.go != self._go:
+        if part.token != self.member.token or part.go != self.go:
             return False
-        if part.number < self._upto or part.number in self._beyond:
-            self.repeated += 1
-            return False
-        self._beyond.add(part.number)
-        while self._upto in self._beyond:
-            self._beyond.remove(self._upto)
-            self._upto += 1
-        self.received += 1
-        self._first_bucket = min(self._first_bucket or part.window.bucket, part.window.bucket)
-        self._last_bucket = max(self._last_bucket, part.window.bucket)
-        self._on_window(part.window)
-        return True
+        return self.windows.take(part.number, part.window)
 
     async def receive_all(self, windows: int) -> None:
         """Wait until all windows of a go that is over have arrived."""
-        self._due, asked = windows, 0
-        while (before := self._upto) < windows:
+        received = self.windows
+        received.due, asked = max(received.due, windows), 0
+        while (before := received.upto) < windows:
             answered = await self.ping() is not None
-            asked = asked + answered if self._upto == before else 0
+            asked = asked + answered if received.upto == before else 0
             if asked == _MOST_ASKED:
                 raise self.not_done(f"it has not kept window {before} of {windows}")
+
+    def report(self) -> SliceReport:
+        """Its facts in the last go."""
+        windows = self.windows
+        return SliceReport(
+            slice=self.number,
+            token=self.member.token,
+            node=self.member.node,
+            processes=self.member.processes,
+            requests=windows.requests,
+            failed=windows.failed,
+            begin_s=windows.begin_s,
+            clock_doubt_s=self.peer_clock.doubt_s if len(self.peer_clock) else None,
+            start_late_s=self.start_late_s,
+            windows=windows.count,
+            repaired_windows=self.repaired,
+            repeated_windows=windows.repeated,
+            loss="" if self.loss is None else str(self.loss),
+        )
 
 
 def _time_text(at_ms: int) -> str:

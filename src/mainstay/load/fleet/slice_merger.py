@@ -6,7 +6,7 @@ is counted in the next window that is passed on: sums stay exact, and no bucket 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -20,7 +20,6 @@ class SliceMerger:
     def __init__(
         self, slices: int, on_window: Callable[[Window], None], *, hold_s: float, now: Callable[[], float]
     ) -> None:
-        self._slices = slices
         self._on_window = on_window
         self._hold_s = hold_s
         self._now = now
@@ -32,22 +31,44 @@ class SliceMerger:
         self._late: list[Window] = []
         self._passed = -1
         self._draining = False
+        self._holding = False
         self.late = [0] * slices
         """by slice: how many of its windows were late"""
 
-    def open(self) -> None:
-        """Expect windows of all slices."""
-        self._at_work = set(range(self._slices))
+    def open(self, slices: Iterable[int], *, holding: bool = False) -> None:
+        """Expect windows of these slices. `holding`: pass on nothing before `begin_with`."""
+        self._at_work = set(slices)
         self._passed = -1
         self._draining = False
+        self._holding = holding
+
+    def join(self, slice_number: int) -> None:
+        """Expect windows of one more slice."""
+        self._at_work.add(slice_number)
+
+    def begin_with(self, total: Window | None) -> None:
+        """Pass on the sum of all windows that were taken before, and then those that were held."""
+        self._holding = False
+        if total is not None:
+            self._passed = total.bucket + total.width - 1
+            for bucket in [bucket for bucket in self._parts if bucket <= self._passed]:
+                del self._arrived_s[bucket]
+                for number, part in self._parts.pop(bucket).items():
+                    self._be_late(number, part)
+            self._on_window(replace(total, process=-1, draining=False))
+        self.tick()
+
+    def take_late(self, slice_number: int) -> int:
+        """How many windows of a slice were late since this was asked last."""
+        late, self.late[slice_number] = self.late[slice_number], 0
+        return late
 
     def add(self, slice_number: int, window: Window) -> None:
         """Take a window, or a part of one; the caller has dropped repeated ones."""
         # the sum takes the users of a process at its last window: here, a slice is one process
         part = replace(window, process=slice_number)
         if part.bucket <= self._passed:
-            self.late[slice_number] += 1
-            self._late.append(part)
+            self._be_late(slice_number, part)
         else:
             self._arrived_s.setdefault(part.bucket, self._now())
             parts = self._parts.setdefault(part.bucket, {})
@@ -56,16 +77,22 @@ class SliceMerger:
             parts[slice_number] = part if known is None else merge_windows([known, part])
         self.tick()
 
+    def _be_late(self, slice_number: int, part: Window) -> None:
+        self.late[slice_number] += 1
+        self._late.append(part)
+
     def close(self, slice_number: int) -> None:
         """The slice sends no more windows."""
         self._at_work.discard(slice_number)
         self.tick()
-        if not self._at_work and self._late:
+        if not self._at_work and self._late and not self._holding:
             # nothing follows that could take them
             self._pass_on(self._passed + 1, [])
 
     def tick(self) -> None:
         """Pass on what is complete, or was held for long enough."""
+        if self._holding:
+            return
         for bucket in sorted(self._parts):
             # the newest one is kept: late parts may still be counted in it
             whole = self._at_work <= self._parts[bucket].keys() and (len(self._parts) > 1 or not self._at_work)

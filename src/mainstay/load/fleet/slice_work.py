@@ -76,6 +76,7 @@ class SliceWork:
         self._isolated = False
         self._stopped = False
         self._go = 0
+        self._barred = 0
         self._order: StartSlice | None = None
         self._going: asyncio.Task[None] | None = None
         self._end: SliceEnd | None = None
@@ -215,7 +216,7 @@ class SliceWork:
         runner = self._ready()
         if self._going is not None and not self._going.done():
             raise GeneratorLost("the slice is under load already")
-        if order.go <= self._go:
+        if order.go <= max(self._go, self._barred):
             raise GeneratorLost(f"go {order.go} is over; the last one is {self._go}")
         if self._stopped:
             raise GeneratorLost("the run was stopped before")
@@ -264,6 +265,7 @@ class SliceWork:
     def _adopted(self, go: int) -> GoAdopted:
         order = self._order
         if order is None or go != self._go:
+            self._bar(go)
             return GoAdopted(began=False)
         # they are in the sum
         self._kept.clear()
@@ -276,9 +278,17 @@ class SliceWork:
             total=self._total.window() if self._windows else None,
         )
 
+    def _bar(self, go: int) -> None:
+        """Begin no go up to this one any more: the leader was told that it never began."""
+        self._barred = max(self._barred, go)
+
     async def _collect(self, go: int) -> SliceEnd:
-        if self._going is None or go != self._go:
-            raise GeneratorLost(f"go {go} never began here")
+        if go != self._go or self._going is None:
+            if go < self._go:
+                raise GeneratorLost(f"go {go} is over; the last one is {self._go}")
+            self._bar(go)
+        if self._going is None or self._barred == go:
+            return SliceEnd(go=go, reports=[], loss="", isolated=False, windows=0, total=None, began=False)
         await asyncio.wait([self._going])
         if self._end is None:
             raise GeneratorLost("the slice was released")

@@ -74,6 +74,16 @@ class IterationLedger:
             for name in ("arrivals", "dropped", "begun", "completed", "failed", "aborted"):
                 setattr(self._generators, name, getattr(self._generators, name) + getattr(account, name))
 
+    def lose(self, total: Window) -> None:
+        """Count what was received of processes that were lost, which have no account: the sum of their windows."""
+        lost = self._generators
+        lost.arrivals += total.arrivals
+        lost.dropped += total.dropped
+        lost.begun += total.begun
+        lost.completed += total.iterations - total.failed_iterations
+        lost.failed += total.failed_iterations
+        lost.aborted += total.aborted_iterations
+
     @property
     def errors(self) -> list[str]:
         """The differences, after every process is done."""

@@ -6,7 +6,7 @@ A tally keeps sums, never samples: its memory does not grow with the length of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import sub
 from typing import Any
@@ -34,6 +34,8 @@ SECOND = 1000 // WINDOW_MS
 RECENT_S = 10
 #: points of a chart; a screen can show few more
 STRETCHES = 300
+#: times of windows are rounded
+_GRAIN_S = 0.001
 #: statuses, kinds of errors and reasons that a run counts separately; messages may contain anything
 KINDS = 100
 
@@ -69,8 +71,15 @@ class RunTally:
     (20, 5, 0)
     """
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, *, earlier: Sequence[Point] = ()) -> None:
+        """`earlier`: the points of a process that led the run before. It has seen windows that come to this one as one
+        sum, which makes a point only for the time since."""
         self._header = header
+        self._earlier = list(earlier)
+        while len(self._earlier) > STRETCHES:
+            self._earlier = _thinned(self._earlier)
+        self._since_s = self._earlier[-1].at_s + self._earlier[-1].width_s if self._earlier else 0.0
+        """the end of the earlier points"""
         self._recent: deque[Window] = deque()
         self._origin = -1
         self._second = WindowSum()
@@ -109,7 +118,7 @@ class RunTally:
 
     def packed_points(self) -> list[msgspec.Raw]:
         """The same in MessagePack, as they are kept, for storing."""
-        return [stretch.point for stretch in self._stretches]
+        return [*(msgspec.Raw(_encode(point)) for point in self._earlier), *(one.point for one in self._stretches)]
 
     def summary(self, *, points: bool = True, **rest: Any) -> Summary:
         """The summary, with or without its points. `rest` has the fields that do not follow from the windows.
@@ -167,6 +176,9 @@ class RunTally:
         window = self._second.window()
         self._second = WindowSum()
         self._total.add(window)
+        if (window.bucket - self._origin) * WINDOW_MS / 1000 < self._since_s - _GRAIN_S:
+            self._earlier += self._unseen(window)
+            return
         added = _Stretch.of(window, self._number - self._number % self._span, self._origin)
         if self._stretches and self._stretches[-1].number == added.number:
             self._stretches[-1] = self._stretches[-1].joined(added)
@@ -176,6 +188,26 @@ class RunTally:
             self._span *= 2
             self._stretches = _coarser(self._stretches, self._span)
 
+    def _unseen(self, window: Window) -> list[Point]:
+        """A point for the end of a sum whose beginning has points. Its percentiles are unknown."""
+        at_s = (window.bucket - self._origin) * WINDOW_MS / 1000
+        width_s = round(at_s + window.width * WINDOW_MS / 1000 - self._since_s, 3)
+        if width_s <= 0:
+            return []
+        seen = [point for point in self._earlier if point.at_s >= at_s - _GRAIN_S]
+        requests = sum(times.count for step in window.steps for times in (step.ok, step.failed) if times is not None)
+        failed = sum(step.failed.count for step in window.steps if step.failed is not None)
+        point = Point(
+            at_s=self._since_s,
+            width_s=width_s,
+            users=window.users,
+            rate=max(0.0, per(requests - sum(one.rate * one.width_s for one in seen), width_s)),
+            failed=max(0.0, per(failed - sum(one.failed * one.width_s for one in seen), width_s)),
+            dropped=max(0.0, per(window.dropped - sum(one.dropped * one.width_s for one in seen), width_s)),
+        )
+        self._since_s = round(self._since_s + width_s, 3)
+        return [point]
+
 
 #: percentiles of each step in a point
 _OF_STEP = (0.5, 0.95, 0.99)
@@ -183,6 +215,24 @@ _OF_STEP = (0.5, 0.95, 0.99)
 _encode = msgspec.msgpack.Encoder().encode
 _sketch = msgspec.msgpack.Decoder(Sketch).decode
 _point = msgspec.msgpack.Decoder(Point).decode
+
+
+def _thinned(points: list[Point]) -> list[Point]:
+    """Half as many points. Percentiles do not add up, so joined points have none."""
+    pairs = zip(points[::2], points[1::2], strict=False)
+    joined = [
+        Point(
+            at_s=first.at_s,
+            width_s=round(second.at_s + second.width_s - first.at_s, 3),
+            users=second.users,
+            rate=(first.rate * first.width_s + second.rate * second.width_s) / (first.width_s + second.width_s),
+            failed=(first.failed * first.width_s + second.failed * second.width_s) / (first.width_s + second.width_s),
+            dropped=(first.dropped * first.width_s + second.dropped * second.width_s)
+            / (first.width_s + second.width_s),
+        )
+        for first, second in pairs
+    ]
+    return [*joined, *points[2 * len(joined) :]]
 
 
 def _pack(sketch: Sketch) -> bytes:

@@ -203,16 +203,18 @@ class TrustWatch:
             reasons += _wait(number, process.waits.worst)
         return Trust(ok=not reasons, reasons=reasons)
 
-    def finish(self, *, by_itself: bool = True, cut: str = "", wrong_sums: Sequence[str] = ()) -> Trust:
+    def finish(
+        self, *, by_itself: bool = True, cut: str = "", lost: Sequence[str] = (), wrong_sums: Sequence[str] = ()
+    ) -> Trust:
         """The run is over; its last second may be incomplete.
 
-        `by_itself`: it was not stopped. `cut`: why some work of the generators is unknown. `wrong_sums`: differences in
-        the accounts.
+        `by_itself`: it was not stopped. `cut`: why some work of the generators is unknown. `lost`: why the load was not
+        the planned one, or is not all known. `wrong_sums`: differences in the accounts.
         """
         self._close(self._second + 1)
         for process in self._processes.values():
             process.finish()
-        reasons = self.trust().reasons
+        reasons = [*lost, *self.trust().reasons]
         if cut:
             reasons.insert(
                 0, f"{cut}: requests, errors and iterations are a lower bound of those that the target received"

@@ -1,0 +1,84 @@
+"""The windows of one go that have arrived from one assignment of a slice: each once, in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..stats.model import WINDOW_MS, Window
+from ..stats.sums import WindowSum
+
+#: windows that are asked for at once
+_MOST_WANTED = 50
+
+
+class ReceivedWindows:
+    """Takes windows with their numbers, and passes each on once.
+
+    >>> received = ReceivedWindows(lambda window: None, wall_s=100.0)
+    >>> [received.take(number, Window(bucket=1000 + number)) for number in (0, 2, 0)]
+    [True, True, False]
+    >>> received.due = 3
+    >>> received.wanted(), received.known_s
+    ([1], 0.3)
+    """
+
+    def __init__(
+        self, on_window: Callable[[Window], None], *, wall_s: float, begin_s: float = 0.0, upto: int = 0
+    ) -> None:
+        """`wall_s`: from which the windows of the go are numbered. `begin_s`: the time of the plan at which this
+        assignment begins. `upto`: the number of the first window that is expected."""
+        self._on_window = on_window
+        self._wall_s = wall_s
+        self._beyond: set[int] = set()
+        self.begin_s = begin_s
+        self.upto = upto
+        """all windows with lower numbers have arrived"""
+        self.due = upto
+        """how many should have arrived"""
+        self.count = self.repeated = 0
+        self.sum = WindowSum()
+
+    def take(self, number: int, window: Window) -> bool:
+        """Whether it is new."""
+        if number < self.upto or number in self._beyond:
+            self.repeated += 1
+            return False
+        self._beyond.add(number)
+        while self.upto in self._beyond:
+            self._beyond.remove(self.upto)
+            self.upto += 1
+        self.count += 1
+        self.sum.add(window)
+        self._on_window(window)
+        return True
+
+    def add_sum(self, total: Window) -> None:
+        """Count the sum of the windows before the first one that is expected."""
+        self.sum.add(total)
+
+    def wanted(self) -> list[int]:
+        """Windows that should have arrived: the oldest of them."""
+        return [number for number in range(self.upto, self.due) if number not in self._beyond][:_MOST_WANTED]
+
+    @property
+    def total(self) -> Window | None:
+        """The sum of all; None: there was none."""
+        return self.sum.window() if self.sum.end >= 0 else None
+
+    @property
+    def known_s(self) -> float:
+        """The time of the plan up to which the numbers are known."""
+        if self.sum.end < 0:
+            return self.begin_s
+        return max(self.begin_s, round(self.sum.end * WINDOW_MS / 1000 - self._wall_s, 3))
+
+    @property
+    def requests(self) -> int:
+        return sum(step.ok.count + step.failed.count for step in self.sum.steps.values())
+
+    @property
+    def failed(self) -> int:
+        return sum(step.failed.count for step in self.sum.steps.values())
+
+
+__all__ = ["ReceivedWindows"]

@@ -1,0 +1,298 @@
+"""A go in one slice: the load of one assignment, and of those that replace it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from ..engine.messages import WorkflowsDone
+from ..generator_process import GeneratorLost
+from ..stats.model import SliceReport, Window
+from .fleet_context import FleetContext
+from .fleet_go import FleetGo, after_loss, begun_by_workflow, done_before, with_gap
+from .led_slice import LedSlice
+from .messages import AdoptGo, CollectEnd, GoAdopted, SliceEnd
+from .record import GoRecord, LostPart
+from .slice_link import SliceLink
+
+T = TypeVar("T")
+
+#: how often a replacement is ordered to go, if it hears the order too late
+_TRIES = 5
+
+
+class SliceResult(NamedTuple):
+    """How a go ended in one slice. `loss` ends the run."""
+
+    reports: list[WorkflowsDone]
+    loss: GeneratorLost | None = None
+
+
+class AdoptedSlice(NamedTuple):
+    """What a successor of the leader finds of a go in one slice."""
+
+    link: SliceLink | None = None
+    """under load, or done; None: it has to be replaced, or is not part of the run any more"""
+    total: Window | None = None
+    """the sum of its windows up to then"""
+    is_unbegun: bool = False
+    """it has not begun this go, and cannot any more"""
+
+
+class SliceGo:
+    """One go in one slice."""
+
+    def __init__(self, fleet: FleetContext, slice_: LedSlice, go: FleetGo) -> None:
+        self._fleet = fleet
+        self._slice = slice_
+        self._go = go
+        self.reports: list[SliceReport] = []
+        """of the assignment that came to the end"""
+        self.totals: list[Window] = []
+        """the sum of its windows"""
+        self.is_confirmed = False
+        """the last assignment has heard the order to go"""
+
+    # the beginning ----------------------------------------------------------------------------------
+
+    async def start(self, link: SliceLink) -> None:
+        """Order a slice to go, together with all others. Raises `GeneratorLost` if it cannot."""
+        order = self._go.order(offset_s=link.peer_clock.offset_s)
+        # an order that was lost should be repeated before the instant
+        answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
+        await link.ask(order, doing="it was under load", answer_s=answer_s)
+        self.is_confirmed = True
+
+    def open(self, link: SliceLink, *, begin_s: float = 0.0, upto: int = 0) -> None:
+        """Expect the windows of an assignment."""
+        go = self._go
+        link.open(go.number, wall_s=go.wall_s, at_s=go.at_s + begin_s, begin_s=begin_s, upto=upto)
+
+    async def adopt(self, recorded: GoRecord) -> AdoptedSlice:
+        """Find out what a slice does that a leader before this one has ordered to go."""
+        fleet, own = self._fleet, self._slice
+        token = recorded.tokens[own.number]
+        begin_s = recorded.begin_s[own.number] if recorded.begin_s else 0.0
+        if not token:
+            own.is_dropped = True
+            return AdoptedSlice()
+        lost = [part.report for part in fleet.record.lost if part.go == recorded.go]
+        if any((report.slice, report.token) == (own.number, token) for report in lost):
+            return AdoptedSlice()
+        await fleet.until(lambda: own.error or self._is_found(token), within_s=fleet.settings.lost_s)
+        link = own.ready
+        if link is not None and link.member.token == token:
+            try:
+                answer = await link.ask(AdoptGo(recorded.go), doing="it was under load")
+            except GeneratorLost as error:
+                link.fail(error)
+            else:
+                assert isinstance(answer, GoAdopted), answer
+                return self._adopted(link, answer, begin_s)
+        why = str(own.link.loss) if own.link is not None and own.link.member.token == token else ""
+        await self._lost_unseen(recorded, begin_s, why)
+        return AdoptedSlice()
+
+    def _is_found(self, token: int) -> bool:
+        """Whether it is known what has become of an assignment."""
+        link = self._slice.link
+        return link is not None and (link.member.token != token or link.is_ready or link.loss is not None)
+
+    def _adopted(self, link: SliceLink, answer: GoAdopted, begin_s: float) -> AdoptedSlice:
+        go = self._go
+        if not answer.began:
+            # a replacement is ordered again, alone
+            return AdoptedSlice(is_unbegun=not begin_s)
+        if math.isinf(go.at_s):
+            at_s = answer.at_s - link.peer_clock.offset_s
+            go.begin(at_s=at_s - answer.begin_s, wall_s=answer.wall - answer.begin_s)
+        self.is_confirmed = True
+        self.open(link, begin_s=answer.begin_s, upto=answer.windows)
+        if answer.total is not None:
+            link.windows.add_sum(answer.total)
+        return AdoptedSlice(link=link, total=answer.total)
+
+    # to the end -------------------------------------------------------------------------------------
+
+    async def run_through(self, link: SliceLink | None) -> SliceResult:
+        """Wait for the end. `link`: to the assignment under load; None: it was lost before."""
+        while True:
+            if link is not None:
+                try:
+                    reports = await self._end_of(link)
+                except GeneratorLost as error:
+                    await self._lost(link, error)
+                    if (result := self._without(link.loss or error)) is not None:
+                        return result
+                else:
+                    return SliceResult(reports)
+            elif (result := self._without(None)) is not None:
+                return result
+            link = await self._replacement()
+            if link is None:
+                own = self._slice
+                refused = isinstance(own.error, Exception) and not self._is_over
+                return SliceResult([], GeneratorLost(own.unready("")) if refused else None)
+
+    def _without(self, loss: GeneratorLost | None) -> SliceResult | None:
+        """How the go ends without this slice; None: it is to be replaced."""
+        fleet, go, own = self._fleet, self._go, self._slice
+        after = after_loss(
+            fleet.on_loss,
+            is_ending=fleet.is_ending(),
+            begin_s=go.now_s + fleet.settings.ahead_s,
+            planned_s=go.planned_s,
+        )
+        if fleet.is_killed or after == "end":
+            return SliceResult([], loss or GeneratorLost(f"{own.name} was lost before"))
+        if after == "replace":
+            return None
+        own.is_dropped = own.is_dropped or (fleet.on_loss == "continue" and not fleet.is_ending())
+        return SliceResult([])
+
+    @property
+    def _is_over(self) -> bool:
+        """Nothing is left to do for a replacement."""
+        fleet = self._fleet
+        return fleet.is_ending() or self._go.now_s + fleet.settings.ahead_s >= self._go.planned_s
+
+    async def _end_of(self, link: SliceLink) -> list[WorkflowsDone]:
+        """The end of the go in one assignment, with all its windows."""
+        try:
+            end = await link.ask(CollectEnd(self._go.number), doing="it was under load")
+            if not isinstance(end, SliceEnd):
+                raise link.not_done(f"it answered with {type(end).__name__}")
+            link.start_late_s = max((report.late_s for report in end.reports), default=0.0)
+            await link.receive_all(end.windows)
+            if not end.began and self.is_confirmed:
+                raise link.not_done("it does not know that it was under load")
+            if end.isolated:
+                limit_s = self._fleet.settings.isolation_s
+                raise link.not_done(f"it had no contact for {limit_s:g} s, and stopped its load")
+            if end.loss:
+                raise link.not_done(end.loss)
+        finally:
+            self._fleet.merger.close(link.number)
+        self.reports.append(replace(link.report(), late_windows=self._fleet.merger.take_late(link.number)))
+        if link.windows.total is not None:
+            self.totals.append(link.windows.total)
+        link.is_loading = False
+        self._fleet.change()
+        begin_s = link.windows.begin_s
+        # their times are those of the plan
+        return [replace(one, took=one.took + begin_s, loaded=one.loaded + begin_s) for one in end.reports]
+
+    # losses -----------------------------------------------------------------------------------------
+
+    async def _lost(self, link: SliceLink, error: GeneratorLost) -> None:
+        """Record what was received, before the assignment is ended."""
+        fleet, go = self._fleet, self._go
+        link.fail(error)
+        total = link.windows.total
+        report = replace(
+            link.report(),
+            late_windows=fleet.merger.take_late(link.number),
+            end_s=min(link.windows.known_s, go.planned_s),
+        )
+        begun = begun_by_workflow(total, go.workflows, fleet.order.plan)
+        fleet.record.lost.append(LostPart(go=go.number, report=report, total=total, begun=begun))
+        if not fleet.is_stopping:
+            await fleet.save()
+        link.is_loading = False
+        fleet.change()
+
+    async def _lost_unseen(self, recorded: GoRecord, begin_s: float, why: str) -> None:
+        """Record a loss of which nothing was received: the leader that had received its windows is gone."""
+        number = self._slice.number
+        report = SliceReport(
+            slice=number,
+            token=recorded.tokens[number],
+            node=recorded.nodes[number],
+            processes=self._slice.processes,
+            begin_s=begin_s,
+            end_s=begin_s,
+            loss=why or f"slice {number} ({recorded.nodes[number]}) was lost while the run had no leader",
+        )
+        self._fleet.record.lost.append(LostPart(go=recorded.go, report=report, total=None))
+        await self._fleet.save()
+
+    # replacements -----------------------------------------------------------------------------------
+
+    async def _replacement(self) -> SliceLink | None:
+        """The next assignment, under load; None if there is nothing to do any more, or nothing to be had."""
+        fleet, go, own = self._fleet, self._go, self._slice
+        while True:
+            left_s = None if math.isinf(go.planned_s) else max(0.0, go.planned_s - go.now_s)
+            await fleet.until(lambda: own.ready or own.error or fleet.is_ending(), within_s=left_s)
+            link = own.ready
+            if link is None or self._is_over:
+                return None
+            try:
+                if await self._start_alone(link):
+                    return link
+            except GeneratorLost as error:
+                # if it is silent, nobody knows whether it has begun
+                fleet.merger.close(own.number)
+                await self._lost(link, error)
+            else:
+                return None
+
+    async def _start_alone(self, link: SliceLink) -> bool:
+        """Start a replacement in the middle of the plan. Returns whether it has begun: the plan may be over."""
+        fleet, go = self._fleet, self._go
+        for _ in range(_TRIES):
+            ahead_s = max(fleet.settings.ahead_s, 4 * link.peer_clock.round_trip_s)
+            begin_s = go.next_window_s(ahead_s)
+            if begin_s >= go.planned_s or fleet.is_ending():
+                return False
+            self._put(link, begin_s)
+            await fleet.save()
+            # to store it took some time
+            begin_s = max(begin_s, go.next_window_s(ahead_s / 2))
+            self._put(link, begin_s)
+            if fleet.is_ending():
+                return False
+            self.open(link, begin_s=begin_s)
+            fleet.merger.join(link.number)
+            done = done_before(fleet.record.lost, go.number, link.number)
+            order = go.order(offset_s=link.peer_clock.offset_s, begin_s=begin_s, done=done)
+            answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
+            try:
+                await link.ask(order, doing="it was under load", answer_s=answer_s)
+            except GeneratorLost:
+                # it has not begun; if the order was late, there is another instant
+                if link.loss is not None or fleet.is_ending():
+                    raise
+            else:
+                return True
+        raise link.not_done(f"it did not start within {_TRIES} tries")
+
+    def _put(self, link: SliceLink, begin_s: float) -> None:
+        """Record that a slice continues the go, and the gap before."""
+        fleet, number = self._fleet, link.number
+        recorded = fleet.go_record(self._go.number)
+        assert recorded is not None
+        count = len(recorded.tokens)
+        fleet.put_go(
+            replace(
+                recorded,
+                tokens=_with(recorded.tokens, number, link.member.token),
+                nodes=_with(recorded.nodes, number, link.member.node),
+                begin_s=_with(recorded.begin_s or [0.0] * count, number, begin_s),
+            )
+        )
+        last = max(
+            at
+            for at, part in enumerate(fleet.record.lost)
+            if (part.go, part.report.slice) == (self._go.number, number) and part.report.token < link.member.token
+        )
+        fleet.record.lost = _with(fleet.record.lost, last, with_gap(fleet.record.lost[last], begin_s))
+
+
+def _with(values: list[T], at: int, value: T) -> list[T]:
+    return [*values[:at], value, *values[at + 1 :]]
+
+
+__all__ = ["AdoptedSlice", "SliceGo", "SliceResult"]

@@ -16,7 +16,7 @@ def names(jobs: list[Job]) -> list[str]:
 
 
 async def test_a_session_says_what_it_offers(world: World) -> None:
-    offer = Offer(queues=("mail", "default"), tasks={"a": {"queue": "mail", "retries": 5}, "batch:b": {}})
+    offer = Offer(queues=("mail", "default"), tasks={"a": {"queue": "mail", "retries": 5}, "batch:b": {}}, cores=6)
     await world.store.open_session(Session(id="s1", worker="w", offer=offer))
     await world.open("s2")
 

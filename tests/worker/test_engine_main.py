@@ -14,10 +14,20 @@ import msgspec
 import pytest
 
 from mainstay.control import Control, overview
-from mainstay.errors import StoreLocked
+from mainstay.errors import InvalidInput, StoreLocked
 from mainstay.stores import open_store
 from mainstay.worker.engine_main import EngineHost, children_at_most
-from mainstay.worker.messages import Drain, EngineConfig, FromEngine, Hello, Pulsed, StartClaiming, ToEngine, line
+from mainstay.worker.messages import (
+    Drain,
+    EngineConfig,
+    FromEngine,
+    Hello,
+    Pulsed,
+    StartClaiming,
+    ToEngine,
+    Unfit,
+    line,
+)
 from mainstay.worker.recorder import Recorder
 from mainstay.worker.worker_options import WorkerOptions
 from tests.worker.crews import ENGINE, crew_on
@@ -31,6 +41,7 @@ class Supervised:
         self.stage = stage
         self.running = running
         self.hellos: asyncio.Queue[Hello] = asyncio.Queue()
+        self.unfit: asyncio.Queue[str] = asyncio.Queue()
         self._link = link
 
     def say(self, *messages: ToEngine) -> None:
@@ -51,14 +62,16 @@ class Supervised:
             message = msgspec.json.decode(text, type=FromEngine)
             if isinstance(message, Hello):
                 self.hellos.put_nowait(message)
+            elif isinstance(message, Unfit):
+                self.unfit.put_nowait(message.reason)
 
 
 @contextlib.asynccontextmanager
-async def supervised(stage: Stage) -> AsyncIterator[Supervised]:
+async def supervised(stage: Stage, **options: Any) -> AsyncIterator[Supervised]:
     ours, theirs = socket.socketpair()
     recorder = Recorder.create(64)
     config = EngineConfig(
-        options=WorkerOptions(target="x:y", name="w"),
+        options=WorkerOptions(target="x:y", name="w", **options),
         supervisor_pid=os.getpid(),
         link_fd=theirs.detach(),
         recorder_fd=os.dup(recorder.fd),
@@ -256,3 +269,12 @@ async def test_an_exit_in_a_task_that_a_job_started_is_a_crash_of_what_ran_and_o
         other = await crew.control.jobs.wait(beside, "90s")
         # the first time nobody could tell them apart; the second time the guilty ran on its own
         assert (other.status, other.crashes, other.failures, other.releases) == ("succeeded", 1, 0, 0)
+
+
+async def test_a_worker_that_is_to_claim_what_managers_lead_cannot_start(stage: Stage) -> None:
+    async with supervised(stage, queues=("mail", "@lead")) as engine:
+        reason = await engine.unfit.get()
+
+        assert reason == "queues: '@lead' is reserved, and no worker claims from it; name other queues"
+        with pytest.raises(InvalidInput):
+            await engine.running

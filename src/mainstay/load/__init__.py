@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .clients.udp import UDPResponse as UDPResponse
     from .clients.websocket import WebsocketResponse as WebsocketResponse
     from .feeders import Feed as Feed
+    from .fleet import FleetDemand as FleetDemand
     from .hooks import (
         Check as Check,
         Counter as Counter,
@@ -78,6 +79,7 @@ __all__ = [
     "Data",
     "Feed",
     "File",
+    "FleetDemand",
     "Gauge",
     "HTTP2Response",
     "HTTPResponse",
@@ -121,6 +123,7 @@ __getattr__, __dir__ = lazy_exports(
         ".clients.udp": "UDPResponse",
         ".clients.websocket": "WebsocketResponse",
         ".feeders": "Feed",
+        ".fleet": "FleetDemand",
         ".hooks": "Check Counter Gauge Metric Provide Rate Trend Use depends on_start on_stop setup state step "
         "teardown",
         ".outputs": "Output",

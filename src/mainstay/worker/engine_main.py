@@ -20,7 +20,7 @@ import msgspec
 from ..control import Control
 from ..errors import InvalidInput, MainstayError, StoreError, StoreLocked, StoreUnavailable
 from ..event_loop import new_event_loop
-from ..model import Session
+from ..model import Session, is_reserved
 from ..parent import die_with_parent
 from ..stores import AnyChange
 from . import logs, processors
@@ -29,7 +29,21 @@ from .engine import Engine, EngineProcess
 from .exits import leave_at_once
 from .host_process import HostProcess, LinkWriter, OsHostProcess
 from .leads import Leads
-from .messages import Drain, EngineConfig, FromEngine, Hello, Isolate, Retiring, StartClaiming, ToEngine, Unfit, line
+from .messages import (
+    CoresElsewhere,
+    CoresHeld,
+    Drain,
+    EngineConfig,
+    FromEngine,
+    Hello,
+    Isolate,
+    Retiring,
+    StartClaiming,
+    ToEngine,
+    Unfit,
+    line,
+)
+from .node_cores import NodeCores
 from .outage import Outage
 from .outbox import keep
 from .output_capture import capture_output
@@ -68,6 +82,7 @@ class EngineHost:
         self._drained = asyncio.Event()
         self._engine: Engine | None = None
         self._control: Control
+        self._cores = NodeCores(config.options.cores, on_change=lambda cores: self._send(CoresHeld(cores)))
         self._leads: Leads | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -105,6 +120,7 @@ class EngineHost:
                 solo_turn=self._process.solo_turn(),
                 open_session=self._open_session,
                 on_retire=self._retire,
+                cores=self._cores,
                 keep=self._keep,
             ),
             rng=self._rng,
@@ -128,6 +144,8 @@ class EngineHost:
 
     def _check_offer(self) -> None:
         """A worker without tasks would look healthy while every job of its queues waits."""
+        if reserved := [queue for queue in self._options.queues if is_reserved(queue)]:
+            raise self._unfit("queues", f"{reserved[0]!r} is reserved, and no worker claims from it; name other queues")
         if self._config.node:
             offer = placed_offer_of(self._program)
             if offer is not None and not offer.tasks:
@@ -135,9 +153,13 @@ class EngineHost:
             return
         offer = offer_of(self._program, self._queues)
         if offer is not None and not offer.tasks:
-            error = InvalidInput("app", f"{self._options.target} {self._without_tasks()}")
-            self._send(Unfit(str(error)))
-            raise error
+            raise self._unfit("app", f"{self._options.target} {self._without_tasks()}")
+
+    def _unfit(self, field: str, rule: str) -> InvalidInput:
+        """The error, which the supervisor has received."""
+        error = InvalidInput(field, rule)
+        self._send(Unfit(str(error)))
+        return error
 
     def _without_tasks(self) -> str:
         """What is wrong with a program that this worker could run nothing of."""
@@ -266,6 +288,10 @@ class EngineHost:
         elif isinstance(message, Isolate):
             grace_s = message.grace_s
             self._end(lambda engine: engine.isolate(grace_s))
+        elif isinstance(message, CoresElsewhere):
+            self._cores.elsewhere = message.cores
+            if self._engine is not None:
+                self._engine.cores_elsewhere(message.cores)
         elif self._engine is not None:
             pulsed = self._engine.pulsed(
                 message.session, known=message.known, cancelling=message.cancelling, assigned=message.assigned

@@ -55,7 +55,7 @@ async def test_a_slice_serves_its_leader_until_it_is_released(tmp_path: Path) ->
 
         assert msgspec.msgpack.decode(row.result or b"", type=SliceDone) == SliceDone(node="n1", gos=1)
         assert node.runners[0].asked == ["prepared", "go", "ended"]
-        assert node.handler.cores.held == 0
+        assert node.cores.held == 0
 
 
 async def test_the_start_is_stored_at_go_and_not_before(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_slice_that_only_prepared_is_given_back_if_no_leader_is_heard(tm
         row = await world.until(unit, "pending")
 
         assert (row.reason, row.releases, row.failures) == ("no leader was heard for 0.3 s", 1, 0)
-        assert node.handler.cores.held == 0
+        assert node.cores.held == 0
 
 
 # cores ----------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ async def test_slices_run_at_once_while_there_are_cores_and_another_is_given_bac
 
         row = await world.until(third, "pending")
 
-        assert row.reason == "it needs 1 cores, and 0 of the 3 of this node are free"
+        assert row.reason == "it needs 1 core; 0 of 3 on this node are free"
         assert [(await world.row(unit)).status for unit in (first, second)] == ["running", "running"]
 
 
@@ -202,7 +202,7 @@ async def test_a_slice_whose_bundle_is_not_published_is_given_back(tmp_path: Pat
 
         assert (row.reason or "").startswith(f"bundle {'ab' * 32} cannot be used: ")
         assert "publish the bundle again" in (row.reason or "")
-        assert node.handler.cores.held == 0
+        assert node.cores.held == 0
 
 
 async def test_a_module_of_another_version_is_refused_before_any_load(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ async def test_a_slice_stops_its_load_when_its_node_has_lost_its_session(tmp_pat
         async with asyncio.timeout(10):
             while "ended" not in node.runners[0].asked:
                 await asyncio.sleep(0.01)
-        assert (await world.row(unit)).session is None or node.handler.cores.held == 0
+        assert (await world.row(unit)).session is None or node.cores.held == 0
 
 
 # real generators ------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ async def test_real_generators_have_stopped_seconds_after_a_cancel(tmp_path: Pat
         await world.client.operations.force(unit, "cancelled", actor="ann", reason="a test")
 
         async with asyncio.timeout(5):
-            while node.handler.cores.held:
+            while node.cores.held:
                 await asyncio.sleep(0.01)
         sent = target.counts().begun
         await asyncio.sleep(0.3)

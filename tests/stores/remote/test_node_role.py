@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from mainstay.bus import MemoryBusNetwork
 from mainstay.errors import RoleRefused, SessionLost
 from mainstay.lifecycle import Move, completion
-from mainstay.model import Leadership, Session
+from mainstay.model import LEAD_QUEUE, PLACE_QUEUE, IdSource, Job, Leadership, Session
 from mainstay.stores import CALLS, Change, ClaimReport, Query
 from mainstay.stores.remote import NODE_CALLS, RemoteStore
-from mainstay.testing import MemoryStore, VirtualClock
+from mainstay.testing import MemoryStore, VirtualClock, new_job
 from tests.conformance.world import World
 from tests.stores.remote.managers import VERSION, service_of
 
@@ -346,3 +347,81 @@ async def test_a_session_that_it_drains_itself_is_no_request_to_drain_the_node(w
     await store.open_session(Session(id="n1.other", worker="n1", started_ms=world.clock.now_ms()))
     await store.drain(["n1.other"], by="operator:ann")
     assert [pulse.draining_by for pulse in await store.beat(["n1.other"])] == ["node:n1"]
+
+
+# slices of load tests ---------------------------------------------------------------------------------
+
+
+async def node_slice(world: NodeWorld, session: str) -> Job:
+    """A slice that was assigned to a session, and its job, which a manager leads."""
+    job = await world.direct.submit(name="shop", kind="load", queue=LEAD_QUEUE)
+    unit = await world.direct.submit(name="load/slice", kind="load", queue=PLACE_QUEUE, parent=job.id, unit="slice/1/0")
+    fields = {"token": 1, "session": session, "claimed_ms": world.clock.now_ms()}
+    move = Move(to="dispatched", reason="assigned", fields=fields)
+    [result] = await world.store.apply([Change(before=unit, moves=(move,), actor="x", at_ms=world.clock.now_ms())])
+    assert result.job is not None
+    return result.job
+
+
+def held_change(world: NodeWorld, row: Job, session: str, *moves: Move) -> Change:
+    return Change(before=row, moves=moves, actor=session, at_ms=world.clock.now_ms(), holder=session)
+
+
+async def test_a_node_confirms_its_slice_reports_its_start_saves_its_end_and_gives_it_back(world: NodeWorld) -> None:
+    node, session = await opened(world, "n1")
+    unit = await node_slice(world, session)
+
+    [row] = await node.get([unit.id])
+    assert row is not None
+    [confirmed] = await node.apply([held_change(world, row, session, Move(to="running", fields={"expires_ms": None}))])
+    start = ClaimReport(job_id=unit.id, session=session, token=1, started_ms=world.clock.now_ms())
+    assert await node.report([start]) == [True]
+    assert await node.report([ClaimReport(job_id=unit.id, session=session, token=1, checkpoint=b"\x01")]) == [True]
+    [row] = await node.get([unit.id])
+    assert confirmed.outcome == "applied"
+    assert row is not None
+    [released] = await node.apply([held_change(world, row, session, Move(to="pending", fields={"releases": 1}))])
+
+    assert released.outcome == "applied"
+    stored = await world.direct.row(unit)
+    assert (stored.status, stored.checkpoint, stored.session) == ("pending", b"\x01", None)
+
+
+async def test_a_slice_of_another_node_is_out_of_reach(world: NodeWorld) -> None:
+    node, session = await opened(world, "n1")
+    _, other = await opened(world, "n2")
+    unit = await node_slice(world, other)
+
+    assert await node.get([unit.id]) == [None]
+    with pytest.raises(RoleRefused, match="not its own"):
+        await node.apply([held_change(world, unit, session, Move(to="running"))])
+    with pytest.raises(RoleRefused, match="not its own"):
+        await node.report([ClaimReport(job_id=unit.id, session=other, token=1, checkpoint=b"\x01")])
+    assert await node.report([ClaimReport(job_id=unit.id, session=session, token=1, checkpoint=b"\x01")]) == [False]
+
+
+async def test_a_node_assigns_no_slice_and_makes_none(world: NodeWorld) -> None:
+    node, session = await opened(world, "n1")
+    unit = await node_slice(world, session)
+
+    with pytest.raises(RoleRefused, match="only the leader assigns work"):
+        await node.apply([held_change(world, unit, session, Move(to="dispatched", fields={"session": session}))])
+    more = new_job(
+        world.clock, IdSource(random.Random(1)), name="load/slice", kind="load", queue=PLACE_QUEUE, parent=unit.parent
+    )
+    with pytest.raises(RoleRefused, match="reserved"):
+        await node.insert([more])
+
+
+async def test_a_node_neither_leads_runs_nor_submits_them(world: NodeWorld) -> None:
+    node, session = await opened(world, "n1")
+    for call in (
+        node.claim([LEAD_QUEUE], session, 1),
+        node.due([LEAD_QUEUE]),
+        node.wake([f"queue:{LEAD_QUEUE}"]).wait(0.1),
+    ):
+        with pytest.raises(RoleRefused, match="the queue @lead is reserved"):
+            await call
+    run = new_job(world.clock, IdSource(random.Random(1)), name="shop", kind="load", queue=LEAD_QUEUE)
+    with pytest.raises(RoleRefused, match="the queue @lead is reserved"):
+        await node.insert([run])

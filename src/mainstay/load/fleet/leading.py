@@ -28,6 +28,7 @@ from ..runner import RestartNeeded
 from ..stats.model import Summary, Window
 from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
+from .live import BusOutput
 from .record import FleetRecord
 from .saved_run import SavedRun, StoredSlice, next_step, saved_run_of, stored_slices
 from .settings import FleetSettings
@@ -49,6 +50,8 @@ class FleetWork:
     mode: Mode = "loop"
     is_async = True
     decide = None
+    #: it runs no user code, and the loss of managers says nothing about a run
+    supervises = True
 
     def __init__(self, host: LeadHost) -> None:
         self._host = host
@@ -152,7 +155,7 @@ class _Lead:
                 job.id,
                 token=job.token,
                 clock=self._control.store.clock,
-                outputs=[stream],
+                outputs=[stream, BusOutput(self._host.bus, job.id, epoch=job.token)],
                 stream=str(stream.path),
                 runner=make,
             )

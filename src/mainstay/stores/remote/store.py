@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 
@@ -489,4 +489,26 @@ class RemoteWake:
         return None if answer.error is not None else msgspec.msgpack.decode(answer.ok, type=bool)
 
 
-__all__ = ["ANSWER_S", "PART_BYTES", "RemoteHello", "RemoteStore", "RemoteWake"]
+class ManagerConnection(NamedTuple):
+    """The way to the managers in front of a store, for requests beside those of the store."""
+
+    bus: Bus
+    """closed with the store"""
+    caller: RemoteCaller
+
+
+def manager_connection(store: JobStore) -> ManagerConnection | None:
+    """The way to the managers in front of a store, also behind wrappers; None: it is not behind managers."""
+    bus, caller = getattr(store, "bus", None), getattr(store, "caller", None)
+    return ManagerConnection(bus, caller) if isinstance(caller, RemoteCaller) and bus is not None else None
+
+
+__all__ = [
+    "ANSWER_S",
+    "PART_BYTES",
+    "ManagerConnection",
+    "RemoteHello",
+    "RemoteStore",
+    "RemoteWake",
+    "manager_connection",
+]

@@ -110,11 +110,12 @@ class LoadClusterWorld(ClusterWorld):
         work._host = msgspec.structs.replace(work._host, folder=Path)  # noqa: SLF001 - as above
 
     def declare(self, app: App) -> tuple[Any, Any, Any]:
-        handler = app.work("load", SLICE)
-        assert isinstance(handler, SliceHandler)
-        handler.runner = self._slice_runner
-        if self.loop.running_host is not None:
-            self.handlers.append((self.loop.running_host, handler))
+        engine = self.loop.running_host
+        if engine is not None:
+            handler = app.work("load", SLICE)
+            assert isinstance(handler, SliceHandler)
+            handler.runner = self._slice_runner
+            self.handlers.append((engine, handler))
         return super().declare(app)
 
     def _slice_runner(self, folder: Path | None) -> MakeSliceRunner:
@@ -349,8 +350,8 @@ class LoadClusterWorld(ClusterWorld):
             if alive := [each.host for each in generators if each.host.alive]:
                 return f"{node} has {alive}"
         for host, handler in self.handlers:
-            if host.alive and handler.cores.held:
-                return f"{host.name} holds {handler.cores.held} cores"
+            if host.alive and handler._serving:  # noqa: SLF001 - the world sees everything
+                return f"{host.name} serves {handler._serving}"  # noqa: SLF001 - as above
         for job in self.ledgers:
             units = (await self.store.find(Query(parent=job), limit=1000)).jobs
             if held := [unit.unit for unit in units if unit.settled_ms is None]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mainstay.control import Control, JobRequest
+from mainstay.control import Control, JobRequest, OptionReader
 from mainstay.load import LoadOptions, Workflow, depends, step
 from mainstay.load.fleet.spec import CoreDemand, FleetOptions
 from mainstay.load.handler import limits_of
@@ -62,7 +62,7 @@ def fleet_options(
 
 def load_request(control: Control, options: FleetOptions, **given: Any) -> JobRequest:
     """The submit of a run, as a client of a cluster sends it. `given` are options of the job."""
-    plan = control.plan({**_limits(options), "kind": "load", **given})
+    plan = OptionReader(control.settings).read({**_limits(options), "kind": "load", **given})
     return JobRequest(
         "shop", msgspec.Raw(msgspec.msgpack.encode(options)), msgspec.structs.replace(plan, queue=LEAD_QUEUE)
     )

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from mainstay.load.fleet.slice_service import SliceService
+from mainstay.load.fleet.spec import SLICE
 from mainstay.load.stats.model import Summary
 from mainstay.model import Job
 from mainstay.testing import BusFaults, LoopClock
@@ -48,7 +49,7 @@ def test_a_placement_leader_that_dies_after_its_write_leaves_assignments_that_ar
 
     async def script(scene: LoadScene) -> None:
         def crash(row: Job) -> None:
-            if row.status == "dispatched" and row.name == "@slice":
+            if row.status == "dispatched" and row.name == SLICE:
                 scene.watchers.clear()
                 # before it has read the answer of the store, and before a wake can be sent
                 scene.hosts[scene.leader()].crash()
@@ -82,7 +83,7 @@ async def assigned_and_mute(scene: LoadScene, mute_s: float) -> tuple[str, str, 
     got: list[tuple[str, int]] = []
 
     def mute(row: Job) -> None:
-        if row.status == "dispatched" and row.name == "@slice" and not got:
+        if row.status == "dispatched" and row.name == SLICE and not got:
             got.append((scene.node_with(row), scene.call_of(row).number))
             scene.weather.cut(scene.weather.pairs("mute", got[0][0]))
 

@@ -10,7 +10,7 @@ from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
 from .claims import Extension, check_labels, check_short_name
 from .control import Control
-from .drivers import driver_id
+from .drivers import AWAITS_CORES, driver_id
 from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .ended_log import log_end
 from .failure import error_info, one_line, storable_text
@@ -57,6 +57,7 @@ from .rules.placement import (
     MOST_REFUSALS,
     OUT_MS,
     RETRIED,
+    PastAssignment,
     ask_again,
     assign_unit,
     budget_spent,
@@ -68,6 +69,7 @@ from .rules.placement import (
     may_assign,
     may_be_given_back,
     open_nodes,
+    past_assignments,
     refusals,
     retry_unit,
     take_unit_back,
@@ -100,6 +102,7 @@ from .writer import Outcome
 
 __all__ = [
     "ACK_WINDOW_MS",
+    "AWAITS_CORES",
     "AGAIN_S",
     "CLEAN_UP_S",
     "LARGEST_NUMBER",
@@ -144,6 +147,7 @@ __all__ = [
     "Operations",
     "OptionReader",
     "Outcome",
+    "PastAssignment",
     "PlacementRounds",
     "Plan",
     "Quarantine",
@@ -198,6 +202,7 @@ __all__ = [
     "note_stored",
     "one_line",
     "open_nodes",
+    "past_assignments",
     "read_deadline",
     "read_given_back",
     "read_stats",

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..control import InsertResult, JobRequest, Plan
+from ..control import Control, Duty, InsertResult, JobRequest, Plan
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
 from ..model import LEAD_QUEUE
@@ -21,6 +21,7 @@ from ..task import AppClient, Draft, Handle, Returns, drafted
 from ..worker import Declarations, Host, Work, WorkerOptions, state_folder
 from .extra import extra_installed
 from .kind import SLICE
+from .placement import RunPlacementDuty
 
 if TYPE_CHECKING:
     from .fleet import FleetDemand
@@ -208,6 +209,11 @@ class Loads(Declarations):
         if not isinstance(what, LoadJob):
             return None
         return self._job(self.plan(what.test, what.options), {})
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the placement leader does for the runs on nodes of the store, also those of other apps."""
+        del session_id
+        return RunPlacementDuty(control).duties()
 
     def handle(self, name: str, submitted: InsertResult) -> Handle[Summary]:
         """The handle of a submitted run."""

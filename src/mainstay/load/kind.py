@@ -2,7 +2,7 @@
 
 from ..kinds import Command, Kind, NavigationEntry
 
-#: the name of the rows of slices; their kind is that of load tests
+#: the name of the rows of slices: the parts of a run on nodes, one for each node
 SLICE = "load/slice"
 
 KIND = Kind(

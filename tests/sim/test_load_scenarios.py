@@ -41,6 +41,19 @@ def test_a_run_without_faults_counts_what_the_target_counts() -> None:
     play(script)
 
 
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_run_starts_also_over_links_whose_round_trips_vary(seed: int) -> None:
+    """All of them may take longer than twice the fastest one."""
+
+    async def script(scene: LoadScene) -> None:
+        scene.network.faults = BusFaults(latency_s=0.001, jitter_s=0.3)
+        job = await scene.submit_run(rate="40/s", duration="10s", max_in_flight=16)
+        [summary] = await scene.finished(job)
+        assert summary.requests == 400
+
+    play(script, seed=seed)
+
+
 # dispatch --------------------------------------------------------------------------------------------
 
 

@@ -102,7 +102,8 @@ class LoadScene(ClusterScene, LoadClusterWorld):
     async def all_left(self) -> None:
         """All runs have ended: nothing of them is left, and the store is as it should be."""
         await self.check_nothing_left()
-        assert (await check(self.store)).remaining == []
+        report = await check(self.store)
+        assert report.clean, report.remaining
 
     async def is_replaced(self, job: str, number: int, token: int = 1) -> float:
         """Wait until a slice is under load again; returns after how many seconds it was."""

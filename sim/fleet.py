@@ -1,5 +1,5 @@
-"""A fleet in simulation: members on hosts of their own behind a faulty bus, with simulated generators, and placement that
-gives a lost slice to another host."""
+"""A fleet in simulation: members on hosts of their own behind a faulty bus, with simulated generators, and placement
+that gives a lost slice to another host."""
 
 from __future__ import annotations
 
@@ -290,9 +290,7 @@ class SimulatedFleet:
         """Power off a member. A process of its host saw its end, and reports it."""
         member = self.members[number]
         member.crash()
-        self.loop.call_later(
-            proven_s, self.assignments.end, number, member.token, f"its node {member.node} has ended"
-        )
+        self.loop.call_later(proven_s, self.assignments.end, number, member.token, f"its node {member.node} has ended")
 
     async def released(self) -> None:
         """Wait until the services of all live members have ended."""

@@ -38,7 +38,16 @@ class Link(FaultyStore):
 class NodeHost:
     """A node: its engine, and what its supervisor does for it."""
 
-    def __init__(self, world: World, name: str, *, concurrency: int, deaf: bool, store: JobStore | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        concurrency: int,
+        deaf: bool,
+        store: JobStore | None = None,
+        queues: tuple[str, ...] = (),
+    ) -> None:
         self.world = world
         self.name = name
         self.stage = Stage()
@@ -52,6 +61,7 @@ class NodeHost:
         self.ended: list[tuple[str, float]] = []
         self.engine: Engine
         self._concurrency = concurrency
+        self._queues = queues
         self.stage.act(self.work, "loop")
         self.stage.act(self.stubborn, "loop")
 
@@ -83,7 +93,7 @@ class NodeHost:
                 self.stage,
                 self.control,
                 session,
-                queues=(),
+                queues=self._queues,
                 concurrency=self._concurrency,
                 process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None),
                 rng=random.Random(f"engine {self.name}"),
@@ -125,7 +135,7 @@ class World:
         self.clock = LoopClock(loop)
         self.store = MemoryStore(self.clock)
         self.client = Control(self.store, rng=random.Random(7))
-        self._ids = IdSource(random.Random(8))
+        self.ids = IdSource(random.Random(8))
         self._parent: str | None = None
 
     async def node(
@@ -136,19 +146,20 @@ class World:
         deaf: bool = False,
         start: bool = True,
         store: JobStore | None = None,
+        queues: tuple[str, ...] = (),
     ) -> NodeHost:
-        host = NodeHost(self, name, concurrency=concurrency, deaf=deaf, store=store)
+        host = NodeHost(self, name, concurrency=concurrency, deaf=deaf, store=store, queues=queues)
         await host.begin(start=start)
         return host
 
     async def unit(self, name: str = "work", **arguments: Any) -> str:
         """A pending unit in the queue of placed work."""
         if self._parent is None:
-            parent = new_job(self.clock, self._ids, name="crew", queue=PLACE_QUEUE)
+            parent = new_job(self.clock, self.ids, name="crew", queue=PLACE_QUEUE)
             await self.store.insert([parent])
             self._parent = parent.job.id
         payload = encoded(arguments, field="payload", limit=LIMIT)
-        unit = new_job(self.clock, self._ids, name=name, queue=PLACE_QUEUE, parent=self._parent, payload=payload)
+        unit = new_job(self.clock, self.ids, name=name, queue=PLACE_QUEUE, parent=self._parent, payload=payload)
         await self.store.insert([unit])
         return unit.job.id
 

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
+from mainstay.control.payload import encoded
 from mainstay.model import PLACE_QUEUE
+from mainstay.testing import new_job
 from mainstay.worker import GiveBack
 from mainstay.worker.engine_record import EngineRecord
 from mainstay.worker.recorder import Recorder
-from tests.worker.program import Act
+from tests.worker.program import LIMIT, Act
 from tests.worker.test_placed_work import NodeHost, World, story
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
@@ -125,3 +127,23 @@ def test_the_supervisor_stores_no_start_for_it_and_blames_it_for_no_death() -> N
 
     assert [mark.job_id for mark in engine.marks()] == ids[:1]
     assert [entry.job_id for entry in engine.running()] == ids
+
+
+@SEEDS
+def test_it_may_also_be_claimed_and_then_runs_beside_what_has_slots(seed: int) -> None:
+    @story(seed)
+    async def _(world: World) -> None:
+        node = await world.node(concurrency=1, queues=("runs",))
+        ends = guarded(node)
+        jobs: list[str] = []
+        for losses in (0, 0, 9):  # a job that was lost so often runs alone, but this one runs no code in its engine
+            payload = encoded({"unit": f"lost {losses}"}, field="payload", limit=LIMIT)
+            new = new_job(world.clock, world.ids, name="guard", queue="runs", payload=payload, losses=losses)
+            await world.store.insert([new])
+            jobs.append(new.job.id)
+
+        for job in jobs:
+            await world.until(job, "running", within_s=2.0)
+        ends.set()
+        for job in jobs:
+            await world.until(job, "succeeded", within_s=1.0)

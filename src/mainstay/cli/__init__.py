@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .serve import AccessOptions as AccessOptions, TlsOptions as TlsOptions, web_options as web_options
     from .story import ClusterWhere as ClusterWhere
     from .tables import Column as Column, facts as facts, table as table
-    from .target import Where as Where, load_app as load_app
+    from .target import Where as Where, load_app as load_app, shell_word as shell_word
     from .termination import cancelled_by_signals as cancelled_by_signals
 
 
@@ -96,7 +96,7 @@ __getattr__, __dir__ = lazy_exports(
         ".serve": "AccessOptions TlsOptions web_options",
         ".story": "ClusterWhere",
         ".tables": "Column facts table",
-        ".target": "Where load_app",
+        ".target": "Where load_app shell_word",
         ".termination": "cancelled_by_signals",
     },
 )

@@ -102,8 +102,8 @@ from .writer import Outcome
 
 __all__ = [
     "ACK_WINDOW_MS",
-    "AWAITS_CORES",
     "AGAIN_S",
+    "AWAITS_CORES",
     "CLEAN_UP_S",
     "LARGEST_NUMBER",
     "LEADER",

@@ -19,7 +19,6 @@ from .jobs import JobService
 from .options import check_text
 from .writer import Decision, MoveRequest, Moves, Writer, at_version, refused
 
-
 #: why a job has no claim that waits until placement has cores for it
 AWAITS_CORES = "waits for cores"
 

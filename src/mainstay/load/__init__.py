@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .clients.tcp import TCPResponse as TCPResponse
     from .clients.udp import UDPResponse as UDPResponse
     from .clients.websocket import WebsocketResponse as WebsocketResponse
+    from .cluster_run import run_on_cluster as run_on_cluster
     from .feeders import Feed as Feed
     from .fleet import FleetDemand as FleetDemand
     from .hooks import (
@@ -105,6 +106,7 @@ __all__ = [
     "load_file",
     "on_start",
     "on_stop",
+    "run_on_cluster",
     "setup",
     "state",
     "step",
@@ -122,6 +124,7 @@ __getattr__, __dir__ = lazy_exports(
         ".clients.tcp": "TCPResponse",
         ".clients.udp": "UDPResponse",
         ".clients.websocket": "WebsocketResponse",
+        ".cluster_run": "run_on_cluster",
         ".feeders": "Feed",
         ".fleet": "FleetDemand",
         ".hooks": "Check Counter Gauge Metric Provide Rate Trend Use depends on_start on_stop setup state step "

@@ -50,7 +50,7 @@ class Reports:
             job_id=run.job.id,
             session=run.job.session or "",
             token=run.job.token,
-            started_ms=run.started_ms,
+            started_ms=None if run.supervises else run.started_ms,
             progress=None if unsent is None else unsent.progress,
             checkpoint=checkpoint,
         )

@@ -170,31 +170,33 @@ class Runs:
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Run these jobs, which were just claimed."""
-        if not jobs:
-            return
-        self.idle.clear()
-        self.busy.set()
-        self._waiting.add(jobs, now_s=self._loop.time())
-        self._begin_waiting(self._clock.lease_ms())
+        if jobs:
+            self._accept(jobs, now_s=self._loop.time())
 
     def take_placed(self, jobs: Sequence[Job]) -> None:
-        """Run these jobs, which were placed here: they wait for a slot for as long as it takes. Those that only
-        supervise processes of their own begin now."""
+        """Run these jobs, which were placed here: they wait for a slot for as long as it takes."""
+        self._accept(jobs, now_s=math.inf)
+
+    def _accept(self, jobs: Sequence[Job], *, now_s: float) -> None:
+        """Have jobs wait for slots, except those that only supervise processes of their own: they begin now."""
         self.idle.clear()
         self.busy.set()
         now_ms = self._clock.lease_ms()
         patient: list[Job] = []
         for job in jobs:
-            if self._is_supervised(job):
+            if self._needs_no_slot(job):
                 self._begin(job, now_ms)
             else:
                 patient.append(job)
-        self._waiting.add(patient, now_s=math.inf)
+        self._waiting.add(patient, now_s=now_s)
         self._begin_waiting(now_ms)
 
-    def _is_supervised(self, job: Job) -> bool:
+    def _needs_no_slot(self, job: Job) -> bool:
+        if self.closed:
+            return False  # it is given back
+        work = self._works.get((job.kind, job.name))
         try:
-            return supervises(self._program.work(job.kind, job.name))
+            return supervises(work or self._program.work(job.kind, job.name))
         except UnknownTask:
             return False  # it is put off when it would begin
 

@@ -3,74 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from mainstay import App
-from mainstay.clock import SystemClock
-from mainstay.control import Control, Failure
-from mainstay.errors import StoreClosed
+from mainstay.control import Failure
 from mainstay.lifecycle import Move
-from mainstay.load import LoadTest
 from mainstay.load.cli import on_nodes
 from mainstay.load.fleet.spec import FleetOptions
 from mainstay.load.handler import LoadFailed
-from mainstay.load.stats.model import SliceReport, Summary, ThresholdOutcome
-from mainstay.model import Job
-from mainstay.stores import Query
-from mainstay.task.connection import StoreConnection
+from mainstay.load.stats.model import ThresholdOutcome
 from tests.cli.conftest import Shell
-from tests.load.cli.moments import header, moments
-from tests.load.fleet.small_cluster import SmallCluster, small_cluster
+from tests.load.fleet.led_cluster import LedCluster, lead, submitted, summary
+from tests.load.fleet.small_cluster import SmallCluster
 from tests.load.fleet.test_follower import Leader
 from tests.load.trials import GET, HEAD
 
-HEADER = header("browse")
-MOMENTS = list(moments(HEADER, seconds=1.0))
-SLICES = [
-    SliceReport(slice=0, node="n1", processes=4, requests=60, failed=0, windows=10, clock_doubt_s=0.0002),
-    SliceReport(slice=1, node="n2", processes=4, requests=40, failed=1, windows=7, loss="its node was closed", gap_s=3),
-]
 
-Lead = Callable[[SmallCluster], Awaitable[None]]
-
-
-def summary(**more: Any) -> Summary:
-    values = {"requests": 100, "failed": 1, "rate": 10.0, "iterations": 100, "users": 5, "slices": SLICES, **more}
-    return Summary(header=HEADER, elapsed_s=1.0, **values)
-
-
-async def submitted(cluster: SmallCluster) -> Job:
-    """The job, once it is there."""
-    while not (found := (await cluster.behind.store.find(Query())).jobs):
-        await asyncio.sleep(0.01)
-    return found[0]
-
-
-class Place:
+class Place(LedCluster):
     """A folder with a load test, and a cluster with one node."""
 
     def __init__(self, folder: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
         (folder / "shop.py").write_text(HEAD + GET)
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(on_nodes, "app_of", self._app_of)
+        monkeypatch.setattr(on_nodes, "app_of", self.app_of)
         monkeypatch.setattr(on_nodes, "cluster_place", lambda named: on_nodes.ClusterPlace("memory:", " --cluster C"))
         self.folder = folder
         self.shell = shell
-        self.nodes = ["n1"]
-        self.jobs: list[Job] = []
-        self.lead: Lead = lead
-        self.failure: BaseException | None = None
-        self._clusters = contextlib.AsyncExitStack()
-        """they end with the loop of the command"""
 
     def run(self, *words: str) -> Any:
         done = self.shell.run(
@@ -79,39 +44,6 @@ class Place:
         if self.failure is not None:
             raise self.failure
         return done
-
-    def _app_of(self, test: LoadTest, store: str) -> App:
-        app = App(store)
-        app.load(test)
-        app.client.connection = StoreConnection(self._connect)
-        return app
-
-    async def _connect(self) -> Control:
-        cluster = await self._clusters.enter_async_context(small_cluster(clock=SystemClock()))
-        for node in self.nodes:
-            await cluster.join(node)
-        asyncio.get_running_loop().create_task(self._leading(cluster))
-        return cluster.control
-
-    async def _leading(self, cluster: SmallCluster) -> None:
-        try:
-            self.jobs.append(await submitted(cluster))
-            await self.lead(cluster)
-        except StoreClosed:
-            pass  # the command has ended
-        except Exception as error:  # noqa: BLE001 - shown by the test
-            self.failure = error
-
-
-async def lead(cluster: SmallCluster) -> None:
-    leader = Leader(cluster, await submitted(cluster))
-    await leader.claim()
-    await asyncio.sleep(0.1)
-    await leader.live.start(HEADER)
-    for moment in MOMENTS:
-        leader.live.add(moment)
-    await leader.complete(summary())
-    await leader.live.stop(summary())
 
 
 @pytest.fixture
@@ -174,7 +106,7 @@ def test_ctrl_c_cancels_the_job_and_its_numbers_are_reported(place: Place) -> No
     async def stopped(cluster: SmallCluster) -> None:
         leader = Leader(cluster, await submitted(cluster))
         await leader.claim()
-        await leader.live.start(HEADER)
+        await leader.live.start(summary().header)
         os.kill(os.getpid(), signal.SIGINT)
         while (await cluster.behind.jobs.get(leader.job.id)).status != "cancelling":
             await asyncio.sleep(0.01)

@@ -40,7 +40,7 @@ class FleetTrial:
     def __init__(self, fleet: SimulatedFleet, folder: Path, **options: Any) -> None:
         self.fleet = fleet
         self.output = Collected()
-        count = sum(member.processes for member in fleet.plan)
+        count = sum(fleet.processes)
         self.planned = PlannedRun(written(folder, GET), LoadOptions(processes=count, **options))
         self.run = LoadRun(self.planned.spec(), "run-1", clock=fleet.clock, runner=fleet.make, outputs=[self.output])
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from mainstay.bus import Bus
 from mainstay.bus.nats import connect_nats
-from mainstay.load.fleet import FleetMember, FleetRunner, FleetSettings, SliceService
+from mainstay.load.fleet import FleetMember, FleetRecord, FleetRunner, FleetSettings, SliceService
 from mainstay.load.generators import Generators
 from mainstay.load.runner import MakeRunner
 from servers.nats import NatsCore
@@ -19,6 +19,32 @@ from tests.bus.adapters import ANY_USER
 JOB = "job-1"
 #: a busy machine may need a while to hear an order
 PATIENT = FleetSettings(ahead_s=1.0)
+
+
+class FixedAssignments:
+    """Placement that never changes (`mainstay.load.fleet.SliceAssignments`)."""
+
+    def __init__(self, members: Sequence[FleetMember]) -> None:
+        self._members = members
+
+    async def after(self, number: int, token: int) -> FleetMember:
+        if self._members[number].token <= token:
+            await asyncio.Event().wait()
+        return self._members[number]
+
+    async def over(self, number: int, token: int) -> str:
+        await asyncio.Event().wait()
+        return f"{number} {token}"
+
+    async def give_up(self, number: int, token: int, why: str) -> None:
+        pass
+
+    def waiting(self, number: int) -> str:
+        return f"slice {number} waits"
+
+
+async def not_stored(_: FleetRecord) -> None:
+    """No leader follows."""
 
 
 @asynccontextmanager
@@ -33,17 +59,26 @@ async def nats_fleet(processes: Sequence[int]) -> AsyncIterator[MakeRunner]:
             return buses[-1]
 
         services = [
-            asyncio.ensure_future(SliceService(await connect(member.node), Generators, job=JOB, number=number).run())
+            SliceService(await connect(member.node), Generators, job=JOB, number=number, node=member.node)
             for number, member in enumerate(members)
         ]
+        serving = [asyncio.ensure_future(service.run()) for service in services]
         try:
             yield functools.partial(
-                FleetRunner, bus=await connect("leader"), job=JOB, members=members, settings=PATIENT
+                FleetRunner,
+                bus=await connect("leader"),
+                job=JOB,
+                slices=processes,
+                assignments=FixedAssignments(members),
+                epoch=1,
+                record=FleetRecord(),
+                save=not_stored,
+                settings=PATIENT,
             )
-            await asyncio.gather(*services)
+            await asyncio.gather(*serving)
         finally:
-            for service in services:
+            for service in serving:
                 service.cancel()
-            await asyncio.wait(services)
+            await asyncio.wait(serving)
             for bus in buses:
                 await bus.close()

@@ -181,12 +181,12 @@ class SliceWorld:
 class SliceNode:
     """A node: its engine, and what its supervisor does for it."""
 
-    def __init__(self, world: SliceWorld, name: str, *, cores: int, scripted: bool) -> None:
+    def __init__(self, world: SliceWorld, name: str, *, cores: int, scripted: bool, **settings: Any) -> None:
         self.world = world
         self.name = name
         self.runners: list[ScriptedGenerators] = []
         self.folders: list[Path | None] = []
-        self.app = App("memory:", rng=random.Random(f"app {name}"))
+        self.app = App("memory:", rng=random.Random(f"app {name}"), **settings)
         self.app.use_worker(
             WorkerOptions(target="", name=name, node=name, cores=cores, cache=str(world.folder / "cache"))
         )
@@ -321,9 +321,9 @@ async def slice_world(folder: Path) -> AsyncIterator[SliceWorld]:
 
 @contextlib.asynccontextmanager
 async def slice_node(
-    world: SliceWorld, name: str = "n1", *, cores: int = 2, scripted: bool = True
+    world: SliceWorld, name: str = "n1", *, cores: int = 2, scripted: bool = True, **settings: Any
 ) -> AsyncIterator[SliceNode]:
-    node = SliceNode(world, name, cores=cores, scripted=scripted)
+    node = SliceNode(world, name, cores=cores, scripted=scripted, **settings)
     await node.start()
     try:
         yield node

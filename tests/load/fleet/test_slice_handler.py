@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run_spec import RunOrder
 from mainstay.load.sources import Source
+from mainstay.load.stats.model import StepStats, Window
 from mainstay.load.target import TargetServer
 from mainstay.testing import StoreFaults
 from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, prepared, slice_node, slice_world
 from tests.load.trials import GET, written
+from tests.worker.crews import ROOT, alive
 
 
 async def published(world: SliceWorld, text: str = "RATE = 1\n") -> str:
@@ -101,6 +104,20 @@ async def test_an_end_is_kept_while_the_store_is_away_and_comes_before_that_of_t
         row = await world.until(unit, "succeeded")
         assert row.checkpoint is not None
         assert msgspec.msgpack.decode(row.checkpoint, type=SliceEnd).go == 1
+
+
+async def test_an_end_that_is_too_large_is_stored_without_its_sums(tmp_path: Path) -> None:
+    steps = [StepStats(workflow="Shop", step=f"step {number}") for number in range(20)]
+    async with slice_world(tmp_path) as world, slice_node(world, payload_limit=200) as node:
+        unit = await loaded(world, node)
+        node.runners[0].on_window(Window(bucket=1, steps=steps))
+        await world.commander(0).ask(StopRun(hurry=False))
+        await world.commander(0).release()
+
+        row = await world.until(unit, "succeeded")
+
+        end = msgspec.msgpack.decode(row.checkpoint or b"", type=SliceEnd)
+        assert (end.windows, end.total) == (1, None)
 
 
 async def test_a_slice_under_load_that_is_released_as_lost_runs_again(tmp_path: Path) -> None:
@@ -381,3 +398,19 @@ async def test_a_test_without_a_bundle_that_is_a_file_is_refused_with_the_reason
 
         assert isinstance(refused, CommandRefused)
         assert "is not a file of a bundle" in refused.rule
+
+
+async def test_the_generators_of_a_killed_node_engine_end_with_it(tmp_path: Path) -> None:
+    program = (sys.executable, "-m", "tests.load.fleet.slice_program", str(tmp_path))
+    engine = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    assert engine.stdout is not None
+    generators = [int(word) for word in (await engine.stdout.readline()).split()]
+    assert len(generators) == 2
+    assert all(alive(pid) for pid in generators)
+
+    engine.kill()
+
+    async with asyncio.timeout(5):
+        await engine.wait()
+        while any(alive(pid) for pid in generators):
+            await asyncio.sleep(0.01)

@@ -31,7 +31,7 @@ async def link(windows: list[Window]) -> SliceLink:
         on_window=windows.append,
         on_change=lambda: None,
     )
-    link.open(2)
+    link.open(2, wall_s=0.0, at_s=0.0)
     return link
 
 
@@ -44,7 +44,7 @@ async def test_a_window_is_taken_once_in_any_order(link: SliceLink, windows: lis
 
     assert taken == [True, True, False, True, False, False, True]
     assert [window.bucket for window in windows] == [101, 100, 103, 102]
-    assert (link.received, link.repeated) == (4, 3)
+    assert (link.windows.count, link.windows.repeated) == (4, 3)
 
 
 async def test_windows_of_an_older_assignment_and_of_an_earlier_go_are_dropped(

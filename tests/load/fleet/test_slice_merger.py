@@ -19,7 +19,7 @@ class Merged:
         self.now_s = 0.0
         self.windows: list[Window] = []
         self.merger = SliceMerger(slices, self.windows.append, hold_s=0.25, now=lambda: self.now_s)
-        self.merger.open()
+        self.merger.open(range(slices))
 
     def wait(self, seconds: float) -> None:
         self.now_s += seconds

@@ -104,6 +104,7 @@ class Desk:
             self._make,
             job="job-1",
             number=3,
+            node="node-b",
             token=7,
             settings=FleetSettings(poll_s=0.01),
             steady=lambda: self.now_s,
@@ -126,7 +127,7 @@ class Desk:
             self.numbers += 1
             number = self.numbers
         command = SliceCommand(job="job-1", slice=3, token=token, epoch=epoch, number=number, part=part, order=order)
-        return decode_answer(await self.bus.request(command_subject("job-1", 3), encode(command), 5))
+        return decode_answer(await self.bus.request(command_subject("node-b", "job-1", 3), encode(command), 5))
 
     async def prepare(self) -> None:
         order = PrepareSlice(order=self.order, limits=Limits(), processes=2, first=4, of=9)
@@ -171,7 +172,7 @@ async def test_a_command_whose_answer_was_lost_is_answered_when_it_is_sent_again
     await desk.prepare()
     order = desk.start(0.5)
     command = SliceCommand(job="job-1", slice=3, token=7, epoch=1, number=2, order=order)
-    await desk.bus.publish(command_subject("job-1", 3), encode(command))
+    await desk.bus.publish(command_subject("node-b", "job-1", 3), encode(command))
     while "go" not in desk.runner.asked:
         await asyncio.sleep(0)
 
@@ -219,7 +220,7 @@ async def test_an_older_leader_is_refused(desk: Desk) -> None:
 
     answer = await desk.ask(StopRun(True), epoch=1)
 
-    assert answer == CommandRefused(rule="the command is from a leader of epoch 1; the leader has epoch 2")
+    assert answer == CommandRefused(rule="the command is from a leader of epoch 1; the leader has epoch 2", epoch=2)
     assert "stop" not in desk.runner.asked
 
 
@@ -269,7 +270,7 @@ async def test_a_window_that_is_too_large_for_a_message_is_divided(desk: Desk) -
     steps = [StepStats(workflow="Shop", step=f"step {number:03}", skipped=number) for number in range(120)]
     window = Window(bucket=7, users=4, iterations=9, steps=steps)
 
-    async with await desk.bus.subscribe("data.window.job-1.3") as messages:
+    async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
         desk.runner.on_window(window)
         parts = [decode_window((await anext(messages)).body) for _ in range(3)]
 
@@ -279,7 +280,7 @@ async def test_a_window_that_is_too_large_for_a_message_is_divided(desk: Desk) -
 
 async def test_printed_lines_are_sent_on(desk: Desk) -> None:
     await desk.prepare()
-    async with await desk.bus.subscribe("telemetry.line.job-1.3") as messages:
+    async with await desk.bus.subscribe("telemetry.line.node-b.job-1.3") as messages:
         for number in range(300):
             desk.runner.named["on_line"](4, f"line {number}")
         lines = decode_lines((await anext(messages)).body).lines
@@ -300,7 +301,7 @@ async def test_a_long_answer_comes_in_parts(desk: Desk) -> None:
 
 async def test_what_cannot_be_read_is_counted_and_not_answered(desk: Desk) -> None:
     with pytest.raises(RequestTimeout):
-        await desk.bus.request(command_subject("job-1", 3), b"nonsense", 0.05)
+        await desk.bus.request(command_subject("node-b", "job-1", 3), b"nonsense", 0.05)
 
     assert desk.service.counts["unreadable"] == 1
 

@@ -14,14 +14,13 @@ import msgspec
 import typer
 from rich.console import Console
 
-from ...cli import aside, key_value, local_actor
+from ...cli import aside, key_value, local_actor, shell_word
 from ...cli.exits import DONE, INTERRUPTED, NO
 from ...control import JobRequest, Plan
-from ...errors import InvalidInput, MainstayError, StoreUnavailable
-from ...kinds import part
+from ...errors import InvalidInput, StoreUnavailable
 from ...model import Job
-from ...stores import shown_url
 from ...task import Handle
+from ..cluster_run import CLUSTER_VARIABLE, local_cluster_folder, store_of_cluster
 from ..fleet import FleetDemand
 from ..fleet.follower import FollowedRun, RunFollower
 from ..local_run import app_of
@@ -47,8 +46,6 @@ from .wait_line import WaitLine
 
 T = TypeVar("T")
 
-#: where other commands find the URL of a cluster
-_VARIABLE = "MAINSTAY_CLUSTER_URL"
 _NOTES = InterruptNotes(
     ending="ending: the job is cancelled; its nodes finish the iterations in flight; press Ctrl-C again to leave",
     giving_up="leaving: the cluster ends the job",
@@ -67,17 +64,13 @@ class ClusterPlace(NamedTuple):
 
 def cluster_place(named: str | None) -> ClusterPlace:
     """The cluster of an option, of the environment, or the one that `mainstay cluster up` started here."""
-    # by name: the cluster is a layer above
-    store_of: Callable[[str], str] = part("mainstay.cluster.operator:operator_store")
-    if text := named or os.environ.get(_VARIABLE, ""):
-        shown = shown_url(text) if "://" in text else text
-        return ClusterPlace(store_of(text), f" --cluster {'URL' if '***' in shown else shown!r}" if named else "")
-    folder = str(part("mainstay.cluster.local_cluster_file:FOLDER"))
-    try:
-        return ClusterPlace(store_of(folder), f" --cluster {folder}")
-    except InvalidInput:
-        rule = f"no cluster runs in {folder}; start one (mainstay cluster up), or name one: --cluster URL"
-        raise InvalidInput("cluster", rule) from None
+    store = store_of_cluster(named or "")
+    if named is None:
+        # the next command reads the environment as well
+        option = "" if os.environ.get(CLUSTER_VARIABLE) else f" --cluster {local_cluster_folder()}"
+    else:
+        option = f" --cluster {shell_word(named)}"
+    return ClusterPlace(store, option)
 
 
 def run_on_nodes(
@@ -253,8 +246,7 @@ def _without_numbers(followed: FollowedRun, planned: PlannedRun, *, pressed: boo
     if job.status == "cancelled":
         aside(f"job {job.id} was cancelled ({job.reason}) before any load")
         return NO
-    why = job.error.message if job.error is not None else job.reason
-    raise MainstayError(f"load test {planned.test.name} (job {job.id}) is {job.status}: {why or 'no reason is known'}")
+    raise followed.failure(planned.test.name)
 
 
 __all__ = ["cluster_place", "demand_of", "run_on_nodes"]

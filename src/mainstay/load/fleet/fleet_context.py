@@ -97,7 +97,9 @@ class FleetContext:
             # one at a time, so that none overtakes a later one
             async with self._saving:
                 await self._save(self.record)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             self.fail(error)
             raise
 

@@ -38,17 +38,19 @@ class FleetGo:
         self.number = number
         self.workflows = list(workflows)
         self.at_s = math.inf
-        """the instant, by the clock of the leader"""
+        """the start of the plan, by the clock of the leader"""
         self.wall_s = 0.0
         """the same by its wall clock, from which windows are numbered"""
+        self.begin_s = 0.0
+        """the time of the plan at which the load begins"""
         self._shared = dict(shared)
         self._longest_s = longest_s
         self._drain_s = drain_s
         self._steady = steady
 
-    def begin(self, *, at_s: float, wall_s: float) -> None:
-        """Set the instant."""
-        self.at_s, self.wall_s = at_s, wall_s
+    def begin(self, *, at_s: float, wall_s: float, begin_s: float = 0.0) -> None:
+        """Set the instant. `begin_s`: the time of the plan then."""
+        self.at_s, self.wall_s, self.begin_s = at_s - begin_s, wall_s - begin_s, begin_s
 
     @property
     def now_s(self) -> float:

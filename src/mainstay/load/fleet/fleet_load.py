@@ -134,7 +134,7 @@ class FleetLoad:
         if fleet.is_ending():
             fleet.put_go(replace(fleet.record.gos[-1], void=True))
             return [SliceResult([])], ""
-        go.begin(at_s=at_s, wall_s=wall_s)
+        go.begin(at_s=at_s, wall_s=wall_s, begin_s=0.0 if start is None else start.begin_s)
         self._merger.open(links)
         gos = self._reports.begin([SliceGo(fleet, one, go) for one in self._slices])
         for number, link in links.items():
@@ -174,7 +174,7 @@ class FleetLoad:
         confirm_s = self._fleet.settings.confirm_s
         tasks = {asyncio.ensure_future(gos[number].start(link)): link for number, link in links.items()}
         try:
-            until_s = go.at_s + confirm_s
+            until_s = go.at_s + go.begin_s + confirm_s
             done, late = await asyncio.wait(
                 tasks, timeout=until_s - self._fleet.steady(), return_when=asyncio.FIRST_EXCEPTION
             )

@@ -12,7 +12,7 @@ import msgspec
 
 from ...bus import Bus, BusMessage, Subscription
 from ...clock import Clock, SystemClock
-from ...errors import InvalidInput
+from ...errors import InvalidInput, StaleClaim
 from ..engine.messages import GiveUp, StartInstant, StopRun, Values, WorkflowsDone
 from ..generator_process import GeneratorLost, Limits, LineHandler
 from ..run_spec import RunOrder
@@ -67,17 +67,20 @@ class FleetRunner:
         record: FleetRecord,
         save: Callable[[FleetRecord], Awaitable[None]],
         on_loss: OnLoss = "replace",
+        releases_at_exit: bool = True,
         settings: FleetSettings | None = None,
         clock: Clock | None = None,
         steady: Callable[[], float] | None = None,
     ) -> None:
         """`slices` has the cores of each. `save` stores the record durably, or raises: then this leader leaves.
-        `steady` is the clock that slices are compared with; the default is that of the event loop."""
+        With `releases_at_exit=False`, slices are released by `release`, for example when the result is stored. `steady`
+        is the clock that slices are compared with; the default is that of the event loop."""
         if sum(slices) != processes:
             raise InvalidInput("slices", f"they have {sum(slices)} processes, and the run has {processes}")
         settings = settings or FleetSettings()
         steady = steady or (lambda: asyncio.get_running_loop().time())
         self._on_line = on_line
+        self._releases_at_exit = releases_at_exit
         self._merger = SliceMerger(len(slices), on_window, hold_s=settings.hold_s, now=steady)
         self._fleet = FleetContext(
             bus=bus,
@@ -118,18 +121,16 @@ class FleetRunner:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Release all slices. One that cannot be reached ends by itself."""
-        fleet = self._fleet
-        fleet.is_stopping = True
-        live = [] if fleet.failure is not None else [one.live for one in self._slices if one.live is not None]
-        releases = [asyncio.ensure_future(link.release()) for link in live]
+        """Lead no more, and release all slices if that is to be done here."""
         try:
-            if releases:
-                await asyncio.wait(releases, timeout=_RELEASE_S)
+            if self._releases_at_exit:
+                await self.release()
         finally:
-            for task in (*releases, *self._tasks):
+            self._fleet.is_stopping = True
+            tasks = list(self._tasks)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*releases, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             for subscription in self._subscriptions:
                 await subscription.close()
             if not self.ended.done():
@@ -144,7 +145,7 @@ class FleetRunner:
         fleet.order = order
         for one in self._slices:
             self._run(one.keep())
-        if fleet.running_go is None:
+        if not fleet.record.gos:
             await self._led(self._load.all_ready())
 
     async def set_up(self, workflows: Sequence[str], shared: dict[str, dict[str, Any]], *, calls: int) -> Values:
@@ -174,9 +175,22 @@ class FleetRunner:
         self._hurry(self._fleet.settings.let_go_s)
         self._tell_all(KillSlice())
 
-    def leave(self, why: BaseException) -> None:
-        """Lead no more: a successor does. Nothing is sent any more, the slices run on, and calls raise this."""
-        self._fleet.fail(why)
+    def leave(self) -> None:
+        """Lead no more: a successor does. Nothing is sent any more, the slices run on, and calls raise `StaleClaim`."""
+        self._fleet.fail(StaleClaim("another leader goes on with the run"))
+
+    async def release(self) -> None:
+        """End the processes and services of all slices. One that cannot be reached ends by itself."""
+        self._fleet.is_stopping = True
+        live = [one.live for one in self._slices if one.live is not None and self._fleet.failure is None]
+        releases = [asyncio.ensure_future(link.release()) for link in live]
+        try:
+            if releases:
+                await asyncio.wait(releases, timeout=_RELEASE_S)
+        finally:
+            for task in releases:
+                task.cancel()
+            await asyncio.gather(*releases, return_exceptions=True)
 
     # the load ---------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...control import Control
-from ...errors import InvalidTransition, StoreError
+from ...errors import InvalidTransition, MainstayError, StoreError
 from ...lifecycle import table_of
 from ...model import Job
 from ...stores.remote import manager_connection
@@ -35,6 +35,12 @@ class FollowedRun(NamedTuple):
     @property
     def is_settled(self) -> bool:
         return self.job.settled_ms is not None
+
+    def failure(self, test: str) -> MainstayError:
+        """The error to raise for a run that has no numbers."""
+        job = self.job
+        why = job.error.message if job.error is not None else job.reason
+        return MainstayError(f"load test {test} (job {job.id}) is {job.status}: {why or 'no reason was recorded'}")
 
 
 class RunFollower:

@@ -144,6 +144,7 @@ class _Lead:
                     record=self._saved.fleet,
                     save=self._save_record,
                     on_loss=self._options.on_loss,
+                    releases_at_exit=False,
                     settings=self._work.settings,
                     clock=self._control.store.clock,
                 )

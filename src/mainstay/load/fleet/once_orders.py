@@ -39,16 +39,17 @@ class OnceOrders:
 
     async def tear_down(self, workflows: Sequence[str], *, calls: int) -> Values:
         """Each workflow is torn down by the process that set it up. If that is lost, nobody can."""
-        fleet, record = self._fleet, self._fleet.record
+        fleet, asked = self._fleet, self._fleet.record.asked
         by_slice: dict[tuple[int, int], list[str]] = {}
         for name in workflows:
-            by_slice.setdefault(record.asked[self._set_up_by[name]], []).append(name)
+            # one that was never set up has nothing to tear down, on any slice
+            by_slice.setdefault(asked.get(self._set_up_by.get(name, ""), (0, 0)), []).append(name)
         values = Values()
         for (number, token), names in by_slice.items():
             doing, key = f"it tore down {', '.join(names)}", f"tear_down/{number}"
             own = self._slices[number]
             try:
-                if own.live is None or own.live.member.token != token:
+                if own.live is None or (token and own.live.member.token != token):
                     raise self._lost(own)
                 answer = await self._ask(own.live, key, TearDown(names), doing, calls)
             except GeneratorLost as error:

@@ -59,15 +59,16 @@ class SliceGo:
 
     async def start(self, link: SliceLink) -> None:
         """Order a slice to go, together with all others. Raises `GeneratorLost` if it cannot."""
-        order = self._go.order(offset_s=link.peer_clock.offset_s)
+        order = self._go.order(offset_s=link.peer_clock.offset_s, begin_s=self._go.begin_s)
         # an order that was lost should be repeated before the instant
         answer_s = max(0.1, 2 * link.peer_clock.round_trip_s)
         await link.ask(order, doing="it was under load", answer_s=answer_s)
         self.is_confirmed = True
 
-    def open(self, link: SliceLink, *, begin_s: float = 0.0, upto: int = 0) -> None:
+    def open(self, link: SliceLink, *, begin_s: float | None = None, upto: int = 0) -> None:
         """Expect the windows of an assignment."""
         go = self._go
+        begin_s = go.begin_s if begin_s is None else begin_s
         link.open(go.number, wall_s=go.wall_s, at_s=go.at_s + begin_s, begin_s=begin_s, upto=upto)
 
     async def adopt(self, recorded: GoRecord) -> AdoptedSlice:
@@ -180,9 +181,9 @@ class SliceGo:
             self.totals.append(link.windows.total)
         link.is_loading = False
         self._fleet.change()
-        begin_s = link.windows.begin_s
-        # their times are those of the plan
-        return [replace(one, took=one.took + begin_s, loaded=one.loaded + begin_s) for one in end.reports]
+        # their times are those of the whole load
+        late_s = link.windows.begin_s - self._go.begin_s
+        return [replace(one, took=one.took + late_s, loaded=one.loaded + late_s) for one in end.reports]
 
     # losses -----------------------------------------------------------------------------------------
 

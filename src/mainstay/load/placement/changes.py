@@ -62,6 +62,7 @@ def _slice(place: Place, run: PlacedRun, wants: RunDemand, number: int) -> JobRe
         of=len(place.slices),
         cores=place.slices[number].cores,
         code=wants.code,
+        modules=wants.modules,
         labels=wants.demand.labels,
     )
     plan = Plan(options=_OPTIONS, kind=KIND.name, queue=PLACE_QUEUE, parent=job.id, unit=unit, priority=job.priority)

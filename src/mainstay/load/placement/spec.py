@@ -38,6 +38,7 @@ class RunDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     demand: CoreDemand
     code: str = ""
+    modules: Mapping[str, str] = {}
     on_loss: OnLoss = "replace"
 
 

@@ -267,11 +267,14 @@ class ClusterWorld(NodesWorld):
                 self._doubled(other, RunPlace(work, token, host, self.loop.time()))
             yield
 
+    def went_on(self, machine: str) -> bool:
+        """Whether a machine stood still, and has not yet had the time to learn what it lost."""
+        return self.loop.time() - self._thawed_s.get(machine, -STOPS_S) < STOPS_S
+
     def _doubled(self, one: RunPlace, other: RunPlace) -> None:
         """Two runs of the same work go on. Right after a pause, a machine may not know yet that it lost its work."""
-        for run in (one, other):
-            if self.loop.time() - self._thawed_s.get(run.host.name.partition("/")[0], -STOPS_S) < STOPS_S:
-                return
+        if any(self.went_on(run.host.name.partition("/")[0]) for run in (one, other)):
+            return
         self._found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "
             f"and at {other.host.name} with token {other.token}"

@@ -142,7 +142,7 @@ class LoadClusterWorld(ClusterWorld):
     def _ledger(self, job_id: str) -> RunLedger:
         if job_id not in self.ledgers:
             options = fleet_options_of(self.row_of(job_id).payload)
-            self.ledgers[job_id] = RunLedger(job_id, options, self.loop, self._found)
+            self.ledgers[job_id] = RunLedger(job_id, options, self.loop, broken=self._found, went_on=self.went_on)
         return self.ledgers[job_id]
 
     @contextmanager

@@ -22,7 +22,7 @@ from .load_runner import SimulatedTarget, WorkflowLoad
 _WINDOW_S = 0.1
 #: how much later than planned a window may be counted
 _LATE_S = 0.05
-#: a process that sent nothing for longer stood still: what it makes up for is not a part of any second
+#: a process that sent nothing for longer stood still. What it makes up for is not in its plan
 _STOOD_STILL_S = 0.5
 
 
@@ -62,18 +62,28 @@ class AssignmentLoad(SimulatedTarget):
 class RunLedger:
     """What one run sent. `broken` takes a sentence for what the plan does not allow."""
 
-    def __init__(self, job: str, options: FleetOptions, loop: VirtualLoop, broken: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        job: str,
+        options: FleetOptions,
+        loop: VirtualLoop,
+        *,
+        broken: Callable[[str], None],
+        went_on: Callable[[str], bool],
+    ) -> None:
+        """`went_on`: whether a node stood still, and goes on since a moment ago."""
         self.job = job
         self.options = options
         self.assignments: dict[SliceKey, AssignmentLoad] = {}
         self._loop = loop
         self._broken = broken
+        self._went_on = went_on
         self._origin_s: dict[tuple[int, str], float] = {}
         """by round and workflow: when it began"""
         self._processes: dict[int, int] = {}
         """by round: of all slices"""
         self._sent: Counter[tuple[int, str, int]] = Counter()
-        """by round, workflow and process: calls of all assignments"""
+        """by round, workflow and process: calls of all assignments, but of machines that had stood still"""
         self._last_s: dict[tuple[SliceKey, str, int], float] = {}
         self._seconds: Counter[tuple[str, int]] = Counter()
         self._users: dict[tuple[str, SliceKey, int], tuple[float, int]] = {}
@@ -106,10 +116,10 @@ class RunLedger:
         now_s, round_ = self._loop.time(), by.key.round
         last_s = self._last_s.get((by.key, workflow, process), now_s - _WINDOW_S)
         self._last_s[by.key, workflow, process] = now_s
-        self._sent[round_, workflow, process] += calls
         self._users[workflow, by.key, process] = now_s, users
-        if now_s - last_s > _STOOD_STILL_S:
+        if now_s - last_s > _STOOD_STILL_S or self._went_on(by.node):
             return
+        self._sent[round_, workflow, process] += calls
         self._seconds[workflow, int(now_s)] += calls
         plan_s = now_s - self._origin_s[round_, workflow] + _LATE_S
         allowed = self._steps(workflow) * (self._planned_load(round_, workflow, process).made_by(plan_s) + 1)

@@ -36,6 +36,7 @@ from mainstay.control import Control, JobRequest
 from mainstay.errors import InvalidTransition, MainstayError, StoreUnavailable
 from mainstay.model import Job, Leadership
 from mainstay.node import LeaderRun, Node, NodeResult
+from mainstay.stores import ClaimReport
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore
 from mainstay.testing import BusFaults, FaultyBusNetwork, FaultyStore, SimulatedHost, VirtualLoop
@@ -302,6 +303,9 @@ class ClusterWorld(NodesWorld):
         if current is not None:
             self.led(current)
 
+    def was_saved(self, job_ids: Sequence[str]) -> None:
+        """Claims of these jobs have saved something with them."""
+
     def cancel_was_answered(self, job_id: str) -> None:
         """A client knows that a job will stop."""
         self.note(f"the cancel of {job_id[-4:]} is answered")
@@ -522,7 +526,7 @@ class ClusterUser:
 
 
 class _WatchedGate(Gate):
-    """Shows the world which sessions leaders close."""
+    """Shows the world which sessions leaders close, and what claims save."""
 
     def __init__(self, store: MemoryStore, world: ClusterWorld) -> None:
         super().__init__(store)
@@ -532,6 +536,11 @@ class _WatchedGate(Gate):
         if lead is not None:
             self._world.will_close(session, lead)
         await self._store.close_session(session, lead=lead)
+
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
+        kept = await self._store.report(reports)
+        self._world.was_saved([report.job_id for report, is_kept in zip(reports, kept, strict=True) if is_kept])
+        return kept
 
 
 __all__ = ["STOPS_S", "BigClusterWorld", "ClusterUser", "ClusterWorld", "WorkerOfNode"]

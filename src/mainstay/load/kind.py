@@ -10,6 +10,7 @@ KIND = Kind(
     declarations="mainstay.load.declarations:Loads",
     lead="mainstay.load.fleet.leading:FleetWork",
     submission="mainstay.load.cli.submission:LoadMaker",
+    obstacles="mainstay.load.placement.obstacles:obstacles",
     commands=(
         Command(
             name="load",

@@ -210,6 +210,9 @@ def _run(
         raise RunFailed(
             f"{command[0]} {how} after {took_s:.0f} s, and {served:,} requests were answered:\n{tail(said)}"
         )
+    if use.total_s < late.use.total_s:
+        # a process that nothing waited for took its time with it
+        raise RunFailed(f"{late.use.total_s - use.total_s:.1f} s of processor time were lost at the end of the run")
     try:
         requests, failed = counted(said)
     except (OSError, ValueError, KeyError) as error:

@@ -16,8 +16,8 @@ from .report import Section
 KEPT = Path(__file__).resolve().parent / "results" / "load-nodes.json"
 
 SIDES: dict[str, Callable[[NodesRound], SideRun]] = {
-    "Mainstay, a manager and {nodes} nodes": lambda each: each.mainstay,
-    "Locust, a master and {nodes} workers": lambda each: each.locust,
+    "Mainstay, {nodes} nodes": lambda each: each.mainstay,
+    "Locust, {nodes} workers": lambda each: each.locust,
 }
 _STARTS: dict[str, tuple[Callable[[NodesStart], float], str]] = {
     "first requests of two nodes apart, at the target, ms": (lambda each: each.skew_ms, f"under {SKEW_MS:.0f} ms"),

@@ -146,10 +146,10 @@ def run_mainstay(nodes: LocalNodes, target: Nginx, folder: Path, job: NodesJob) 
 
 
 def load_command(cluster: str, base: str, out: Path, job: NodesJob, *more: str) -> list[str]:
-    """How a user runs a load test on the nodes of a cluster."""
+    """How a user runs a load test on the nodes of a cluster, in a folder that has all that the test imports."""
     return [
         *(sys.executable, "-m", "mainstay", "load", "run", "--ui", "none", "--json", str(out)),
-        *("--cluster", cluster, "--nodes", str(job.nodes), "--processes", str(job.nodes)),
+        *("--cluster", cluster, "--nodes", str(job.nodes), "--cores", str(job.nodes)),
         *("--base-url", base, "--vus", str(job.connections), "--duration", f"{job.seconds}s"),
         *(*more, str(HERE / "mainstay_load.py"), "Get"),
     ]
@@ -193,7 +193,7 @@ def _run(
     counted: Callable[[str], tuple[int, int]],
 ) -> SideRun:
     count = AnswerCount(target)
-    with started(command, env, folder) as process:
+    with started(command, env, folder, cwd=ROOT) as process:
         roots = {**beside.roots, "command": [process.pid]}
         pids = [pid for each in roots.values() for pid in each]
         first_s = first_request(process, count)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from .environments import ROOT
 from .first_requests import FirstRequest, FirstRequests
 from .load_nodes_sides import NodesJob, generators, load_command, run_environment, slices_in
 from .load_runs import RunFailed, started, tail, wait_until
@@ -49,7 +50,7 @@ def start_once(nodes: LocalNodes, target: FirstRequests, folder: Path, count: in
     job = NodesJob(nodes=count, connections=count, seconds=_SECONDS)
     command = load_command(nodes.url, target.url, out, job, "--think", _THINK)
     begun_s = time.monotonic()
-    with started(command, run_environment(), folder) as process:
+    with started(command, run_environment(), folder, cwd=ROOT) as process:
         wait_until(process, lambda: target.has_begun)
         later_s = time.monotonic() + _LATER_S
         wait_until(process, lambda: time.monotonic() > later_s)

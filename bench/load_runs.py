@@ -200,12 +200,14 @@ class AnswerCount:
 
 
 @contextlib.contextmanager
-def started(command: list[str], env: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Whatever happens, none of its processes is left; what it said is in a file then."""
+def started(
+    command: list[str], env: dict[str, str], folder: Path, *, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Whatever happens, none of its processes is left; what it said is in a file of the folder then."""
     process = subprocess.Popen(
         command,
         env=env,
-        cwd=folder,
+        cwd=cwd or folder,
         stdin=subprocess.DEVNULL,
         # Hyperscale aborts if it is to write to a file
         stdout=subprocess.PIPE,

@@ -56,12 +56,12 @@ def test_the_goal_is_for_the_median_of_the_rounds(ratios: tuple[float, ...], met
 
     assert compared.lines[0][:4] == [
         "40",
-        "Mainstay, a manager and 4 nodes",
+        "Mainstay, 4 nodes",
         f"{1000 * ratios[1]:,.0f}",
         f"{ratios[1]:.1f}x ({ratios[0]:.1f} to {ratios[2]:.1f})",
     ]
     assert compared.lines[0][4] == f"at least 8x: {met}"
-    assert compared.lines[1][:4] == ["40", "Locust, a master and 4 workers", "1,000", ""]
+    assert compared.lines[1][:4] == ["40", "Locust, 4 workers", "1,000", ""]
 
 
 @pytest.mark.parametrize(("starts", "met"), [((1.0, 19.9), "met"), ((1.0, 1.0, 20.0), "missed")])
@@ -98,7 +98,7 @@ def test_a_run_on_nodes_has_a_process_on_each() -> None:
     command = load_command("nats://x", "http://y", Path("out.json"), NodesJob(nodes=4, connections=40, seconds=9))
 
     words = dict(pairwise(command))
-    assert (words["--cluster"], words["--nodes"], words["--processes"]) == ("nats://x", "4", "4")
+    assert (words["--cluster"], words["--nodes"], words["--cores"]) == ("nats://x", "4", "4")
     assert (words["--vus"], words["--duration"], words["--base-url"]) == ("40", "9s", "http://y")
 
 

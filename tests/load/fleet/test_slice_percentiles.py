@@ -67,7 +67,7 @@ def through_a_fleet(parts: list[Samples], rng: random.Random) -> list[Window]:
     """What a leader passes on, from a bus that delivers in any order, some windows late and some of them twice."""
     now_s, merged = 0.0, list[Window]()
     merger = SliceMerger(len(parts), merged.append, hold_s=0.25, now=lambda: now_s)
-    merger.open()
+    merger.open(range(len(parts)))
     links = [_link(number, lambda window, number=number: merger.add(number, window)) for number in range(len(parts))]
     sent = [
         (number, SliceWindow(token=1, go=1, number=at, window=window))
@@ -80,7 +80,10 @@ def through_a_fleet(parts: list[Samples], rng: random.Random) -> list[Window]:
         links[number].take(window)
         now_s += rng.choice([0.0, 0.01, 0.3])
     for number, link in enumerate(links):
-        assert (link.received, link.repeated) == (TENTHS, sum(to == number for to, _ in delivered) - TENTHS)
+        assert (link.windows.count, link.windows.repeated) == (
+            TENTHS,
+            sum(to == number for to, _ in delivered) - TENTHS,
+        )
         merger.close(number)
     return merged
 
@@ -98,7 +101,7 @@ def _link(number: int, on_window: Callable[[Window], None]) -> SliceLink:
         on_window=on_window,
         on_change=lambda: None,
     )
-    link.open(1)
+    link.open(1, wall_s=FIRST / 10, at_s=0.0)
     return link
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.bundles import PART_BYTES, Bundle, BundleLimits, collect_bundle, installed_digest
+from mainstay.bundles import PART_BYTES, Bundle, BundleLimits, collect_bundle, collect_code, installed_digest
 from mainstay.errors import InvalidInput, PayloadTooLarge
 from tests.bundles.program import shop, write_program
 
@@ -216,3 +216,44 @@ def test_the_digest_of_an_app_in_the_current_folder_is_that_of_what_an_engine_wo
     assert installed_digest("json") == plain  # a folder without `__init__.py` comes after a package
     with pytest.raises(InvalidInput, match="run this from its folder"):
         installed_digest("nowhere_at_all:app")
+
+
+def test_code_without_an_app_is_files_of_any_name_and_modules_with_what_they_import(tmp_path: Path) -> None:
+    write_program(
+        tmp_path,
+        {
+            "load test.py": "from prices import RATE\nimport json",
+            "prices.py": "import pkg.deep\nRATE = 1",
+            "pkg/__init__.py": "",
+            "pkg/deep.py": "",
+            "extra/more.py": "",
+            "extra/users.csv": "ann",
+            "other.py": "",
+        },
+    )
+
+    bundle = collect_code(["load test.py"], tmp_path)
+
+    assert paths(bundle) == ["load test.py", "pkg/__init__.py", "pkg/deep.py", "prices.py"]
+    assert (bundle.manifest.name, bundle.manifest.target) == ("load_test", "")
+    more = collect_code(["pkg.deep", "prices"], tmp_path, ["extra/*.py"], data=["extra/users.csv"])
+    assert paths(more) == ["extra/more.py", "extra/users.csv", "pkg/__init__.py", "pkg/deep.py", "prices.py"]
+    assert [file.path for file in more.manifest.files if file.data] == ["extra/users.csv"]
+
+
+def test_a_file_in_a_folder_below_the_root_imports_from_both(tmp_path: Path) -> None:
+    write_program(
+        tmp_path,
+        {"tests/shop.py": "import near, far", "tests/near.py": "", "far.py": "", "near.py": "", "tests/far/x.txt": ""},
+    )
+
+    assert paths(collect_code(["tests/shop.py"], tmp_path)) == ["far.py", "near.py", "tests/near.py", "tests/shop.py"]
+
+
+def test_code_that_is_not_below_the_root_is_refused_by_name(tmp_path: Path) -> None:
+    write_program(tmp_path, {"inside/a.py": "", "outside.py": ""})
+
+    with pytest.raises(InvalidInput, match=r"there is no file \.\./outside\.py below"):
+        collect_code(["../outside.py"], tmp_path / "inside")
+    with pytest.raises(InvalidInput, match="there is no module 'outside' below"):
+        collect_code(["outside"], tmp_path / "inside")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mainstay.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, publish_bundle
+from mainstay.bundles import BundleCache, BundleClient, bundle_address, collect_bundle, collect_code, publish_bundle
 from mainstay.bus import Bus
 from mainstay.bus.nats import parse_servers
 from mainstay.cluster.address import ClusterAddress
@@ -88,6 +88,15 @@ async def test_a_bundle_that_is_damaged_at_the_managers_ends_the_node_with_its_d
 async def test_a_name_that_is_unknown_ends_the_node(tmp_path: Path) -> None:
     async with managed() as side:
         with pytest.raises(InvalidInput, match="no bundle has the name 'shop'"):
+            await node_bundle(tmp_path / "cache").ready(side.network.client("n1"))
+
+
+async def test_code_without_an_app_ends_the_node(tmp_path: Path) -> None:
+    async with managed() as side:
+        code = collect_code(["shop/prices.py"], shop(tmp_path))
+        await publish_bundle(side.client("operator", "ann"), code, name="shop")
+
+        with pytest.raises(InvalidInput, match="shop has no app"):
             await node_bundle(tmp_path / "cache").ready(side.network.client("n1"))
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from mainstay.errors import Conflict, InvalidInput, InvalidTransition, NotLeader, SessionLost
 from mainstay.lifecycle import Move
-from mainstay.model import LEAD_QUEUE, PLACE_QUEUE, Job, Session
-from mainstay.stores import Change
+from mainstay.model import LEAD_QUEUE, PLACE_MS, PLACE_QUEUE, Job, Session
+from mainstay.stores import PLACEMENT_TOPIC, Change
 from tests.conformance.world import World
 
 #: never waited for: a test that has to is failing
@@ -383,6 +383,27 @@ async def test_each_change_of_status_in_the_place_queue_wakes_its_subscriber(wor
     async with world.store.wake([f"queue:{PLACE_QUEUE}"]) as wake:
         await world.store.apply([world.completion(await world.row(unit))])
         assert await wake.wait(LONG_S)
+
+
+async def test_a_change_of_status_of_a_placed_or_a_led_row_wakes_all_who_place_work(world: World) -> None:
+    leaders = [world.store.wake([PLACEMENT_TOPIC]) for _ in range(2)]
+    await world.open("n0")
+
+    async def woken() -> list[bool]:
+        return await asyncio.gather(*(wake.wait(LONG_S) for wake in leaders))
+
+    [unit] = await placed(world)
+    assert await woken() == [True, True]
+    await world.store.apply([assignment(world, unit, "n0")])
+    assert await woken() == [True, True]
+    led = await world.submit(queue=LEAD_QUEUE)
+    assert await woken() == [True, True]
+    await world.move(led, Move(to="pending", fields={"due_ms": PLACE_MS}, flag="note"))
+    assert await world.store.due([LEAD_QUEUE]) is None, "what waits for cores has no due time"
+    await world.move(await world.row(led), "cancelled")
+    assert await woken() == [True, True]
+    for wake in leaders:
+        await wake.close()
 
 
 # claims ----------------------------------------------------------------------------------------------

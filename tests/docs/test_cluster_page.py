@@ -1,4 +1,5 @@
-"""The manifests, units and command lines of the page about clusters: they parse, and name what exists."""
+"""The manifests, units and command lines of the page about clusters, and the command lines about nodes of that about
+load tests: they parse, and name what exists."""
 
 from __future__ import annotations
 
@@ -17,6 +18,9 @@ from mainstay.cluster.cluster_settings import variables
 from tests.docs.blocks import ROOT
 
 TEXT = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+
+
+LOAD_TEXT = (ROOT / "docs" / "load.md").read_text(encoding="utf-8").partition("## On many machines")[2]
 
 
 def indented(text: str) -> Iterator[list[str]]:
@@ -44,7 +48,7 @@ def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def command_lines() -> Iterator[str]:
-    for block in BLOCKS:
+    for block in [*BLOCKS, *("\n".join(lines) for lines in indented(LOAD_TEXT))]:
         if "apiVersion:" in block:
             continue
         for line in block.splitlines():

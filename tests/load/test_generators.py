@@ -253,6 +253,31 @@ async def test_a_replacement_after_the_end_of_the_plan_sends_nothing_and_has_not
     assert failure_of(reports, options.get("iterations")) == ""
 
 
+async def test_a_teardown_whose_setup_was_lost_with_its_process_is_told(tmp_path: Path) -> None:
+    text = """
+    class Shop(Workflow):
+        iterations = 1
+        @setup
+        async def begin(self) -> None: ...
+        @step()
+        async def act(self) -> None: ...
+        @teardown
+        async def tidy(self) -> None: ...
+    """
+    order = PlannedRun(written(tmp_path, text), LoadOptions(processes=1)).order()
+    for begun, failed in (
+        (True, {}),
+        (False, {"Shop": "tidy: was not run: the process that had set up Shop was lost"}),
+    ):
+        async with Generators(1, lambda _: None) as runner:
+            await runner.prepare(order)
+            if begun:
+                await runner.set_up(["Shop"], {}, calls=1)
+            await runner.go(["Shop"], {}, longest_s=30.0, drain_s=1.0)
+
+            assert (await runner.tear_down(["Shop"], calls=1)).failed == failed
+
+
 def test_a_workflow_without_iterations_has_failed_unless_others_may_have_made_them() -> None:
     none = WorkflowReport(iterations=0, clean=0, account=Account())
     over = replace(none, nothing_left=True)

@@ -38,6 +38,12 @@ async def waits_for(path: str) -> str:
     return "done"
 
 
+async def holds_cores(cores: int, path: str) -> str:
+    context().link.take_cores(cores)
+    await context().save("held")
+    return await waits_for(path)
+
+
 async def blocks_the_loop() -> None:
     time.sleep(600)
 
@@ -76,6 +82,8 @@ def takes_apart(seconds: float) -> str:
 
 for function in (goes_on, takes, waits_for, blocks_the_loop, holds_the_interpreter, leaves, exits_in_a_task_of_its_own):
     stage.act(function, "loop")
+stage.act(holds_cores, "loop")
+stage.acts["holds_cores"].supervises = True  # type: ignore[attr-defined]
 stage.act(moves_slowly, "thread")
 stage.act(takes_in_a_thread, "thread")
 stage.act(takes_apart, "process")
@@ -112,3 +120,15 @@ def _assignment(row: Job, session: str, now_ms: int) -> Change:
 placing = PlacingStage(stage.store_url)
 placing.settings = stage.settings
 placing.acts = stage.acts
+
+
+class MixedStage(PlacingStage):
+    """A program that also has tasks."""
+
+    def offer(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"takes": {}}
+
+
+mixed = MixedStage(stage.store_url)
+mixed.settings = stage.settings
+mixed.acts = stage.acts

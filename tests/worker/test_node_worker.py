@@ -16,6 +16,7 @@ from tests.worker.crews import ENGINE, Crew, alive, crew_on, kill
 from tests.worker.program import LIMIT
 
 PLACING = "tests.worker.crew_program:placing"
+MIXED = "tests.worker.crew_program:mixed"
 PLAIN = "tests.worker.crew_program:stage"
 
 
@@ -147,3 +148,64 @@ async def test_a_drain_gives_placed_work_back_and_the_lead_up(path: Path) -> Non
         assert (row.status, row.session, row.crashes, row.losses) == ("pending", None, 0, 0)
         assert await crew.control.store.sessions() == []
         assert (await crew.control.store.lead(PLACEMENT, "next", 10.0)).holder == "next"
+
+
+async def _until_cores_are_held(crew: Crew, units: Units, unit: str) -> Job:
+    async def held() -> bool:
+        return (await units.row(unit)).checkpoint is not None
+
+    await crew.until(held)
+    return await units.row(unit)
+
+
+async def _until_beaten(crew: Crew, times: int) -> None:
+    """Until every engine has sent so many heartbeats from now on."""
+    first = {session.id: session.beat_ms for session in await crew.control.store.sessions()}
+    every_ms = 200
+
+    async def beaten() -> bool:
+        now = {session.id: session.beat_ms for session in await crew.control.store.sessions()}
+        return all(now[id_] >= at + times * every_ms for id_, at in first.items() if id_ in now)
+
+    await crew.until(beaten)
+
+
+async def test_a_node_claims_no_plain_job_while_its_slices_hold_every_core(path: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with crew_on(path, target=MIXED, command=ENGINE, node="n1", cores=2, concurrency=2) as crew:
+        units = Units(crew.control)
+        await crew.jobs(await _done(crew))
+        slice_ = await units.add("holds_cores", cores=2, path=str(gate))
+        await _until_cores_are_held(crew, units, slice_)
+        await _until_beaten(crew, 1)
+
+        (plain,) = await crew.submit("takes", payload={"seconds": 0.0})
+        await _until_beaten(crew, 4)
+        (waiting,) = await crew.jobs([plain])
+        gate.touch()
+
+        assert waiting.status == "pending"
+        await crew.control.jobs.wait(plain)
+        await _until_status(crew, units, slice_, "succeeded")
+
+
+async def test_the_cores_of_a_killed_node_engine_are_free_for_plain_jobs(path: Path, tmp_path: Path) -> None:
+    async with crew_on(path, target=MIXED, command=ENGINE, node="n1", cores=2, concurrency=2) as crew:
+        units = Units(crew.control)
+        await crew.jobs(await _done(crew))
+        slice_ = await units.add("holds_cores", cores=2, path=str(gate := tmp_path / "gate"))
+        row = await _until_cores_are_held(crew, units, slice_)
+        (plain,) = await crew.submit("takes", payload={"seconds": 0.0})
+
+        kill((await _session_of(crew, row)).pid)
+        gate.touch()
+
+        assert (await crew.control.jobs.wait(plain)).status == "succeeded"
+
+
+async def _done(crew: Crew) -> list[str]:
+    """Jobs that the node has run: both of its engines are up."""
+    ids = await crew.submit("takes", payload={"seconds": 0.0})
+    for id_ in ids:
+        await crew.control.jobs.wait(id_)
+    return ids

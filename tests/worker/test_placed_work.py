@@ -18,6 +18,7 @@ from mainstay.stores import Change, JobStore, Wake
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop, new_job, run_virtual
 from mainstay.worker import Engine, EngineProcess
+from mainstay.worker.node_cores import NodeCores
 from tests.stores.remote.managers import FirstAnswersLost, remote_of, service_of
 from tests.worker.program import LIMIT, Stage
 
@@ -38,7 +39,16 @@ class Link(FaultyStore):
 class NodeHost:
     """A node: its engine, and what its supervisor does for it."""
 
-    def __init__(self, world: World, name: str, *, concurrency: int, deaf: bool, store: JobStore | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        concurrency: int,
+        deaf: bool,
+        store: JobStore | None = None,
+        queues: tuple[str, ...] = (),
+    ) -> None:
         self.world = world
         self.name = name
         self.stage = Stage()
@@ -52,6 +62,8 @@ class NodeHost:
         self.ended: list[tuple[str, float]] = []
         self.engine: Engine
         self._concurrency = concurrency
+        self._queues = queues
+        self.cores = NodeCores()
         self.stage.act(self.work, "loop")
         self.stage.act(self.stubborn, "loop")
 
@@ -83,9 +95,9 @@ class NodeHost:
                 self.stage,
                 self.control,
                 session,
-                queues=(),
+                queues=self._queues,
                 concurrency=self._concurrency,
-                process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None),
+                process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None, cores=self.cores),
                 rng=random.Random(f"engine {self.name}"),
             )
             if start:
@@ -125,7 +137,7 @@ class World:
         self.clock = LoopClock(loop)
         self.store = MemoryStore(self.clock)
         self.client = Control(self.store, rng=random.Random(7))
-        self._ids = IdSource(random.Random(8))
+        self.ids = IdSource(random.Random(8))
         self._parent: str | None = None
 
     async def node(
@@ -136,19 +148,20 @@ class World:
         deaf: bool = False,
         start: bool = True,
         store: JobStore | None = None,
+        queues: tuple[str, ...] = (),
     ) -> NodeHost:
-        host = NodeHost(self, name, concurrency=concurrency, deaf=deaf, store=store)
+        host = NodeHost(self, name, concurrency=concurrency, deaf=deaf, store=store, queues=queues)
         await host.begin(start=start)
         return host
 
     async def unit(self, name: str = "work", **arguments: Any) -> str:
         """A pending unit in the queue of placed work."""
         if self._parent is None:
-            parent = new_job(self.clock, self._ids, name="crew", queue=PLACE_QUEUE)
+            parent = new_job(self.clock, self.ids, name="crew", queue=PLACE_QUEUE)
             await self.store.insert([parent])
             self._parent = parent.job.id
         payload = encoded(arguments, field="payload", limit=LIMIT)
-        unit = new_job(self.clock, self._ids, name=name, queue=PLACE_QUEUE, parent=self._parent, payload=payload)
+        unit = new_job(self.clock, self.ids, name=name, queue=PLACE_QUEUE, parent=self._parent, payload=payload)
         await self.store.insert([unit])
         return unit.job.id
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from .cache import BundleCache, BundleFetch, BundleInUse, PruneResult
 from .client import BundleClient
-from .collection import Bundle, collect_bundle
+from .collection import Bundle, collect_bundle, collect_code
 from .environment import code_environment
 from .installed import installed_digest
 from .machine_bundles import MachineBundles
@@ -64,6 +64,7 @@ __all__ = [
     "check_bundle_name",
     "code_environment",
     "collect_bundle",
+    "collect_code",
     "installed_digest",
     "is_digest_start",
     "prune_bundles",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import msgspec
 
@@ -61,7 +62,80 @@ def collect_bundle(
     >>> [file.path for file in bundle.manifest.files], bundle.digest[:16]
     (['prices.py', 'rates.csv', 'shop.py'], 'ad595d4b04e45df2')
     """
-    limits = limits or BundleLimits()
+    folder = _root_folder(root)
+    target = _target_of(target, folder)
+    module = target.partition(":")[0]
+    graph = ImportGraph(folder)
+    _check_present(graph, module, folder)
+    given = _given_files(folder, include, data)
+    code = graph.reach([module, *given.modules])
+    return _bundle(module.partition(".")[0], target, folder, code.values(), given, limits)
+
+
+def collect_code(
+    entries: Sequence[str],
+    root: str | Path,
+    include: Sequence[str] = (),
+    *,
+    data: Sequence[str] = (),
+    limits: BundleLimits | None = None,
+) -> Bundle:
+    """Collect code that has no app, such as a load test: files and modules, with everything they import from below the
+    root. A node cannot run it as its program.
+
+    An entry is a Python file by its path below the root, whatever its name is, or the name of a module. A file imports
+    from its own folder and from the root. `include` and `data` are those of `collect_bundle`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for name, text in {"shop-test.py": "import prices", "prices.py": "", "other.py": ""}.items():
+    ...         _ = Path(root, name).write_text(text)
+    ...     bundle = collect_code(["shop-test.py"], root)
+    >>> [file.path for file in bundle.manifest.files], bundle.manifest.name, bundle.manifest.target
+    (['prices.py', 'shop-test.py'], 'shop-test', '')
+    """
+    folder = _root_folder(root)
+    graph = ImportGraph(folder)
+    files = {path: _file_below(folder, path) for path in entries if path.endswith(".py")}
+    modules = [entry for entry in entries if not entry.endswith(".py")]
+    for module in modules:
+        _check_present(graph, module, folder)
+    given = _given_files(folder, include, data)
+    code = list(graph.reach([*modules, *given.modules]).values())
+    for file in files.values():
+        imported = graph.imports_of(file)
+        code += [file, *ImportGraph(file.parent).reach(imported).values(), *graph.reach(imported).values()]
+    first = PurePosixPath(entries[0]).stem if entries[0].endswith(".py") else entries[0].partition(".")[0]
+    return _bundle(_name_of(first), "", folder, code, given, limits)
+
+
+class _GivenFiles(NamedTuple):
+    """The files that were asked for beside those that are imported."""
+
+    paths: dict[str, None]
+    modules: list[str]
+    """of the Python files among the included ones: they bring their imports"""
+
+
+def _given_files(folder: Path, include: Sequence[str], data: Sequence[str]) -> _GivenFiles:
+    paths = dict.fromkeys(path for pattern in include for path in _matching(folder, pattern))
+    modules = [_module_of(path) for path in paths if path.endswith(".py")]
+    return _GivenFiles(paths | dict.fromkeys(path for place in data for path in _data_files(folder, place)), modules)
+
+
+def _bundle(
+    name: str, target: str, folder: Path, code: Iterable[Path], given: _GivenFiles, limits: BundleLimits | None
+) -> Bundle:
+    of_code = {file.relative_to(folder).as_posix() for file in code}
+    places = {path: _place(folder, path) for path in sorted(of_code | given.paths.keys())}
+    sizes = [(path, file.stat().st_size, path not in of_code) for path, file in places.items()]
+    # before they are read: there may be very much of them
+    check_bundle_size(name, sizes, limits or BundleLimits())
+    files = [_file(path, file, data=path not in of_code) for path, file in places.items()]
+    return Bundle(manifest=BundleManifest(name=name, target=target, files=tuple(files)), root=folder)
+
+
+def _root_folder(root: str | Path) -> Path:
     folder = Path(root).resolve()
     if not folder.is_dir():
         raise InvalidInput("root", f"{root} is not a folder; give the folder that the program is imported from")
@@ -69,24 +143,30 @@ def collect_bundle(
         raise InvalidInput(
             "root", f"{root} is in {installed[0]}: install packages on the nodes, and bundle your own code"
         )
-    target = _target_of(target, folder)
-    module = target.partition(":")[0]
-    graph = ImportGraph(folder)
+    return folder
+
+
+def _check_present(graph: ImportGraph, module: str, folder: Path) -> None:
     if graph.find(module) is None:
         raise InvalidInput(
             "target", f"there is no module {module!r} below {folder}; give its root, or correct the name"
         )
-    given = dict.fromkeys(path for pattern in include for path in _matching(folder, pattern))
-    modules = [module, *(_module_of(path) for path in given if path.endswith(".py"))]
-    code = {file.relative_to(folder).as_posix() for file in graph.reach(modules).values()}
-    given |= dict.fromkeys(path for place in data for path in _data_files(folder, place))
-    places = {path: _place(folder, path) for path in sorted(code | given.keys())}
-    name = module.partition(".")[0]
-    # before they are read: there may be very much of them
-    check_bundle_size(name, [(path, file.stat().st_size, path not in code) for path, file in places.items()], limits)
-    files = [_file(path, file, data=path not in code) for path, file in places.items()]
-    manifest = BundleManifest(name=name, target=target, files=tuple(files))
-    return Bundle(manifest=manifest, root=folder)
+
+
+def _file_below(folder: Path, path: str) -> Path:
+    inside = Path(os.path.normpath(folder / path))
+    if not inside.is_relative_to(folder) or not inside.is_file():
+        raise InvalidInput("file", f"there is no file {path} below {folder}; correct the path, or give another root")
+    return inside
+
+
+def _name_of(text: str) -> str:
+    """A name for a bundle, as near to a text as the rules allow.
+
+    >>> _name_of("löad test"), _name_of("-")
+    ('l_ad_test', 'code')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text).lstrip(".-")[:100] or "code"
 
 
 def _target_of(target: str, root: Path) -> str:
@@ -185,4 +265,4 @@ def _rule(pattern: str) -> re.Pattern[str]:
     return re.compile(joined.removesuffix("/") if not joined.endswith(")*") else f"{joined}[^/]+", re.DOTALL)
 
 
-__all__ = ["Bundle", "collect_bundle"]
+__all__ = ["Bundle", "collect_bundle", "collect_code"]

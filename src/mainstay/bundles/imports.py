@@ -42,6 +42,10 @@ class ImportGraph:
                     )
         return file if (file := place.parent / f"{place.name}.py").is_file() else None
 
+    def imports_of(self, file: Path) -> list[str]:
+        """The names that a file imports as a script: it belongs to no package."""
+        return list(_imported(file, ""))
+
     def reach(self, modules: Iterable[str]) -> dict[str, Path]:
         """These modules, their packages, and all that they import below the root: name -> file."""
         files: dict[str, Path] = {}

@@ -100,7 +100,7 @@ class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     form: str = _FORM
     name: str
     target: str
-    """`module:app`"""
+    """`module:app`; empty: it has no app"""
     files: tuple[BundleFile, ...]
     """by path"""
 
@@ -109,7 +109,8 @@ class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise InvalidInput("form", f"{self.form[:50]!r} is not known here; this version reads {_FORM!r}")
         if not _NAME.fullmatch(self.name):
             raise InvalidInput("name", f"{self.name[:100]!r} is not a name: up to 100 letters, digits and . _ -")
-        check_bundle_target(self.target)
+        if self.target:
+            check_bundle_target(self.target)
         paths = [file.path for file in self.files]
         if paths != sorted(paths):
             raise InvalidInput("files", "they are not in the order of their paths")

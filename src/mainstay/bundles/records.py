@@ -20,7 +20,7 @@ class PublishedBundle(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """of its top-level package"""
     target: str
-    """`module:app`"""
+    """`module:app`; empty: it has no app"""
     files: int
     code_bytes: int
     data_bytes: int

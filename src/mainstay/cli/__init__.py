@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from .programs import Connected as Connected, connected as connected
     from .root import app as app
     from .serve import AccessOptions as AccessOptions, TlsOptions as TlsOptions, web_options as web_options
+    from .story import ClusterWhere as ClusterWhere
     from .tables import Column as Column, facts as facts, table as table
-    from .target import Where as Where, load_app as load_app
+    from .target import Where as Where, load_app as load_app, shell_word as shell_word
     from .termination import cancelled_by_signals as cancelled_by_signals
 
 
@@ -93,8 +94,9 @@ __getattr__, __dir__ = lazy_exports(
         ".options": "ForOption OptionGroup ProcessOptions concurrency_option key_value local_actor panel",
         ".programs": "Connected connected",
         ".serve": "AccessOptions TlsOptions web_options",
+        ".story": "ClusterWhere",
         ".tables": "Column facts table",
-        ".target": "Where load_app",
+        ".target": "Where load_app shell_word",
         ".termination": "cancelled_by_signals",
     },
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..bundles import BundleClient, BundleInUse, MachineBundles, PublishedBundle
 from ..bus import Bus
 from ..clock import Clock
-from ..errors import BusError, Overloaded, StoreError
+from ..errors import BusError, InvalidInput, Overloaded, StoreError
 from .address import ClusterAddress
 from .node_config import NodeBundleOptions
 
@@ -78,6 +78,9 @@ class NodeBundle:
         )
         if self._found is None:
             self._found = await client.find(self._options.reference)
+            if not self._found.target:
+                rule = f"{self._options.reference} has no app: it is code that other jobs use, such as a load test"
+                raise InvalidInput("bundle", f"{rule}; publish a program: mainstay cluster bundle push MODULE:APP")
             log.info("bundle found reference=%s digest=%s", self._options.reference, self._found.digest)
         if self._bundles is None:
             self._bundles = MachineBundles(

@@ -10,7 +10,7 @@ from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
 from .claims import Extension, check_labels, check_short_name
 from .control import Control
-from .drivers import driver_id
+from .drivers import AWAITS_CORES, driver_id
 from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .ended_log import log_end
 from .failure import error_info, one_line, storable_text
@@ -37,6 +37,17 @@ from .member_sessions import MemberSessions
 from .operations import Operations
 from .options import LARGEST_NUMBER, OPTION_NAMES, OptionReader, Plan, check_count, check_name, check_text
 from .payload import SEALED, decoded, encoded, is_sealed, unique_of
+from .placement_rounds import (
+    AGAIN_S,
+    CLEAN_UP_S,
+    OPEN_UNITS,
+    PLACEMENT_IDLE_S,
+    PLACEMENT_POLL_S,
+    SETTLED_JOBS,
+    UNSETTLED_JOBS,
+    PlacementRounds,
+    read_given_back,
+)
 from .progress import checked_progress
 from .rules.attempts import error_line
 from .rules.blame import is_suspect, runs_alone
@@ -46,6 +57,7 @@ from .rules.placement import (
     MOST_REFUSALS,
     OUT_MS,
     RETRIED,
+    PastAssignment,
     ask_again,
     assign_unit,
     budget_spent,
@@ -57,6 +69,7 @@ from .rules.placement import (
     may_assign,
     may_be_given_back,
     open_nodes,
+    past_assignments,
     refusals,
     retry_unit,
     take_unit_back,
@@ -68,6 +81,20 @@ from .task_defaults import TaskDefaults, with_task_defaults
 from .time_input import read_deadline, read_time
 from .trail import read_story
 from .transactional import Enqueuer
+from .unit_actions import (
+    Ask,
+    Assign,
+    Assignment,
+    CancelUnits,
+    FailUnit,
+    RowChange,
+    TakeBack,
+    UnitAction,
+    cancel_unit,
+    in_epoch,
+    node_names,
+    unit_changes,
+)
 from .unserved_jobs import unserved
 from .wait_polls import is_over
 from .worker_drain import crew_of, worker_of
@@ -75,20 +102,32 @@ from .writer import Outcome
 
 __all__ = [
     "ACK_WINDOW_MS",
+    "AGAIN_S",
+    "AWAITS_CORES",
+    "CLEAN_UP_S",
     "LARGEST_NUMBER",
     "LEADER",
     "MOST_REFUSALS",
+    "OPEN_UNITS",
     "OPTION_NAMES",
     "OUT_MS",
     "PLACEMENT",
+    "PLACEMENT_IDLE_S",
     "PLACEMENT_LEASE_S",
+    "PLACEMENT_POLL_S",
     "PRIVATE_FIELDS",
     "RETRIED",
     "SEALED",
+    "SETTLED_JOBS",
+    "UNSETTLED_JOBS",
     "WAITING_STATES",
     "Action",
+    "Ask",
+    "Assign",
+    "Assignment",
     "AttemptEnd",
     "AttemptEnds",
+    "CancelUnits",
     "Completion",
     "Control",
     "Decide",
@@ -98,6 +137,7 @@ __all__ = [
     "EventView",
     "Extension",
     "ExtensionValue",
+    "FailUnit",
     "Failure",
     "InsertResult",
     "JobFactory",
@@ -107,20 +147,26 @@ __all__ = [
     "Operations",
     "OptionReader",
     "Outcome",
+    "PastAssignment",
+    "PlacementRounds",
     "Plan",
     "Quarantine",
+    "RowChange",
     "SessionView",
     "StatsView",
     "Stop",
     "SubmittedGroup",
     "Swept",
+    "TakeBack",
     "TaskDefaults",
+    "UnitAction",
     "Verdict",
     "Wait",
     "ask_again",
     "assign_unit",
     "budget_spent",
     "by_age",
+    "cancel_unit",
     "cancelling",
     "check_count",
     "check_labels",
@@ -140,6 +186,7 @@ __all__ = [
     "give_unit_up",
     "given_back_by",
     "has_stalled",
+    "in_epoch",
     "is_due_to_ask",
     "is_over",
     "is_present",
@@ -151,10 +198,13 @@ __all__ = [
     "may_assign",
     "may_be_given_back",
     "move_index",
+    "node_names",
     "note_stored",
     "one_line",
     "open_nodes",
+    "past_assignments",
     "read_deadline",
+    "read_given_back",
     "read_stats",
     "read_story",
     "read_time",
@@ -170,6 +220,7 @@ __all__ = [
     "stored_value",
     "take_unit_back",
     "unique_of",
+    "unit_changes",
     "unserved",
     "value_of",
     "window_is_over",

@@ -19,6 +19,9 @@ from .jobs import JobService
 from .options import check_text
 from .writer import Decision, MoveRequest, Moves, Writer, at_version, refused
 
+#: why a job has no claim that waits until placement has cores for it
+AWAITS_CORES = "waits for cores"
+
 
 def driver_id(job: Job) -> str:
     """The id of the unit that drives a job since its last claim; it follows from the job alone.
@@ -65,7 +68,7 @@ class Drivers:
 
         return await self._as_holder(job, decide, ())
 
-    async def await_placement(self, job: Job, reason: str = "waits for cores") -> Job:
+    async def await_placement(self, job: Job, reason: str = AWAITS_CORES) -> Job:
         """Give a claim back until the leader of placement has cores for the job. The job keeps its place in the queue
         and its queue deadline. It is not counted as a release."""
 

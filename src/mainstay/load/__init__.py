@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .clients.tcp import TCPResponse as TCPResponse
     from .clients.udp import UDPResponse as UDPResponse
     from .clients.websocket import WebsocketResponse as WebsocketResponse
+    from .cluster_run import run_on_cluster as run_on_cluster
     from .feeders import Feed as Feed
+    from .fleet import FleetDemand as FleetDemand
     from .hooks import (
         Check as Check,
         Counter as Counter,
@@ -78,6 +80,7 @@ __all__ = [
     "Data",
     "Feed",
     "File",
+    "FleetDemand",
     "Gauge",
     "HTTP2Response",
     "HTTPResponse",
@@ -103,6 +106,7 @@ __all__ = [
     "load_file",
     "on_start",
     "on_stop",
+    "run_on_cluster",
     "setup",
     "state",
     "step",
@@ -120,7 +124,9 @@ __getattr__, __dir__ = lazy_exports(
         ".clients.tcp": "TCPResponse",
         ".clients.udp": "UDPResponse",
         ".clients.websocket": "WebsocketResponse",
+        ".cluster_run": "run_on_cluster",
         ".feeders": "Feed",
+        ".fleet": "FleetDemand",
         ".hooks": "Check Counter Gauge Metric Provide Rate Trend Use depends on_start on_stop setup state step "
         "teardown",
         ".outputs": "Output",

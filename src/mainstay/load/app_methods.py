@@ -10,6 +10,7 @@ from .declarations import DEFAULT_QUEUE
 if TYPE_CHECKING:
     from ..task import AppClient, Handle, SubmitOptions
     from .declarations import Loads
+    from .fleet import FleetDemand
     from .plan import LoadOptions
     from .sources import LoadTest
     from .stats.model import Summary
@@ -35,16 +36,35 @@ class LoadMethods(AppBase):
         return self.loads.declare(workflows, name=name, queue=queue)
 
     async def submit_load(
-        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
+        self,
+        test: LoadTest | str,
+        load: LoadOptions | None = None,
+        *,
+        nodes: int | FleetDemand | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Handle[Summary]:
         """Submit a run of a load test. `load` overrides values of the classes: `LoadOptions(vus=500)`; the others
-        are those of every submit. The result is a `Summary`; a run that misses a threshold fails."""
+        are those of every submit. The result is a `Summary`; a run that misses a threshold fails.
+
+        With `nodes`, the run is spread over nodes of the cluster whose store this app has, and its code is sent there:
+        `nodes=8`, or `nodes=FleetDemand(8, share="high")`."""
         from .plan import LoadOptions  # noqa: PLC0415 - an extra
 
-        return await self.loads.submit(self.loads.plan(test, load or LoadOptions()), options)
+        planned = self.loads.plan(test, load or LoadOptions())
+        if nodes is None:
+            return await self.loads.submit(planned, options)
+        from .fleet import FleetDemand  # noqa: PLC0415 - an extra
+
+        demand = nodes if isinstance(nodes, FleetDemand) else FleetDemand(nodes)
+        return await self.loads.submit_on_nodes(planned, demand, options)
 
     def submit_load_sync(
-        self, test: LoadTest | str, load: LoadOptions | None = None, **options: Unpack[SubmitOptions]
+        self,
+        test: LoadTest | str,
+        load: LoadOptions | None = None,
+        *,
+        nodes: int | FleetDemand | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Handle[Summary]:
         """`submit_load`, for code without an event loop."""
-        return self.client.run(lambda: self.submit_load(test, load, **options), what="submit_load_sync")
+        return self.client.run(lambda: self.submit_load(test, load, nodes=nodes, **options), what="submit_load_sync")

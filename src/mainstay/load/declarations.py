@@ -5,26 +5,33 @@ They need an extra, so the rest of `mainstay.load` is imported only when a test 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..control import InsertResult, JobRequest
+from ..control import Control, Duty, InsertResult, JobRequest, Plan
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
+from ..model import LEAD_QUEUE
 from ..task import AppClient, Draft, Handle, Returns, drafted
 from ..worker import Declarations, Host, Work, WorkerOptions, state_folder
 from .extra import extra_installed
 from .kind import SLICE
+from .placement import RunPlacementDuty
 
 if TYPE_CHECKING:
+    from .fleet import FleetDemand
     from .plan import LoadOptions
     from .planned_run import PlannedRun
     from .sources import LoadTest
     from .stats.model import Summary
     from .workflow import Workflow
+
+log = logging.getLogger("mainstay.load")
 
 DEFAULT_QUEUE = "default"
 
@@ -111,26 +118,79 @@ class Loads(Declarations):
         request = self.request(planned, options)
         return self.handle(request.name, await (await self._client.open()).jobs.submit_request(request))
 
+    async def submit_on_nodes(
+        self, planned: PlannedRun, demand: FleetDemand, options: Mapping[str, Any]
+    ) -> Handle[Summary]:
+        """Submit a planned run to the nodes of the cluster whose store this app has."""
+        return await self.insert_on_nodes(await self.prepare_on_nodes(planned, demand, options))
+
+    async def prepare_on_nodes(
+        self,
+        planned: PlannedRun,
+        demand: FleetDemand,
+        options: Mapping[str, Any],
+        *,
+        by: str = "client",
+        on_note: Callable[[str], None] = log.warning,
+    ) -> JobRequest:
+        """Check a run on nodes, wait for nodes that are still starting, and publish its code. There is no job yet."""
+        from .fleet.submission import FleetSubmitter  # noqa: PLC0415 - an extra
+
+        client, name = self._client, planned.test.name
+        if client.sealer.seals:
+            raise InvalidInput(
+                "codec", "managers lead a run on nodes, and they have no codec; submit it with an App that has none"
+            )
+        if "queue" in options:
+            raise InvalidInput("queue", "a run on nodes waits in a queue of its own; leave it out")
+        # a submit whose answer is lost is sent again, and must not run twice
+        job_options = self._job_options(planned, {"key": secrets.token_hex(16), **options})
+        plan = self._plan(name, planned.options, job_options)
+        submitter = FleetSubmitter(await client.open(), by=by, on_note=on_note, rng=client.rng)
+        payload = await submitter.prepare(planned, demand, durability=plan.durability)
+        if (start_by_ms := payload.options.demand.start_by_ms) is not None:
+            plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, start_by_ms=start_by_ms))
+        return JobRequest(
+            name,
+            msgspec.Raw(payload.encoded),
+            msgspec.structs.replace(plan, queue=LEAD_QUEUE),
+            content=payload.content,
+        )
+
+    async def insert_on_nodes(self, request: JobRequest) -> Handle[Summary]:
+        """Insert the job of a prepared run."""
+        from .fleet.submission import FleetSubmitter  # noqa: PLC0415 - an extra
+
+        submitter = FleetSubmitter(await self._client.open(), rng=self._client.rng)
+        return self.handle(request.name, await submitter.insert(request))
+
     def request(self, planned: PlannedRun, options: Mapping[str, Any]) -> JobRequest:
         """The request for control, after the hooks of the app."""
-        client = self._client
         job = self._job(planned, options)
-        job_options = job.options
+        plan = self._plan(job.name, planned.options, job.options)
+        return JobRequest(job.name, msgspec.Raw(self._client.sealer.seal(job.payload)), plan, content=job.payload)
+
+    def _plan(self, name: str, load: LoadOptions, options: dict[str, Any]) -> Plan:
+        """The options of a job as they are stored, after the hooks of the app."""
+        client = self._client
         if client.before_submit:
-            draft = Draft(name=job.name, arguments=msgspec.to_builtins(planned.options), options=job_options)
-            job_options = drafted(client.before_submit, draft).options
-        plan = client.reader.read(job_options)
-        return JobRequest(job.name, msgspec.Raw(client.sealer.seal(job.payload)), plan, content=job.payload)
+            draft = Draft(name=name, arguments=msgspec.to_builtins(load), options=options)
+            options = drafted(client.before_submit, draft).options
+        return client.reader.read(options)
 
     def _job(self, planned: PlannedRun, options: Mapping[str, Any]) -> ScheduledJob:
-        from .handler import KIND, limits_of  # noqa: PLC0415 - an extra
-
         name = planned.test.name
         return ScheduledJob(
             name=name,
             payload=msgspec.msgpack.encode(planned.options),
-            options={"queue": self.queues_of[name], **limits_of(planned), **options, "kind": KIND},
+            options=self._job_options(planned, {"queue": self.queues_of[name], **options}),
         )
+
+    def _job_options(self, planned: PlannedRun, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a submit, with those that follow from the plan."""
+        from .handler import KIND, limits_of  # noqa: PLC0415 - an extra
+
+        return {**limits_of(planned), **given, "kind": KIND}
 
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
         del name
@@ -149,6 +209,11 @@ class Loads(Declarations):
         if not isinstance(what, LoadJob):
             return None
         return self._job(self.plan(what.test, what.options), {})
+
+    def placement_duties(self, control: Control, session_id: str) -> Sequence[Duty]:
+        """What the placement leader does for the runs on nodes of the store, also those of other apps."""
+        del session_id
+        return RunPlacementDuty(control).duties()
 
     def handle(self, name: str, submitted: InsertResult) -> Handle[Summary]:
         """The handle of a submitted run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,10 @@ class Feed:
     each new "user", or for each "iteration". After the last row the feed starts again ("repeat"), or users without a
     row do not start ("stop"). A feed has at most a million rows. A user gets its own copy of a row.
 
+    A process that replaces a lost one goes on after the rows that were taken, as far as the plan tells. A row may be
+    used twice if each row is for one user of an open model, or for one iteration of a closed one without a number of
+    iterations.
+
     >>> feed = Feed([{"user": "ann"}, {"user": "bob"}], every="iteration")
     >>> hand = feed.dealt(process=0, processes=1)
     >>> hand(0), hand(1), hand(0)
@@ -55,17 +59,25 @@ class Feed:
         self.every = every
         self.order = order
         self.at_end = at_end
+        self.path: Path | None = None
+        """the file that the rows are read from, if it is known"""
         self._read: list[Any] | None = None
 
     @classmethod
     def csv(cls, path: str | Path, **options: Any) -> Feed:
         """Rows of a CSV file, as dictionaries with the names of its first line."""
-        return cls(lambda: _csv(Path(path)), **options)
+        return cls._of_file(_csv, Path(path), options)
 
     @classmethod
     def jsonl(cls, path: str | Path, **options: Any) -> Feed:
         """Lines of a file, each a JSON value."""
-        return cls(lambda: _json_lines(Path(path)), **options)
+        return cls._of_file(_json_lines, Path(path), options)
+
+    @classmethod
+    def _of_file(cls, read: Callable[[Path], Iterable[Any]], path: Path, options: Mapping[str, Any]) -> Feed:
+        feed = cls(lambda: read(path), **options)
+        feed.path = path
+        return feed
 
     def read(self) -> Sequence[Any]:
         """All rows; read once."""

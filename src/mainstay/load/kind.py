@@ -2,14 +2,15 @@
 
 from ..kinds import Command, Kind, NavigationEntry
 
-#: the name of the rows of slices; their kind is that of load tests
+#: the name of the rows of slices: the parts of a run on nodes, one for each node
 SLICE = "load/slice"
 
 KIND = Kind(
     name="load",
     declarations="mainstay.load.declarations:Loads",
-    lead="mainstay.load.fleet.leading:FleetWork",
+    lead="mainstay.load.fleet.fleet_work:FleetWork",
     submission="mainstay.load.cli.submission:LoadMaker",
+    obstacles="mainstay.load.placement.obstacles:obstacles",
     commands=(
         Command(
             name="load",

@@ -6,46 +6,19 @@ from typing import Any
 
 import msgspec
 
-from ..control import JobRequest, ask_again, assign_unit, give_unit_up, take_unit_back
+from ..control import JobRequest, RowChange, cancel_unit, in_epoch, node_names, unit_changes
 from ..lifecycle import Move
 from ..model import PLACE_QUEUE, Job, Session
-from .decisions import (
-    Action,
-    AddLate,
-    Ask,
-    Assign,
-    BeginLeaderPhase,
-    CancelUnits,
-    End,
-    FailUnit,
-    Freeze,
-    NodeJobView,
-    TakeBack,
-)
+from .decisions import Action, AddLate, BeginLeaderPhase, End, Freeze, NodeJobView
 from .results import NodeJobResult, StoredResult
 from .spec import KIND, LEADER, LOCAL, NodeSpec, NodeUnitCall, leader_unit, row_name, unit_id, unit_of
 
 _REASON_LIMIT = 200
 
 
-class RowChange(msgspec.Struct, frozen=True):
-    """A row to move, and the units to create with it."""
-
-    row: Job
-    moves: tuple[Move, ...]
-    units: tuple[JobRequest, ...] = ()
-
-
 def changes_of(action: Action, view: NodeJobView, spec: NodeSpec, *, epoch: int, now_ms: int) -> list[RowChange]:
     """The changes of an action: written together, or none. Each event names the epoch of the leader."""
-    return [
-        RowChange(change.row, tuple(_in_epoch(move, epoch) for move in change.moves), change.units)
-        for change in _changes(action, view, spec, now_ms)
-    ]
-
-
-def _in_epoch(move: Move, epoch: int) -> Move:
-    return msgspec.structs.replace(move, details={**(move.details or {}), "epoch": epoch})
+    return [in_epoch(change, epoch) for change in _changes(action, view, spec, now_ms)]
 
 
 def _changes(action: Action, view: NodeJobView, spec: NodeSpec, now_ms: int) -> list[RowChange]:
@@ -55,27 +28,16 @@ def _changes(action: Action, view: NodeJobView, spec: NodeSpec, now_ms: int) -> 
             return [_start(job, action, spec, now_ms)]
         case AddLate(nodes=nodes):
             units = tuple(_node_unit(job, job.token, spec, node, view.members) for node in nodes)
-            note = Move(to=job.status, reason=f"joined later: {_names(nodes)}", flag="note")
+            note = Move(to=job.status, reason=f"joined later: {node_names(nodes)}", flag="note")
             return [RowChange(job, (note,), units)]
         case BeginLeaderPhase(round=round_, ended=ended, reason=reason):
             unit = _leader_unit(job, job.token, spec, view.members, ended, round_)
             return [RowChange(job, (Move(to="finalizing", reason=reason),), (unit,))]
         case End():
-            cancelled = [_cancel(unit, f"the job ends: {action.reason or action.to}") for unit in action.cancels]
+            cancelled = [cancel_unit(unit, f"the job ends: {action.reason or action.to}") for unit in action.cancels]
             return [*cancelled, RowChange(job, (_end(action),))]
-        case CancelUnits(units=rows, reason=reason):
-            return [_cancel(unit, reason) for unit in rows]
-        case Assign(assignments=assignments):
-            names = _names(tuple(each.session for each in assignments))
-            note = Move(to=job.status, reason=f"units assigned to {names}", flag="note")
-            moves = [RowChange(each.unit, assign_unit(each.unit, each.session, now_ms=now_ms)) for each in assignments]
-            return [RowChange(job, (note,)), *moves]
-        case Ask(unit=row):
-            return [RowChange(row, ask_again(row, now_ms=now_ms))]
-        case TakeBack(unit=row):
-            return [RowChange(row, take_unit_back(row))]
-        case FailUnit(unit=row, error=error):
-            return [RowChange(row, give_unit_up(error))]
+        case _:
+            return unit_changes(action, job, now_ms=now_ms)
 
 
 def _start(job: Job, freeze: Freeze, spec: NodeSpec, now_ms: int) -> RowChange:
@@ -91,7 +53,7 @@ def _start(job: Job, freeze: Freeze, spec: NodeSpec, now_ms: int) -> RowChange:
         "starts": job.starts + 1,
         "extra_ms": 0,
     }
-    reason = f"runs on {_names(freeze.members)}" if members else "has a leader phase only"
+    reason = f"runs on {node_names(freeze.members)}" if members else "has a leader phase only"
     moves = [*first, Move(to="running", reason=reason, details={"members": list(members)}, fields=fields)]
     if members:
         units = tuple(_node_unit(job, token, spec, node, members) for node in freeze.members)
@@ -111,10 +73,6 @@ def _end(end: End) -> Move:
 def encoded_result(result: NodeJobResult) -> bytes:
     """The result as it is stored. Its value is the stored result of the leader phase, sealed as that is."""
     return msgspec.msgpack.encode(StoredResult.of(result))
-
-
-def _cancel(unit: Job, reason: str) -> RowChange:
-    return RowChange(unit, (Move(to="cancelled", reason=reason[:_REASON_LIMIT]),))
 
 
 def _node_unit(job: Job, token: int, spec: NodeSpec, node: Session, members: tuple[str, ...]) -> JobRequest:
@@ -144,10 +102,4 @@ def _unit(job: Job, token: int, spec: NodeSpec, unit: str, phase: str, call: Nod
     return JobRequest(row_name(job.name, phase), payload, plan, id=unit_id(job.id, token, unit))
 
 
-def _names(nodes: tuple[Session, ...], most: int = 5) -> str:
-    names = [node.node for node in nodes]
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
-
-
-__all__ = ["RowChange", "changes_of", "encoded_result"]
+__all__ = ["changes_of", "encoded_result"]

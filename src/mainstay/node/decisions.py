@@ -18,7 +18,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..control import budget_spent, is_due_to_ask, may_assign, window_is_over
+from ..control import (
+    Ask,
+    Assign,
+    Assignment,
+    CancelUnits,
+    FailUnit,
+    TakeBack,
+    UnitAction,
+    budget_spent,
+    is_due_to_ask,
+    may_assign,
+    window_is_over,
+)
 from ..model import ErrorInfo, Job, Session
 from ..words import counted
 from .results import NodeJobResult
@@ -58,48 +70,8 @@ class End(msgspec.Struct, frozen=True):
     cancels: tuple[Job, ...] = ()
 
 
-class Assignment(msgspec.Struct, frozen=True):
-    """A unit, and the session that gets it."""
-
-    unit: Job
-    session: Session
-
-
-class Assign(msgspec.Struct, frozen=True):
-    """Give units to sessions. The write includes the job: one that was cancelled since is given no more work."""
-
-    assignments: tuple[Assignment, ...]
-
-
-class Ask(msgspec.Struct, frozen=True):
-    """Ask the session of an assigned unit again."""
-
-    unit: Job
-
-
-class TakeBack(msgspec.Struct, frozen=True):
-    """Take an assigned unit back from a session that did not confirm it."""
-
-    unit: Job
-
-
-class FailUnit(msgspec.Struct, frozen=True):
-    """Fail a unit that could not be placed."""
-
-    unit: Job
-    error: ErrorInfo
-
-
-class CancelUnits(msgspec.Struct, frozen=True):
-    """Cancel units that are open although their job is settled, or was started again since."""
-
-    units: tuple[Job, ...]
-    reason: str
-
-
 JobAction = Freeze | AddLate | BeginLeaderPhase | End
-UnitAction = Assign | Ask | TakeBack | FailUnit
-Action = JobAction | UnitAction | CancelUnits
+Action = JobAction | UnitAction
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):

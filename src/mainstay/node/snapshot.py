@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from ..control import given_back_by, is_present, may_be_given_back, open_nodes
+from ..control import is_present, open_nodes, read_given_back
 from ..errors import InvalidInput, SchemaTooNew
 from ..model import Job, Session
 from ..stores import JobStore, Query, Stats, size_left_out
@@ -20,8 +20,6 @@ PLACEMENT = "placement"
 #: a longer payload or result is left out of the rows of units
 VALUE_BYTES = 32 * 1024
 _PAGE = 500
-#: events of a unit that are read to find its last session: more than one assignment writes
-_RECENT = 20
 
 
 class PlacementLeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,17 +94,6 @@ async def read_snapshot(store: JobStore, job: Job) -> NodeJobSnapshot:
     )
 
 
-async def read_given_back(store: JobStore, units: Iterable[Job]) -> dict[str, str]:
-    """The sessions that gave pending units back, by the ids of the units. The rows do not say it: a pending one has no
-    session."""
-    found = {}
-    for unit in units:
-        if may_be_given_back(unit):
-            events = await store.events(unit.id, after=max(0, unit.version - _RECENT))
-            found[unit.id] = given_back_by(events)
-    return found
-
-
 def placement_leader(stats: Stats, sessions: Iterable[Session]) -> PlacementLeader | None:
     lead = stats.leads.get(PLACEMENT)
     if lead is None:
@@ -159,6 +146,5 @@ __all__ = [
     "newest_sessions",
     "placement_leader",
     "policy_of",
-    "read_given_back",
     "read_snapshot",
 ]

@@ -4,7 +4,7 @@ Layer: above lifecycle, below control. Start from `open_store` and `port`.
 """
 
 from ..storage import shown_url
-from .change_check import is_left_to_its_units
+from .change_check import PLACEMENT_TOPIC, is_left_to_its_units
 from .durability import LEVELS, Durability, strongest
 from .factory import REGISTRY_SCHEMES, chain_of, check_adapter, open_store, serves_nodes, usual_settings
 from .omitted_values import OMITTED_FIELDS, size_left_out
@@ -48,6 +48,7 @@ __all__ = [
     "LEVELS",
     "MARKS_KEPT",
     "OMITTED_FIELDS",
+    "PLACEMENT_TOPIC",
     "REGISTRY_SCHEMES",
     "AnyChange",
     "Audited",

@@ -22,12 +22,15 @@ from ..errors import (
     UniqueClash,
 )
 from ..lifecycle import Chain, Event, Move, Moved, apply, is_stopping, table_of, time_text
-from ..model import PLACE_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, expiry, is_claimable
+from ..model import LEAD_QUEUE, PLACE_MS, PLACE_QUEUE, ErrorInfo, Job, Lane, Leadership, expiry, is_claimable
 from .bounds import SUBMITTED
 from .port import ClaimReport, Key, NewJob, Outcome, RefusedWrite, SealedChange, Written
 
 #: the states of a placed unit that was taken from its session; one that the session itself gave back looks the same
 TAKEN_BACK = ("pending", "timed_out")
+#: what placement leaders subscribe to: the status of a row that is placed, or led, has changed. Unlike the topic of a
+#: queue it wakes all subscribers
+PLACEMENT_TOPIC = "placement"
 #: how many events after `change.before` an adapter passes to `judge`: one claim has far fewer
 SINCE = 100
 
@@ -208,6 +211,8 @@ def topics(before: Job | None, after: Job) -> list[str]:
         woken += _unit_topics(before, after)
     if moved and after.queue == PLACE_QUEUE and after.lane != Lane.READY:
         woken.append(f"queue:{PLACE_QUEUE}")
+    if moved and after.queue in (PLACE_QUEUE, LEAD_QUEUE):
+        woken.append(PLACEMENT_TOPIC)
     return woken
 
 

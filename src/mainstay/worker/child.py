@@ -86,6 +86,9 @@ class PipeLink:
     async def inputs(self) -> list[Input]:
         return msgspec.msgpack.decode(await self._request("inputs"), type=list[Input])
 
+    def take_cores(self, cores: int) -> None:
+        raise MainstayError(f"{cores} cores were asked for in a child process; only work that supervises may hold some")
+
     def answer(self, answer: ChildAnswer) -> None:
         waiting = self._pending.pop(answer.number, None)
         if waiting is None or waiting.done():

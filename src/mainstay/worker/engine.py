@@ -114,6 +114,10 @@ class Engine:
         await self._runs.idle.wait()
         await self._ledger.flush()
 
+    def cores_elsewhere(self, cores: int) -> None:
+        """Slices in other engines of the node hold so many of its cores now: the tasks here get the rest."""
+        self._runs.cores_elsewhere(cores)
+
     async def pulsed(
         self, session: str, *, known: bool, cancelling: Collection[str], assigned: Collection[str] = ()
     ) -> None:

@@ -29,7 +29,21 @@ from .engine import Engine, EngineProcess
 from .exits import leave_at_once
 from .host_process import HostProcess, LinkWriter, OsHostProcess
 from .leads import Leads
-from .messages import Drain, EngineConfig, FromEngine, Hello, Isolate, Retiring, StartClaiming, ToEngine, Unfit, line
+from .messages import (
+    CoresElsewhere,
+    CoresHeld,
+    Drain,
+    EngineConfig,
+    FromEngine,
+    Hello,
+    Isolate,
+    Retiring,
+    StartClaiming,
+    ToEngine,
+    Unfit,
+    line,
+)
+from .node_cores import NodeCores
 from .outage import Outage
 from .outbox import keep
 from .output_capture import capture_output
@@ -68,6 +82,7 @@ class EngineHost:
         self._drained = asyncio.Event()
         self._engine: Engine | None = None
         self._control: Control
+        self._cores = NodeCores(config.options.cores, on_change=lambda cores: self._send(CoresHeld(cores)))
         self._leads: Leads | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -105,6 +120,7 @@ class EngineHost:
                 solo_turn=self._process.solo_turn(),
                 open_session=self._open_session,
                 on_retire=self._retire,
+                cores=self._cores,
                 keep=self._keep,
             ),
             rng=self._rng,
@@ -272,6 +288,10 @@ class EngineHost:
         elif isinstance(message, Isolate):
             grace_s = message.grace_s
             self._end(lambda engine: engine.isolate(grace_s))
+        elif isinstance(message, CoresElsewhere):
+            self._cores.elsewhere = message.cores
+            if self._engine is not None:
+                self._engine.cores_elsewhere(message.cores)
         elif self._engine is not None:
             pulsed = self._engine.pulsed(
                 message.session, known=message.known, cancelling=message.cancelling, assigned=message.assigned

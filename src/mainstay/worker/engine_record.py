@@ -7,7 +7,7 @@ import logging
 
 from ..stores import ClaimReport
 from .crash_blame import EngineDeath
-from .messages import Drain, Hello, Isolate, Pulsed, StartClaiming
+from .messages import CoresElsewhere, Drain, Hello, Isolate, Pulsed, StartClaiming
 from .processes import ProcessHandle
 from .recorder import Running
 
@@ -40,6 +40,9 @@ class EngineRecord:
         self.unfit: str | None = None
         self.blamed: tuple[Running, ...] = ()
         self.kill_reason: str | None = None
+        self.cores = 0
+        """of the node, that its slices of load tests hold"""
+        self._cores_elsewhere = 0
         self._marked: set[tuple[str, int]] = set()
         self._late: dict[tuple[str, int], float] = {}
         self._cancelling: set[str] = set()
@@ -69,6 +72,12 @@ class EngineRecord:
             self.process.send(Isolate(grace_s))
         else:
             self.kill(reason=ISOLATED)
+
+    def tell_cores(self, elsewhere: int) -> None:
+        """Tell it how many cores of the node its siblings hold, if that has changed."""
+        if elsewhere != self._cores_elsewhere:
+            self._cores_elsewhere = elsewhere
+            self.process.send(CoresElsewhere(elsewhere))
 
     def pulsed(self, message: Pulsed) -> None:
         """Pass on the answer of the store to its heartbeat."""

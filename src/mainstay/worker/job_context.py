@@ -110,6 +110,11 @@ class Link(Protocol):
 
     async def inputs(self) -> list[Input]: ...
 
+    def take_cores(self, cores: int) -> None:
+        """Have processes of its own use cores of the node until it ends; raises `GiveBack` if too few are free. Only
+        for work that supervises."""
+        ...
+
 
 class Context:
     """One attempt of one job, seen from inside. Get it with `mainstay.context()`.

@@ -34,6 +34,12 @@ class Hello(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     engine is the only one"""
 
 
+class CoresHeld(msgspec.Struct, frozen=True, tag=True):
+    """Engine: the slices of load tests that I run hold so many cores of the node now."""
+
+    cores: int
+
+
 class Retiring(msgspec.Struct, frozen=True, tag=True):
     """Engine: I take no more jobs and exit when those I have are done; replace me."""
 
@@ -60,6 +66,12 @@ class Pulsed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """rows that were assigned to the session and wait to be confirmed"""
 
 
+class CoresElsewhere(msgspec.Struct, frozen=True, tag=True):
+    """Supervisor: your siblings hold so many cores of the node for slices of load tests."""
+
+    cores: int
+
+
 class Drain(msgspec.Struct, frozen=True, tag=True):
     """Supervisor: take no more jobs, give back jobs that have not begun, finish the others within the grace, give back
     those that did not finish, exit. Zero: now. A later drain replaces an earlier one."""
@@ -74,8 +86,8 @@ class Isolate(msgspec.Struct, frozen=True, tag=True):
     grace_s: float
 
 
-FromEngine = Hello | Retiring | Unfit
-ToEngine = StartClaiming | Pulsed | Drain | Isolate
+FromEngine = Hello | Retiring | Unfit | CoresHeld
+ToEngine = StartClaiming | Pulsed | Drain | Isolate | CoresElsewhere
 
 
 def line(message: FromEngine | ToEngine) -> bytes:

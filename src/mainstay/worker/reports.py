@@ -14,7 +14,9 @@ from ..control import Control, Extension
 from ..errors import StaleClaim, StoreError
 from ..model import Progress
 from ..stores import ClaimReport
-from .job_context import Input, Stopped
+from ..words import counted
+from .job_context import GiveBack, Input, Stopped
+from .node_cores import NodeCores
 from .outage import PASSING, Outage
 from .run import JobRun
 
@@ -48,7 +50,7 @@ class Reports:
             job_id=run.job.id,
             session=run.job.session or "",
             token=run.job.token,
-            started_ms=run.started_ms,
+            started_ms=None if run.supervises else run.started_ms,
             progress=None if unsent is None else unsent.progress,
             checkpoint=checkpoint,
         )
@@ -97,6 +99,7 @@ class RunLink(msgspec.Struct, eq=False):
     unpack: Callable[[bytes], Any]
     loop: asyncio.AbstractEventLoop
     rng: random.Random
+    cores: NodeCores
     saving: asyncio.Lock | None = None
     """made by the first save: checkpoints are stored in the order in which the job saved them"""
 
@@ -139,6 +142,12 @@ class RunLink(msgspec.Struct, eq=False):
                 result: Any = None if job.result is None else self.unpack(job.result)
                 inputs.append(Input(id=job.id, name=job.name, status=job.status, result=result, error=job.error))
         return inputs
+
+    def take_cores(self, cores: int) -> None:
+        if not self.cores.take(self.run, cores):
+            raise GiveBack(
+                f"it needs {counted(cores, 'core')}; {self.cores.free} of {self.cores.total} on this node are free"
+            )
 
     async def _repeat(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call to the store, and repeat it while the store is away: an outage is not the job's failure.

@@ -40,6 +40,7 @@ from .claimed import ClaimedJobs
 from .endings import Ending, Failed, Halted
 from .job_context import Context
 from .ledger import Ledger
+from .node_cores import NodeCores
 from .outage import Outage
 from .pace import ClaimPace
 from .program import Program, Work, supervises
@@ -71,6 +72,8 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
     """opens the next session when one was lost"""
     on_retire: Callable[[str], None] | None = None
     """called once, with the reason, when the engine takes no more jobs because its process is not clean"""
+    cores: NodeCores = msgspec.field(default_factory=NodeCores)
+    """of its node"""
     keep: Callable[[Sequence[AnyChange]], object] | None = None
     """keeps the changes that the store does not take before a drain's grace is over; None: the drain waits"""
 
@@ -155,35 +158,45 @@ class Runs:
         """How many jobs to claim now, besides those that were requested already."""
         if self._retired or self._alone or (self._waiting and runs_alone(self._waiting.first)):
             return 0
-        return self._pace.wanted(running=self._in_slots, waiting=len(self._waiting) + requested)
+        waiting = len(self._waiting) + requested
+        wanted = self._pace.wanted(running=self._in_slots, waiting=waiting)
+        slots = self._process.cores.slots(self._concurrency)
+        return wanted if slots == self._concurrency else max(0, min(wanted, slots - self._in_slots - waiting))
+
+    def cores_elsewhere(self, cores: int) -> None:
+        """Other engines of the node hold so many cores now."""
+        self._process.cores.elsewhere = cores
+        self._made_room()
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Run these jobs, which were just claimed."""
-        if not jobs:
-            return
-        self.idle.clear()
-        self.busy.set()
-        self._waiting.add(jobs, now_s=self._loop.time())
-        self._begin_waiting(self._clock.lease_ms())
+        if jobs:
+            self._accept(jobs, now_s=self._loop.time())
 
     def take_placed(self, jobs: Sequence[Job]) -> None:
-        """Run these jobs, which were placed here: they wait for a slot for as long as it takes. Those that only
-        supervise processes of their own begin now."""
+        """Run these jobs, which were placed here: they wait for a slot for as long as it takes."""
+        self._accept(jobs, now_s=math.inf)
+
+    def _accept(self, jobs: Sequence[Job], *, now_s: float) -> None:
+        """Have jobs wait for slots, except those that only supervise processes of their own: they begin now."""
         self.idle.clear()
         self.busy.set()
         now_ms = self._clock.lease_ms()
         patient: list[Job] = []
         for job in jobs:
-            if self._is_supervised(job):
+            if self._needs_no_slot(job):
                 self._begin(job, now_ms)
             else:
                 patient.append(job)
-        self._waiting.add(patient, now_s=math.inf)
+        self._waiting.add(patient, now_s=now_s)
         self._begin_waiting(now_ms)
 
-    def _is_supervised(self, job: Job) -> bool:
+    def _needs_no_slot(self, job: Job) -> bool:
+        if self.closed:
+            return False  # it is given back
+        work = self._works.get((job.kind, job.name))
         try:
-            return supervises(self._program.work(job.kind, job.name))
+            return supervises(work or self._program.work(job.kind, job.name))
         except UnknownTask:
             return False  # it is put off when it would begin
 
@@ -265,7 +278,7 @@ class Runs:
             supervises=beside,
         )
         program = self._program
-        link = RunLink(run, self._control, self._reports, program.unpack, self._loop, self._rng)
+        link = RunLink(run, self._control, self._reports, program.unpack, self._loop, self._rng, self._process.cores)
         run.context = Context(job, link, pack=program.pack, unpack=program.unpack)
         self._running[run.slot] = run
         if not run.waits:
@@ -326,6 +339,7 @@ class Runs:
     # end ----------------------------------------------------------------------------------------
 
     def _end(self, run: JobRun, ending: Ending) -> None:
+        self._process.cores.release(run)
         if run.over:
             log.info("ended after it was left behind job_id=%s", run.job.id)
             return

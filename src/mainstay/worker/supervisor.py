@@ -26,7 +26,7 @@ from .crash_blame import EngineDeath, reap
 from .engine_record import ISOLATED, EngineRecord
 from .exits import describe_exit
 from .heartbeat import SupervisorLoops
-from .messages import EngineConfig, FromEngine, Hello, Pulsed, Retiring, Unfit
+from .messages import CoresHeld, EngineConfig, FromEngine, Hello, Pulsed, Retiring, Unfit
 from .outage import Outage
 from .outbox import kept_files, write_kept
 from .processes import Processes
@@ -244,9 +244,19 @@ class Supervisor:
                 self._create_task(self._register(engine, message))
             case Unfit():
                 engine.unfit = message.reason
+            case CoresHeld(cores):
+                engine.cores = cores
+                self._share_cores()
             case Retiring():
                 log.warning("engine retires pid=%d: %s", engine.process.pid, message.reason)
                 self._let_leave(engine)
+
+    def _share_cores(self) -> None:
+        """Tell each engine how many cores of the node the others hold for slices of load tests."""
+        alive = [engine for engine in self._engines if not engine.dead]
+        held = sum(engine.cores for engine in alive)
+        for engine in alive:
+            engine.tell_cores(held - engine.cores)
 
     async def _register(self, engine: EngineRecord, hello: Hello) -> None:
         """Send heartbeats for the session of an engine from now on, and let it claim."""
@@ -277,6 +287,7 @@ class Supervisor:
             self._up.set()
             if self._ready is not None:
                 self._ready(hello)
+        self._share_cores()  # it must know before it claims
         if not self._stopping.is_set() and not engine.leaving.is_set():
             engine.start_claiming()
 
@@ -305,6 +316,7 @@ class Supervisor:
     async def _reap(self, engine: EngineRecord) -> None:
         """Wait until its process has ended, and settle its jobs."""
         status = await engine.process.ended
+        self._share_cores()  # what it held is free: its generators end with it
         try:
             self._report_exit(engine, status)
             death = engine.death(status)

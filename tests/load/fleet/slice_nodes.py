@@ -43,6 +43,7 @@ from mainstay.stores import Change
 from mainstay.stores.remote import RemoteStore, StoreService
 from mainstay.testing import FaultyStore, MemoryStore, StoreFaults, new_job
 from mainstay.worker import Engine, EngineProcess, WorkerOptions
+from mainstay.worker.node_cores import NodeCores
 from mainstay.worker.program import placed_offer_of
 from tests.load.trials import GET, written
 
@@ -180,12 +181,12 @@ class SliceWorld:
 class SliceNode:
     """A node: its engine, and what its supervisor does for it."""
 
-    def __init__(self, world: SliceWorld, name: str, *, cores: int, scripted: bool) -> None:
+    def __init__(self, world: SliceWorld, name: str, *, cores: int, scripted: bool, **settings: Any) -> None:
         self.world = world
         self.name = name
         self.runners: list[ScriptedGenerators] = []
         self.folders: list[Path | None] = []
-        self.app = App("memory:", rng=random.Random(f"app {name}"))
+        self.app = App("memory:", rng=random.Random(f"app {name}"), **settings)
         self.app.use_worker(
             WorkerOptions(target="", name=name, node=name, cores=cores, cache=str(world.folder / "cache"))
         )
@@ -198,7 +199,7 @@ class SliceNode:
         self.faults = StoreFaults()
         self.link = FaultyStore(self.remote, rng=random.Random(1), faults=self.faults)
         self.engine: Engine
-        self._cores = cores
+        self.cores = NodeCores(cores)
         self._beats: asyncio.Task[None]
 
     def _scripted(self, folder: Path | None) -> Any:
@@ -221,14 +222,14 @@ class SliceNode:
             await self.open_session(),
             queues=(),
             concurrency=1,
-            process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None),
+            process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None, cores=self.cores),
             rng=random.Random(f"engine {self.name}"),
         )
         self.engine.start()
         self._beats = asyncio.create_task(self._beat())
 
     async def open_session(self) -> Session:
-        offer = placed_offer_of(self.app, cores=self._cores)
+        offer = placed_offer_of(self.app, cores=self.cores.total)
         return await self.control.claims.open_session(worker=self.name, node=self.name, offer=offer)
 
     async def _beat(self) -> None:
@@ -320,9 +321,9 @@ async def slice_world(folder: Path) -> AsyncIterator[SliceWorld]:
 
 @contextlib.asynccontextmanager
 async def slice_node(
-    world: SliceWorld, name: str = "n1", *, cores: int = 2, scripted: bool = True
+    world: SliceWorld, name: str = "n1", *, cores: int = 2, scripted: bool = True, **settings: Any
 ) -> AsyncIterator[SliceNode]:
-    node = SliceNode(world, name, cores=cores, scripted=scripted)
+    node = SliceNode(world, name, cores=cores, scripted=scripted, **settings)
     await node.start()
     try:
         yield node

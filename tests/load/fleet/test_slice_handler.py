@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run_spec import RunOrder
 from mainstay.load.sources import Source
+from mainstay.load.stats.model import StepStats, Window
 from mainstay.load.target import TargetServer
 from mainstay.testing import StoreFaults
 from tests.load.fleet.slice_nodes import OURS, SliceNode, SliceWorld, planned, prepared, slice_node, slice_world
 from tests.load.trials import GET, written
+from tests.worker.crews import ROOT, alive
 
 
 async def published(world: SliceWorld, text: str = "RATE = 1\n") -> str:
@@ -55,7 +58,7 @@ async def test_a_slice_serves_its_leader_until_it_is_released(tmp_path: Path) ->
 
         assert msgspec.msgpack.decode(row.result or b"", type=SliceDone) == SliceDone(node="n1", gos=1)
         assert node.runners[0].asked == ["prepared", "go", "ended"]
-        assert node.handler.cores.held == 0
+        assert node.cores.held == 0
 
 
 async def test_the_start_is_stored_at_go_and_not_before(tmp_path: Path) -> None:
@@ -103,6 +106,20 @@ async def test_an_end_is_kept_while_the_store_is_away_and_comes_before_that_of_t
         assert msgspec.msgpack.decode(row.checkpoint, type=SliceEnd).go == 1
 
 
+async def test_an_end_that_is_too_large_is_stored_without_its_sums(tmp_path: Path) -> None:
+    steps = [StepStats(workflow="Shop", step=f"step {number}") for number in range(20)]
+    async with slice_world(tmp_path) as world, slice_node(world, payload_limit=200) as node:
+        unit = await loaded(world, node)
+        node.runners[0].on_window(Window(bucket=1, steps=steps))
+        await world.commander(0).ask(StopRun(hurry=False))
+        await world.commander(0).release()
+
+        row = await world.until(unit, "succeeded")
+
+        end = msgspec.msgpack.decode(row.checkpoint or b"", type=SliceEnd)
+        assert (end.windows, end.total) == (1, None)
+
+
 async def test_a_slice_under_load_that_is_released_as_lost_runs_again(tmp_path: Path) -> None:
     async with slice_world(tmp_path) as world, slice_node(world) as node:
         unit = await loaded(world, node)
@@ -125,7 +142,7 @@ async def test_a_slice_that_only_prepared_is_given_back_if_no_leader_is_heard(tm
         row = await world.until(unit, "pending")
 
         assert (row.reason, row.releases, row.failures) == ("no leader was heard for 0.3 s", 1, 0)
-        assert node.handler.cores.held == 0
+        assert node.cores.held == 0
 
 
 # cores ----------------------------------------------------------------------------------------------
@@ -141,7 +158,7 @@ async def test_slices_run_at_once_while_there_are_cores_and_another_is_given_bac
 
         row = await world.until(third, "pending")
 
-        assert row.reason == "it needs 1 cores, and 0 of the 3 of this node are free"
+        assert row.reason == "it needs 1 core; 0 of 3 on this node are free"
         assert [(await world.row(unit)).status for unit in (first, second)] == ["running", "running"]
 
 
@@ -202,7 +219,7 @@ async def test_a_slice_whose_bundle_is_not_published_is_given_back(tmp_path: Pat
 
         assert (row.reason or "").startswith(f"bundle {'ab' * 32} cannot be used: ")
         assert "publish the bundle again" in (row.reason or "")
-        assert node.handler.cores.held == 0
+        assert node.cores.held == 0
 
 
 async def test_a_module_of_another_version_is_refused_before_any_load(tmp_path: Path) -> None:
@@ -314,7 +331,7 @@ async def test_a_slice_stops_its_load_when_its_node_has_lost_its_session(tmp_pat
         async with asyncio.timeout(10):
             while "ended" not in node.runners[0].asked:
                 await asyncio.sleep(0.01)
-        assert (await world.row(unit)).session is None or node.handler.cores.held == 0
+        assert (await world.row(unit)).session is None or node.cores.held == 0
 
 
 # real generators ------------------------------------------------------------------------------------
@@ -366,7 +383,7 @@ async def test_real_generators_have_stopped_seconds_after_a_cancel(tmp_path: Pat
         await world.client.operations.force(unit, "cancelled", actor="ann", reason="a test")
 
         async with asyncio.timeout(5):
-            while node.handler.cores.held:
+            while node.cores.held:
                 await asyncio.sleep(0.01)
         sent = target.counts().begun
         await asyncio.sleep(0.3)
@@ -381,3 +398,19 @@ async def test_a_test_without_a_bundle_that_is_a_file_is_refused_with_the_reason
 
         assert isinstance(refused, CommandRefused)
         assert "is not a file of a bundle" in refused.rule
+
+
+async def test_the_generators_of_a_killed_node_engine_end_with_it(tmp_path: Path) -> None:
+    program = (sys.executable, "-m", "tests.load.fleet.slice_program", str(tmp_path))
+    engine = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE, cwd=ROOT)
+    assert engine.stdout is not None
+    generators = [int(word) for word in (await engine.stdout.readline()).split()]
+    assert len(generators) == 2
+    assert all(alive(pid) for pid in generators)
+
+    engine.kill()
+
+    async with asyncio.timeout(5):
+        await engine.wait()
+        while any(alive(pid) for pid in generators):
+            await asyncio.sleep(0.01)

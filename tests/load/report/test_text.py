@@ -11,7 +11,7 @@ from rich.console import Console
 
 from mainstay.load.report.page import load_html
 from mainstay.load.report.text import show_summary
-from mainstay.load.stats.model import OutputOutcome, Summary, ThresholdOutcome, Trust
+from mainstay.load.stats.model import OutputOutcome, SliceReport, Summary, ThresholdOutcome, Trust
 from tests.load.report.runs import a_header, a_step, a_summary, a_tag, an_empty_summary, an_open_summary, latency
 
 
@@ -272,3 +272,45 @@ def test_numbers_by_tag_are_shown_if_steps_have_tags(width: int) -> None:
     assert "login, browse" in page
     assert "by tag" not in shown(a_summary(), width)
     assert "<h2>Tags</h2>" not in load_html(a_summary())
+
+
+def nodes() -> list[SliceReport]:
+    return [
+        SliceReport(slice=0, node="n1", processes=4, requests=123_456_789, windows=600, clock_doubt_s=0.0002),
+        SliceReport(
+            slice=1, node="n2", processes=4, requests=40, failed=3, loss="its node was closed: killed", gap_s=4.2
+        ),
+        SliceReport(slice=1, token=2, node="n3", processes=4, begin_s=12.0, requests=60, start_late_s=0.0012),
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_part_of_each_node_fits_and_a_loss_is_told_with_its_gap(width: int) -> None:
+    text = shown(a_summary(slices=nodes()), width)
+    flat = " ".join(text.split())
+
+    assert max(map(cell_len, text.splitlines())) <= max(width, 60)
+    assert "123,456,789" in text
+    assert "n2 (slice 1) was lost: its node was closed: killed; its load was missing for 4.2s" in flat
+    assert "n3 (slice 1) replaced a lost node, from 12s of the plan on" in flat
+    assert ("±200 µs" in text) == (width >= 60)
+
+
+def test_of_very_many_nodes_the_lost_ones_are_shown() -> None:
+    many = [SliceReport(slice=number, node=f"n{number}", processes=1) for number in range(300)]
+    many[299] = msgspec.structs.replace(many[299], loss="silent")
+
+    text = shown(a_summary(slices=many))
+
+    assert "n299 (slice 299)" in text
+    assert "260 more, in the reports as JSON and HTML" in text
+    assert "300 nodes" in text
+
+
+def test_a_page_has_the_part_of_each_node() -> None:
+    page = load_html(a_summary(slices=nodes()))
+
+    assert "<h2>Nodes</h2>" in page
+    assert "✗ n2 (slice 1)" in page
+    assert "n2 (slice 1) was lost: its node was closed: killed; its load was missing for 4.2s" in page
+    assert "<h2>Nodes</h2>" not in load_html(a_summary())

@@ -62,7 +62,8 @@ def release(job: Job, reason: str, *, lost: bool = False) -> Moves:
     if not _table(job).allows(job.status, "pending"):
         return disown(job, reason)
     counts = {"releases": job.releases + 1, "losses": job.losses + int(lost)}
-    return (Move(to="pending", reason=reason, fields={**counts, "extra_ms": 0}),)
+    details = {"loss": counts["losses"]} if lost else None
+    return (Move(to="pending", reason=reason, details=details, fields={**counts, "extra_ms": 0}),)
 
 
 def snooze(job: Job, wait_s: float, reason: str | None, *, now_ms: int) -> Moves:

@@ -23,7 +23,9 @@ policy of the unit, as for any job.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from ...lifecycle import Event, Move
 from ...model import ErrorInfo, Job, Session
@@ -86,6 +88,40 @@ def given_back_by(events: Iterable[Event]) -> str:
     return session if is_back else ""
 
 
+class PastAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    """An assignment of a unit that is over."""
+
+    session: str
+    node: str
+    """empty: a version that did not record it made the assignment"""
+    at_ms: int
+    """when it ended"""
+    end: Literal["given_back", "lost", "failed"]
+    """given_back: also if it was not confirmed in time. lost: with its session, or its node did not answer. failed: its
+    attempt failed, and another one follows"""
+
+
+def past_assignments(events: Iterable[Event]) -> list[PastAssignment]:
+    """The assignments of a unit that ended, the oldest first, by its events."""
+    found: list[PastAssignment] = []
+    held: Event | None = None
+    for event in events:
+        if event.flag == "note":
+            continue
+        if event.to == "dispatched":
+            held = event
+        elif held is not None and event.to != "running":
+            end: Literal["given_back", "lost", "failed"] = "failed"
+            if "loss" in event.data:
+                end = "lost"
+            elif event.to == "pending":
+                end = "given_back"
+            session, node = str(held.data.get("session", "")), str(held.data.get("node", ""))
+            found.append(PastAssignment(session=session, node=node, at_ms=event.at_ms, end=end))
+            held = None
+    return found
+
+
 def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:
     """Give a unit to a session, under the next token, for the length of its window."""
     held: dict[str, Any] = {
@@ -97,7 +133,7 @@ def assign_unit(unit: Job, session: Session, *, now_ms: int) -> Moves:
     }
     if _is_retried(unit):
         held["error"] = None
-    details = {"session": session.id}
+    details = {"session": session.id, "node": session.node}
     return (Move(to="dispatched", reason=f"assigned to node {session.node}", details=details, fields=held),)
 
 

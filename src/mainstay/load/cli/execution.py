@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, Protocol, get_args
 
 import typer
 from rich.console import Console
@@ -42,26 +42,38 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: signals within this time count as one: `timeout` sends it to the command, and then to its group, which includes the
 #: command
 TOGETHER_S = 0.5
-_ENDING = "ending: waiting for iterations in flight; press Ctrl-C again to abandon them"
-_GIVING_UP = "giving up: iterations in flight are abandoned; press Ctrl-C again to skip teardowns as well"
-_LEAVING = "leaving at once, without teardowns"
+
+
+class InterruptNotes(NamedTuple):
+    """What is shown at the first, second and third signal."""
+
+    ending: str = "ending: waiting for iterations in flight; press Ctrl-C again to abandon them"
+    giving_up: str = "giving up: iterations in flight are abandoned; press Ctrl-C again to skip teardowns as well"
+    leaving: str = "leaving at once, without teardowns"
+
+
+class ShowsNotes(Protocol):
+    """A display of a run."""
+
+    def note(self, text: str) -> None: ...
 
 
 class Interrupts:
     """Handles Ctrl-C, SIGTERM and the end of the terminal during a run. The first signal ends the run cleanly, the
     second abandons the iterations in flight, the third the teardowns as well. There is a report in any case."""
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic, *, notes: InterruptNotes | None = None) -> None:
         self._now_s = now_s
+        self._notes = notes or InterruptNotes()
         self._last_s = -math.inf
         self.stop = asyncio.Event()
         self.give_up = asyncio.Event()
         self.pressed = False
         self._run: asyncio.Task[object] | None = None
-        self._shown: Sequence[LiveView | Lines] = ()
+        self._shown: Sequence[ShowsNotes] = ()
 
     @contextlib.contextmanager
-    def caught(self, shown: Sequence[LiveView | Lines]) -> Iterator[None]:
+    def caught(self, shown: Sequence[ShowsNotes]) -> Iterator[None]:
         """Handle signals inside this block. They end the current task."""
         loop = asyncio.get_running_loop()
         self._run, self._shown = asyncio.current_task(), shown
@@ -82,14 +94,14 @@ class Interrupts:
             return
         self._last_s = now_s
         if not self.pressed:
-            self._note(_ENDING)
+            self._note(self._notes.ending)
             self.pressed = True
             self.stop.set()
         elif not self.give_up.is_set():
-            self._note(_GIVING_UP)
+            self._note(self._notes.giving_up)
             self.give_up.set()
         elif self._run is not None:
-            self._note(_LEAVING)
+            self._note(self._notes.leaving)
             self._run.cancel()
 
     def _note(self, text: str) -> None:
@@ -107,9 +119,9 @@ def run_test(file: Path, options: LoadOptions, given: RunOptions, paths: dict[st
         raise InvalidInput(printed, "name a file for histograms; `mainstay load report` prints them to stdout")
     quiet_stdout = printed is not None
     console = Display(stderr=quiet_stdout, highlight=False)
-    ui = _ui(given.ui, console, quiet=quiet_stdout)
-    files = _outputs(paths, strict=given.strict)
-    planned = _planned(file, options, given.name)
+    ui = chosen_ui(given.ui, console, quiet=quiet_stdout)
+    files = file_outputs(paths, strict=given.strict)
+    planned = planned_file(file, options, given.name)
     left: list[Summary] = []
     try:
         summary, pressed = asyncio.run(_run(planned, given.store, ui, files, console, left.append))
@@ -119,16 +131,21 @@ def run_test(file: Path, options: LoadOptions, given: RunOptions, paths: dict[st
         summary, pressed = left[0], True
     # a display is worth mentioning only if it failed
     summary.outputs = [each for each in summary.outputs if each.error or each.name not in (LiveView.name, Lines.name)]
-    with _to_open_terminal():
-        if printed is not None and printed != "ndjson":
-            print_content(report_content(printed, summary, strict=given.strict))
-        elif printed is None and ui != "none":
-            show_summary(summary, screen())
+    show_result(summary, printed, quiet=ui == "none", strict=given.strict)
     return INTERRUPTED if pressed else code_of(summary, strict=given.strict)
 
 
+def show_result(summary: Summary, printed: str | None, *, quiet: bool, strict: bool) -> None:
+    """Print the report that goes to stdout, or the summary for people."""
+    with to_open_terminal():
+        if printed is not None and printed != "ndjson":
+            print_content(report_content(printed, summary, strict=strict))
+        elif printed is None and not quiet:
+            show_summary(summary, screen())
+
+
 @contextlib.contextmanager
-def _to_open_terminal() -> Iterator[None]:
+def to_open_terminal() -> Iterator[None]:
     """Print inside this block; a terminal that was closed during the run is no error."""
     try:
         yield
@@ -179,7 +196,7 @@ def submit_test(file: Path, options: LoadOptions, given: RunOptions, paths: dict
         raise InvalidInput("store", "is required with --detach; name the store of your workers")
     if store.startswith("memory:"):
         raise InvalidInput("store", "memory: is gone when this command ends, and the job with it; name one that stays")
-    planned = _planned(file, options, given.name)
+    planned = planned_file(file, options, given.name)
 
     async def submit() -> str:
         chosen: SubmitOptions = {} if given.queue is None else {"queue": given.queue}
@@ -218,7 +235,8 @@ def pairs(words: Sequence[str], *, field: str) -> dict[str, str]:
     return dict(key_value(word, field=field, form=form) for word in words)
 
 
-def _planned(file: Path, options: LoadOptions, name: str | None) -> PlannedRun:
+def planned_file(file: Path, options: LoadOptions, name: str | None) -> PlannedRun:
+    """Load and plan the test of a file, and show its warnings."""
     test = load_file(file)
     if name is not None:
         test = LoadTest(name, test.workflows.values(), source=test.source)
@@ -228,7 +246,8 @@ def _planned(file: Path, options: LoadOptions, name: str | None) -> PlannedRun:
     return planned
 
 
-def _ui(wanted: str | None, console: Console, *, quiet: bool) -> str:
+def chosen_ui(wanted: str | None, console: Console, *, quiet: bool) -> str:
+    """The display of a run: the wanted one, or the one that the terminal can show."""
     drawable = console.is_terminal and not console.is_dumb_terminal
     if wanted is not None:
         if wanted not in UIS:
@@ -239,7 +258,7 @@ def _ui(wanted: str | None, console: Console, *, quiet: bool) -> str:
     return "full" if drawable else "none" if quiet else "ci"
 
 
-def _outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
+def file_outputs(files: dict[str, str], *, strict: bool) -> list[Output]:
     """The outputs that write these files. A path that cannot be written is refused before anything else."""
     outputs: list[Output] = []
     for kind in get_args(Kind):

@@ -50,6 +50,11 @@ class LiveView:
         self._lines: deque[tuple[int, str]] = deque(maxlen=_STEP_LINES)
         self._left_out = 0
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether it has the screen."""
+        return self._shown
+
     def note(self, text: str) -> None:
         """Show a sentence in the last line from now on, such as that the run is about to end."""
         self._note = text

@@ -9,12 +9,14 @@ import msgspec
 import typer
 
 from ...cli import OptionGroup, panel
+from ...errors import InvalidInput
 
 _request = panel("Request")
 _load = panel("Load")
 _connection = panel("Connection")
 _system = panel("System under test")
 _result = panel("Result")
+_cluster = panel("On the nodes of a cluster")
 _report = partial(panel("Reports"), metavar="PATH")
 
 
@@ -121,6 +123,106 @@ class ConnectionOptions(OptionGroup, frozen=True, kw_only=True):
     proxy: Annotated[
         str | None, _connection("--proxy", metavar="URL", help="Proxy to connect through: http://host:port.")
     ] = None
+
+
+class ClusterRunOptions(OptionGroup, frozen=True, kw_only=True):
+    """A run on the nodes of a cluster: on which, and what travels there."""
+
+    nodes: Annotated[
+        int | None, _cluster("--nodes", min=1, help="Spread the load over this many nodes of a cluster.")
+    ] = None
+    cluster: Annotated[
+        str | None,
+        _cluster(
+            "--cluster",
+            metavar="URL",
+            help="URL of the cluster for an operator, or the folder of `mainstay cluster up`.",
+            show_default="MAINSTAY_CLUSTER_URL, else the cluster started here",
+        ),
+    ] = None
+    cores: Annotated[
+        int | None,
+        _cluster(
+            "--cores", min=1, help="Generator processes over all nodes, one on each core.", show_default="by --share"
+        ),
+    ] = None
+    share: Annotated[
+        str | None,
+        _cluster(
+            "--share",
+            metavar="low|normal|high|exclusive|auto",
+            help="Share of the cores of the cluster that the run gets.",
+            show_default="auto",
+        ),
+    ] = None
+    label: Annotated[
+        list[str] | None,
+        _cluster("--label", metavar="NAME=VALUE", help="Use only nodes with this label; may be repeated."),
+    ] = None
+    on_loss: Annotated[
+        str | None,
+        _cluster(
+            "--on-loss",
+            metavar="replace|restart|fail|continue",
+            help="What happens if a node is lost under load.",
+            show_default="replace",
+        ),
+    ] = None
+    wait: Annotated[
+        str | None,
+        _cluster(
+            "--wait",
+            metavar="TIME",
+            help="Wait this long for nodes that are still starting, and for free cores.",
+            show_default="no wait for nodes; for cores until Ctrl-C",
+        ),
+    ] = None
+    include: Annotated[
+        list[str] | None,
+        _cluster(
+            "--include",
+            metavar="GLOB",
+            help="More files to send, such as 'plugins/**'; modules bring their imports. Repeatable.",
+        ),
+    ] = None
+    data: Annotated[
+        list[str] | None,
+        _cluster("--data", metavar="FILE_OR_DIR", help="Data to send; the files of feeds are sent anyway. Repeatable."),
+    ] = None
+    job_key: Annotated[
+        str | None,
+        _cluster(
+            "--job-key",
+            metavar="TEXT",
+            help="Idempotency key: submits with the same key and test are one job.",
+            show_default="a random one",
+        ),
+    ] = None
+    durability: Annotated[
+        str | None,
+        _cluster(
+            "--durability",
+            metavar="local|replicated|applied",
+            help="What the job must survive once it is submitted.",
+            show_default="as the store",
+        ),
+    ] = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the run is on nodes. Refuses options that say more about such a run without asking for it."""
+        if any(getattr(self, name) is not None for name in ("nodes", "cluster", "cores", "share")):
+            return True
+        for name in self.__struct_fields__:
+            if getattr(self, name) is not None:
+                rule = "is for a run on the nodes of a cluster; add --nodes N or --cluster URL"
+                raise InvalidInput(name.replace("_", "-"), rule)
+        return False
+
+    def job_options(self) -> dict[str, Any]:
+        """The options of the job."""
+        options = {"key": self.job_key, "durability": self.durability}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 class ComparisonPaths(OptionGroup, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ...cli import Where, aside, print_json, screen
+from ...cli import ClusterWhere, aside, print_json, screen
 from ..extra import extra_needed
 from .files import STDOUT, errors_for, print_content, to_stdout
 from .options import ComparisonPaths, ReportPaths
@@ -17,7 +17,7 @@ _RESULT = "A recorded stream, a JSON summary, or the id of the job."
 
 
 def report(
-    where: Where, paths: ReportPaths, result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT)]
+    where: ClusterWhere, paths: ReportPaths, result: Annotated[str, typer.Argument(metavar="RESULT", help=_RESULT)]
 ) -> None:
     """Report a finished load test as it was reported at its end, or write it as an HTML page, CSV, JUnit XML, or
     histograms for other tools.
@@ -34,6 +34,7 @@ def report(
       mainstay load report 4de452e6b59d
       mainstay load report run.ndjson.zst --html run.html --csv run.csv
       mainstay load report 4de452e6b59d --store postgresql://db/jobs --json -
+      mainstay load report 4de452e6b59d --cluster .mainstay/cluster
     """
     with errors_for(paths.json):
         with extra_needed("a report"):
@@ -60,7 +61,7 @@ def report(
 
 
 def compare(
-    where: Where,
+    where: ClusterWhere,
     paths: ComparisonPaths,
     a: Annotated[str, typer.Argument(metavar="A", help="The earlier run.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The later run.")],

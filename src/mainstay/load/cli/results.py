@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...cli import Connected, Where, connected, full_id, using
+from ...cli import ClusterWhere, Connected, Where, connected, full_id, using
 from ...errors import InvalidInput, JobNotFound, StoreError
 from ...task import Sealer
 from ..handler import as_job_stands, summary_of
@@ -62,7 +62,7 @@ async def _of_job(to: Connected, given: str) -> Run:
 
 def _store_of(where: Where, given: str) -> Where:
     """The given store, or that of runs without --store."""
-    if where.store or where.app:
+    if where.store or where.app or (isinstance(where, ClusterWhere) and where.cluster):
         return where
     if not Path(FOLDER).is_dir():
         raise JobNotFound(f"{given} (and this folder has no runs in {FOLDER}; name a store with --store)")

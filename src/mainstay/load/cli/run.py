@@ -10,7 +10,7 @@ import typer
 
 from ..extra import extra_needed
 from .files import errors_for
-from .options import AmountOptions, ConnectionOptions, RunOptions, RunPaths
+from .options import AmountOptions, ClusterRunOptions, ConnectionOptions, RunOptions, RunPaths
 
 
 def run(
@@ -18,6 +18,7 @@ def run(
     amount: AmountOptions,
     connection: ConnectionOptions,
     paths: RunPaths,
+    cluster: ClusterRunOptions,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Python file with the load test.")],
     workflows: Annotated[
         list[str] | None,
@@ -35,6 +36,10 @@ def run(
     ignored, so that load tests do not mix with the jobs of a program. --detach only submits the run: a worker of the
     store given by --store or MAINSTAY_STORE runs it.
 
+    --nodes spreads the load over nodes of a cluster: the file and what it imports are sent there, all nodes start at
+    one instant, and this command shows and reports the run as if it were here. It may be interrupted, and loses only
+    what it shows if its connection is lost.
+
     One report may go to stdout, which then carries nothing else: --json -, --html -, --csv -, --junit - or --ndjson -.
 
     Ctrl-C ends the run cleanly; a second Ctrl-C abandons iterations in flight, a third one the teardowns as well. A
@@ -50,11 +55,12 @@ def run(
       mainstay load run shop.py Browse --rate 2000/s --threshold "p95 < 200ms"
       mainstay load run shop.py --base-url https://staging.test --set user=ann
       mainstay load run shop.py --ui ci --strict --junit load.xml
+      mainstay load run shop.py --nodes 8 --wait 5m
     """
     with errors_for(paths.json):
         with extra_needed("a load test"):
             from ..plan import LoadOptions  # noqa: PLC0415 - an extra
-            from . import execution  # noqa: PLC0415 - the same
+            from . import execution, on_nodes  # noqa: PLC0415 - the same
         options = LoadOptions(
             workflows=tuple(workflows or ()),
             base_url=given.base_url,
@@ -69,5 +75,7 @@ def run(
             proxy=connection.proxy,
             **msgspec.structs.asdict(amount),
         )
+        if cluster.wanted:
+            return on_nodes.run_on_nodes(file, options, given, cluster, paths.given())
         carry_out = execution.submit_test if given.detach else execution.run_test
         return carry_out(file, options, given, paths.given())

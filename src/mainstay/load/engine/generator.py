@@ -70,6 +70,8 @@ class Generator:
         """the running ones, and the last ones, for the values that they provide"""
         self._once: dict[str, WorkflowUsers] = {}
         """for setups and teardowns"""
+        self._set_up_here: set[str] = set()
+        """workflows that this process has set up, or tried to"""
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the open window"""
@@ -166,6 +168,7 @@ class Generator:
         values: dict[str, dict[str, Any]] = {}
         failed: dict[str, str] = {}
         for name in workflows:
+            self._set_up_here.add(name)
             group = self._group(name, shared.get(name, {}), MetricRecorder())
             method = "__init__"
             try:
@@ -303,9 +306,13 @@ class Generator:
         failed: dict[str, str] = {}
         for name in workflows:
             group = self._once.get(name)
+            teardowns = self._blueprints[name].teardowns
             if group is None:
+                if teardowns and name not in self._set_up_here:
+                    # a replacement has nothing of what the setup kept
+                    failed[name] = f"{teardowns[0]}: was not run: the process that had set up {name} was lost"
                 continue
-            for method in self._blueprints[name].teardowns:
+            for method in teardowns:
                 try:
                     async with asyncio.timeout(LAST_ONCE_S if self._given_up else ONCE_S) as self._tearing_down:
                         await guarded(getattr(group.first, method)())

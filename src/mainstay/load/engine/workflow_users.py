@@ -78,7 +78,7 @@ class WorkflowUsers:
         done: int = 0,
     ) -> None:
         """`begin_s` and `done`: the time of the plan at which this process continues it, and how many iterations of
-        its share another process began before."""
+        its share another process began before. Its users take the places of the lost ones: they are numbered from 0."""
         self.blueprint = blueprint
         self.plan = plan
         self.share = share

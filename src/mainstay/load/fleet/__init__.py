@@ -8,13 +8,17 @@ repeated until they are answered, and windows that were lost are asked for again
 from __future__ import annotations
 
 from .assignments import SliceAssignments
+from .demand import FleetDemand
 from .fleet_runner import FleetRunner
+from .live import BusOutput
 from .messages import SliceEnd, live_subject
 from .record import FleetRecord, GoEnd, GoRecord, LostPart
 from .settings import FleetMember, FleetSettings
 from .slice_service import SliceOutcome, SliceService
 
 __all__ = [
+    "BusOutput",
+    "FleetDemand",
     "FleetMember",
     "FleetRecord",
     "FleetRunner",

@@ -13,6 +13,7 @@ import msgspec
 from ...bus import Bus, BusMessage, Subscription
 from ...clock import Clock, SystemClock
 from ...errors import InvalidInput, StaleClaim
+from ...event_loop import steady_clock
 from ..engine.messages import GiveUp, StartInstant, StopRun, Values, WorkflowsDone
 from ..generator_process import GeneratorLost, Limits, LineHandler
 from ..run_spec import RunOrder
@@ -78,7 +79,7 @@ class FleetRunner:
         if sum(slices) != processes:
             raise InvalidInput("slices", f"they have {sum(slices)} processes, and the run has {processes}")
         settings = settings or FleetSettings()
-        steady = steady or (lambda: asyncio.get_running_loop().time())
+        steady = steady or steady_clock()
         self._on_line = on_line
         self._releases_at_exit = releases_at_exit
         self._merger = SliceMerger(len(slices), on_window, hold_s=settings.hold_s, now=steady)

@@ -19,11 +19,11 @@ from ...bundles import BundleClient, MachineBundles, code_environment
 from ...bus import Bus
 from ...clock import Clock
 from ...control import Control, Decide
-from ...errors import BadArguments, InvalidInput, MainstayError, StaleClaim, StoreError
+from ...errors import BadArguments, MainstayError, PayloadTooLarge, StaleClaim, StoreError
 from ...stores import JobStore
 from ...stores.remote import RemoteCaller
 from ...task import AppClient
-from ...worker import Context, GiveBack, LetGo, Mode, Outage, WorkerOptions, context, state_folder
+from ...worker import NODE_STORE, Context, GiveBack, LetGo, Mode, Outage, WorkerOptions, context, state_folder
 from ..generator_process import Limits, LineHandler
 from ..generators import Generators
 from ..run_spec import RunOrder
@@ -33,7 +33,6 @@ from ..stats.model import Window
 from .messages import SliceEnd, encode
 from .settings import FleetSettings
 from .slice_code import bundle_in_use, check_modules
-from .slice_cores import SliceCores
 from .slice_service import SliceOutcome, SliceService
 from .spec import SliceCall
 
@@ -72,7 +71,7 @@ class SliceHandler:
         self._worker = worker
         self._rng = client.rng or random.Random()
         self._bundles: MachineBundles | None = None
-        self.cores = SliceCores()
+        self._serving: set[str] = set()
         self.runner: Callable[[Path | None], MakeSliceRunner] = generators_of
         """makes what makes the generators of a slice, whose code is in this folder; a simulation sets another"""
         self.settings = FleetSettings()
@@ -91,7 +90,8 @@ class SliceHandler:
         again."""
         here, control = context(), await self._client.open()
         bus, caller = _connection(control.store)
-        with self._held_cores(here.id, call.cores):
+        with self._served(here.id):
+            here.link.take_cores(call.cores)
             async with self._code(call, bus, caller) as folder:
                 slice_run = SliceRun(here, control, self.runner(folder), rng=self._rng)
                 service = SliceService(
@@ -113,17 +113,15 @@ class SliceHandler:
         return SliceDone(node=caller.name, gos=slice_run.gos)
 
     @contextlib.contextmanager
-    def _held_cores(self, slice_id: str, cores: int) -> Iterator[None]:
-        worker = self._worker()
-        own = 0 if worker is None else worker.cores
-        if slice_id in self.cores:
+    def _served(self, slice_id: str) -> Iterator[None]:
+        if slice_id in self._serving:
+            # two services would answer the leader
             raise GiveBack("an earlier assignment of it has not ended on this node yet")
-        if not self.cores.take(slice_id, cores, of=own):
-            raise GiveBack(f"it needs {cores} cores, and {own - self.cores.held} of the {own} of this node are free")
+        self._serving.add(slice_id)
         try:
             yield
         finally:
-            self.cores.release(slice_id)
+            self._serving.remove(slice_id)
 
     @contextlib.asynccontextmanager
     async def _code(self, call: SliceCall, bus: Bus, caller: RemoteCaller) -> AsyncIterator[Path | None]:
@@ -257,12 +255,17 @@ class SliceRun:
         while (end := self._end) is not None:
             self._end = None
             try:
-                # not packed by the app: the leader has no codec of it
-                await self._here.link.save(encode(end))
+                await self._save(end)
             except StaleClaim:
                 self._lost.set()
-            except InvalidInput as error:
-                log.error("the end of a slice could not be stored job_id=%s: %s", self._here.id, error)
+
+    async def _save(self, end: SliceEnd) -> None:
+        # not packed by the app: the leader has no codec of it
+        try:
+            await self._here.link.save(encode(end))
+        except PayloadTooLarge as error:
+            log.warning("the end of a slice is stored without its sums job_id=%s: %s", self._here.id, error)
+            await self._here.link.save(encode(msgspec.structs.replace(end, total=None)))
 
 
 def _connection(store: JobStore) -> tuple[Bus, RemoteCaller]:
@@ -284,7 +287,8 @@ def _machine_bundles(
 
 def generators_of(folder: Path | None) -> MakeSliceRunner:
     """What makes generator processes whose code is in this folder; None: it is installed."""
-    environment = {} if folder is None else code_environment(str(folder))
+    # the code of a test has no business with the managers
+    environment = {NODE_STORE: "", **({} if folder is None else code_environment(str(folder)))}
 
     def make(
         processes: int,

@@ -16,6 +16,7 @@ from . import charts
 from .advice import advice_for, troubles_of, verdict_words
 from .html import html_fragment, html_page
 from .limits import Limit, Scale, limits_of, marks_for
+from .slices import slice_losses, slice_rows, slices_title
 from .svg import Chart, ChartMark, Curve, Figure
 from .text import (
     OK_NOTE,
@@ -64,6 +65,9 @@ def load_html(summary: Summary) -> str:
         columns=_COLUMNS,
         steps=[(step_name(one, several=several), one, other_times(one)) for one in summary.steps],
         tags=[(tag_name(one), _steps_with(one, several), one, other_times(one)) for one in summary.by_tag],
+        slices=slice_rows(summary),
+        slices_title=slices_title(summary),
+        slice_losses=slice_losses(summary),
         metrics=[(metric_name(one), one.type, metric_text(one)) for one in summary.metrics],
         troubles=troubles_of(summary),
         about=_about(summary),

@@ -15,17 +15,35 @@ from ...clock import duration_text
 from ..stats.model import PHASES, Latency, MetricSummary, OutputOutcome, StepSummary, Summary, TagSummary
 from ..stats.tags import tags_text
 from .advice import Word, advice_for, troubles_of, verdict_words
+from .slices import slice_losses, slice_rows, slices_title
 from .words import NONE, counted, digits, one_line, rate_text, share_text, size_text, time_text
 
 #: lines of a list, at most
 _LINES = 12
+#: rows of nodes, at most
+_SLICES = 40
 #: steps of which an example is shown, for each kind of error
 _STEPS_OF_A_KIND = 3
 #: least width of a name in a table; longer names are folded
 _NAME_LEAST = 8
 #: the columns of all tables, the most important first
 _IMPORTANCE = (
-    *("requests", "passed", "failed", "p99", "p50", "p95", "rate", "p90", "max", "skipped"),
+    *(
+        "requests",
+        "passed",
+        "failed",
+        "missing",
+        "cores",
+        "clock",
+        "late",
+        "p99",
+        "p50",
+        "p95",
+        "rate",
+        "p90",
+        "max",
+        "skipped",
+    ),
     *("wait", "connect", "receive", "tls", "send", "blocked"),
 )
 #: a name, and its cells by column
@@ -52,6 +70,7 @@ def show_summary(summary: Summary, console: Console) -> None:
     _show_totals(summary, console)
     _show_steps(summary, console)
     _show_tags(summary, console)
+    _show_slices(summary, console)
     _show_phases(summary, console)
     _show_errors(summary, console)
     _show_checks(summary, console)
@@ -223,6 +242,32 @@ def _show_tags(summary: Summary, console: Console) -> None:
     for one in summary.by_tag:
         if one.raised:
             console.print(Text(f"{tag_name(one)}: raised {raised_text(one)}", style="dim"))
+
+
+def _show_slices(summary: Summary, console: Console) -> None:
+    """The parts of the nodes. Of many, those that were lost and the first ones."""
+    if not summary.slices:
+        return
+    _heading(slices_title(summary), console)
+    rows = slice_rows(summary)
+    shown = rows if len(rows) <= _SLICES else sorted(rows, key=lambda row: not row.is_lost)[:_SLICES]
+    heads = ["cores", "requests", "failed", "clock", "late"] + ["missing"] * any(row.gap for row in rows)
+    cells = [
+        (
+            Text(row.node, style="red" if row.is_lost else ""),
+            _cells(
+                {"cores": row.cores, "requests": row.requests, "failed": row.failed}
+                | {"clock": row.clock, "late": row.late, "missing": row.gap},
+                failed=int(row.has_failed),
+            ),
+        )
+        for row in shown
+    ]
+    _show_table("node", heads, cells, console)
+    if len(rows) > len(shown):
+        console.print(Text(f"{len(rows) - len(shown):,} more, in the reports as JSON and HTML", style="dim"))
+    for line in slice_losses(summary)[:_LINES]:
+        console.print(Text(line, style="yellow"))
 
 
 def _number_rows(name: str, one: StepSummary | TagSummary) -> list[_Row]:

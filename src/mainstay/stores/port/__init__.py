@@ -103,7 +103,7 @@ class JobStore(JobRepository, Directory, StoreChecks, Protocol):
         """Subscribe to `queue:NAME` (a row became ready, or is due before all others: call `due` again), `job:ID` (it
         settled), `session:ID` (a job it holds is asked to stop or was taken from it, or a row was assigned to it). A
         queue wakes at most as many subscribers as it has such rows; `queue:@place` wakes for every change of a status
-        in it."""
+        in it. `placement` wakes all its subscribers when the status of a row in `@place` or `@lead` changes."""
         ...
 
 

@@ -24,9 +24,9 @@ from redis import exceptions as driver
 from ...clock import Clock
 from ...errors import InvalidInput, StoreLocked, StoreUnavailable
 from ...lifecycle import JOB, UNIT
-from ...model import AWAITS_MS, PLACE_MS, PLACE_QUEUE
+from ...model import AWAITS_MS, LEAD_QUEUE, PLACE_MS, PLACE_QUEUE
 from ..bounds import LONG
-from ..change_check import GONE, TAKEN_BACK
+from ..change_check import GONE, PLACEMENT_TOPIC, TAKEN_BACK
 from ..server_clock import ServerClock
 from .connection import RedisServer
 from .wire import RedisWire
@@ -180,6 +180,7 @@ def _constants() -> str:
         f"local NEVER = {PLACE_MS}  -- due times from here on never come",
         f"local LONG = {LONG}",
         f"local PLACED = {{QUEUE = '{PLACE_QUEUE}', ASSIGNED = 'dispatched', CANCELLED = 'cancelled'}}",
+        f"PLACED.LED, PLACED.TOPIC = '{LEAD_QUEUE}', '{PLACEMENT_TOPIC}'",
         f"PLACED.TAKEN_BACK = {_set(TAKEN_BACK)}",
         f"local STOPPING = {_set({*JOB.named('stopping'), *UNIT.named('stopping')})}",
         f"local KNOWN = {_set({*JOB.states, *UNIT.states})}",

@@ -7,7 +7,7 @@ sessions and rows only; an *operator* may make every call. `wire` is the form of
 from .callers import caller_of, may_answer
 from .node_role import NODE_CALLS
 from .service import StoreService
-from .store import RemoteCaller, RemoteStore
+from .store import ManagerConnection, RemoteCaller, RemoteStore, manager_connection
 from .url import check_password, open_remote
 from .versions import MAINSTAY_VERSION, check_versions, compatible
 from .wire import StoreAnswer, StoreRequest, error_of, fault_of, pack_change, unpack_change
@@ -15,6 +15,7 @@ from .wire import StoreAnswer, StoreRequest, error_of, fault_of, pack_change, un
 __all__ = [
     "MAINSTAY_VERSION",
     "NODE_CALLS",
+    "ManagerConnection",
     "RemoteCaller",
     "RemoteStore",
     "StoreAnswer",
@@ -26,6 +27,7 @@ __all__ = [
     "compatible",
     "error_of",
     "fault_of",
+    "manager_connection",
     "may_answer",
     "open_remote",
     "pack_change",

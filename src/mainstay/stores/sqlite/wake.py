@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from ...model import PLACE_QUEUE, Job
+from ...model import LEAD_QUEUE, PLACE_QUEUE, Job
 from ..change_check import topics
 from ..port import Wake
 from .engine import SqliteTx
@@ -311,7 +311,7 @@ class SocketWake(Wake):
 def _wakes_others(settled: Job) -> bool:
     """Whether the end of a job may wake more than those that wait for it. Thousands of jobs settle for each one with a
     subscriber, so the topics of most are not even listed."""
-    return settled.queue == PLACE_QUEUE or (settled.status == "cancelled" and settled.parent is not None)
+    return settled.queue in (PLACE_QUEUE, LEAD_QUEUE) or (settled.status == "cancelled" and settled.parent is not None)
 
 
 def _new_socket() -> socket.socket:

@@ -333,6 +333,7 @@ local function index(id, old, new)
   local was, is = old and old[STATUS], new and new[STATUS]
   local parent = (old or new)[PARENT]
   if is and was ~= is and new[QUEUE] == PLACED.QUEUE and new[LANE] ~= READY then wake(TOPIC_OF[PLACED.QUEUE], 1) end
+  if is and was ~= is and (new[QUEUE] == PLACED.QUEUE or new[QUEUE] == PLACED.LED) then wake(PLACED.TOPIC, 1) end
   if parent then
     if new then PLACED.wake_unit(old, new) end
     if was and was ~= is then gather(zrems, units_in(parent, was), id) end

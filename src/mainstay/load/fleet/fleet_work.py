@@ -28,6 +28,7 @@ from ..runner import RestartNeeded
 from ..stats.model import Summary, Window
 from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
+from .live import BusOutput
 from .record import FleetRecord
 from .saved_run import SavedRun, StoredSlice, next_step, saved_run_of, stored_slices
 from .settings import FleetSettings
@@ -155,7 +156,7 @@ class _Lead:
                 job.id,
                 token=job.token,
                 clock=self._control.store.clock,
-                outputs=[stream],
+                outputs=[stream, BusOutput(self._host.bus, job.id, epoch=job.token)],
                 stream=str(stream.path),
                 runner=make,
             )

@@ -1,0 +1,205 @@
+"""Follow a run on nodes from another machine: its wait for cores, its windows, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...control import Control
+from ...errors import InvalidTransition, MainstayError, StoreError
+from ...lifecycle import table_of
+from ...model import Job
+from ...stores.remote import manager_connection
+from ...task import Sealer
+from ..handler import INTERRUPTED, summary_of
+from ..outputs import Output, RunOutputs
+from ..stats.model import Header, Summary
+from .live import LiveWatch
+
+#: how often the job is read: before the run begins, while windows arrive, and when they do not
+_BEFORE_S, _LIVE_S, _SILENT_S = 1.0, 10.0, 2.0
+#: the same when its leader has said that the load is over: the end of the job follows
+_OVER_S = 0.2
+#: without a window for this long, the summary that is saved with the job is told instead
+_SILENCE_S = 4.0
+#: pause before another try if the cluster does not answer
+_AGAIN_S = 1.0
+
+
+class FollowedRun(NamedTuple):
+    """How it ended, or how far it was known when the watcher left."""
+
+    job: Job
+    summary: Summary | None
+    """None: it had not begun"""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.job.settled_ms is not None
+
+    def failure(self, test: str) -> MainstayError:
+        """The error to raise for a run that has no numbers."""
+        job = self.job
+        why = job.error.message if job.error is not None else job.reason
+        return MainstayError(f"load test {test} (job {job.id}) is {job.status}: {why or 'no reason was recorded'}")
+
+
+class RunFollower:
+    """Follows one run: `await follower.follow(...)`.
+
+    `displays` get the header and the windows that arrive, as those of a run on this machine do. They never get the end:
+    the caller has it. A cluster that does not answer for a while is waited for.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        job_id: str,
+        *,
+        displays: Sequence[Output] = (),
+        on_note: Callable[[str], None] = lambda _: None,
+        on_wait: Callable[[str], None] = lambda _: None,
+        by: str = "client",
+        now_s: Callable[[], float] | None = None,
+    ) -> None:
+        """`on_wait` takes what the run waits for before it begins, whenever that changes; "" when it begins. `on_note`
+        takes what else the user should know meanwhile."""
+        self._control = control
+        self._job_id = job_id
+        self._displays = RunOutputs(displays)
+        self._note = on_note
+        self._on_wait = on_wait
+        self._by = by
+        self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
+        self._waits = ""
+        self._begun = self._shown = self._over = False
+        self._heard_s = -_SILENCE_S
+        self._told = 0.0
+        """the time of the plan of the last saved summary that was told"""
+        self._look = asyncio.Event()
+        self._away = False
+        self.job: Job | None = None
+        """as it was read last"""
+        self.asked_to_cancel = False
+        """a manager has taken the request: the run ends, whoever watches"""
+
+    async def follow(self, *, stop: asyncio.Event, give_up: asyncio.Event) -> FollowedRun:
+        """Follow it to its end. Setting `stop` cancels the job and waits for its end; setting `give_up` leaves it."""
+        leaving = asyncio.ensure_future(give_up.wait())
+        settled = asyncio.ensure_future(self._until_settled())
+        others = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._cancel_after(stop))]
+        try:
+            await asyncio.wait({settled, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            job = settled.result() if settled.done() else self.job or await self._control.jobs.get(self._job_id)
+        finally:
+            for task in (leaving, settled, *others):
+                task.cancel()
+            await asyncio.gather(leaving, settled, *others, return_exceptions=True)
+        self._waiting("")
+        return FollowedRun(job, summary_of(job, Sealer(None)))
+
+    async def _until_settled(self) -> Job:
+        async with self._control.store.wake([f"job:{self._job_id}"]) as wake:
+            while True:
+                try:
+                    self.job = job = await self._control.jobs.get(self._job_id)
+                except StoreError as error:
+                    if not self._away:
+                        self._note(f"the cluster does not answer ({error}); the run goes on, and so does this command")
+                    self._away = True
+                    await asyncio.sleep(_AGAIN_S)
+                    continue
+                if self._away:
+                    self._note("the cluster answers again")
+                self._away = False
+                if job.settled_ms is not None:
+                    return job
+                self._tell(job)
+                self._look.clear()
+                waking, looking = (
+                    asyncio.ensure_future(wake.wait(self._pause_s())),
+                    asyncio.ensure_future(self._look.wait()),
+                )
+                try:
+                    await asyncio.wait({waking, looking}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    waking.cancel()
+                    looking.cancel()
+                    await asyncio.gather(waking, looking, return_exceptions=True)
+
+    def _pause_s(self) -> float:
+        if not self._begun:
+            return _BEFORE_S
+        if self._over and not self._is_silent:
+            return _OVER_S
+        return _SILENT_S if self._is_silent else _LIVE_S
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._now_s() - self._heard_s >= _SILENCE_S
+
+    def _tell(self, job: Job) -> None:
+        """What the row says, if the windows do not."""
+        state = table_of(job.parent).get(job.status)
+        if not self._shown and not (state is not None and state.holds):
+            self._waiting(job.reason or f"it is {job.status}")
+            return
+        self._begun = True
+        if not self._shown:
+            self._waiting("the nodes prepare")
+        if not self._is_silent:
+            return
+        summary = summary_of(job, Sealer(None))
+        if summary is not None and summary.elapsed_s > self._told:
+            self._told = summary.elapsed_s
+            self._waiting("")
+            self._note(
+                f"no live data arrives; saved after {summary.elapsed_s:.0f} s: {summary.requests:,} requests, "
+                f"{summary.failed:,} failed"
+            )
+
+    def _waiting(self, text: str) -> None:
+        if text != self._waits:
+            self._waits = text
+            self._on_wait(text)
+
+    async def _listen(self) -> None:
+        connection = manager_connection(self._control.store)
+        if connection is None:
+            return
+        async with LiveWatch(connection.bus, self._job_id) as watch:
+            async for message in watch:
+                if message.header is not None and not self._shown:
+                    await self._show(message.header)
+                if message.moment is not None and self._shown:
+                    self._heard_s = self._now_s()
+                    self._displays.add(message.moment)
+                self._over = message.over
+                if message.over:
+                    self._heard_s = self._now_s()
+                    self._look.set()
+
+    async def _show(self, header: Header) -> None:
+        self._begun = True
+        self._heard_s = self._now_s()
+        self._waiting("")
+        await self._displays.start(header)
+        self._shown = True
+
+    async def _cancel_after(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        while True:
+            try:
+                self.job = await self._control.operations.cancel(self._job_id, actor=self._by, reason=INTERRUPTED)
+            except StoreError:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            except InvalidTransition:
+                pass  # it has just ended
+            self.asked_to_cancel = True
+            self._look.set()
+            return
+
+
+__all__ = ["FollowedRun", "RunFollower"]

@@ -1,0 +1,88 @@
+"""The rows that placement decides from: jobs, their demands, their slices and what became of earlier assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from ...control import past_assignments
+from ...model import Job
+from ...stores import JobStore, Query, size_left_out
+from ..kind import SLICE
+from .decisions import PlacedRun, PlacedSlice
+from .spec import RunDemand, SliceCall
+
+#: longer values of rows are not read: the plan of a run, what it has saved, the numbers of its slices
+VALUE_BYTES = 4096
+_PAGE = 500
+#: more events than all assignments of a slice write
+_EVENTS = 200
+
+
+class PlacedRows:
+    """Reads runs for one leader, and remembers what does not change."""
+
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._wants: dict[str, RunDemand | None] = {}
+        """by job; a payload never changes"""
+        self._idle: dict[str, tuple[int, PlacedRun]] = {}
+        """waiting jobs without an open slice, at a version: only a write of the job creates slices"""
+
+    def keep(self, job_ids: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self._wants = {job_id: wants for job_id, wants in self._wants.items() if job_id in job_ids}
+        self._idle = {job_id: idle for job_id, idle in self._idle.items() if job_id in job_ids}
+
+    async def run(self, job: Job) -> PlacedRun | None:
+        """A job with its slices; None: no manager has claimed it yet, so it has none and waits for nothing here."""
+        if not job.token:
+            return None
+        version, idle = self._idle.get(job.id, (0, None))
+        if idle is not None and version == job.version:
+            return idle
+        run = PlacedRun(job, await self._wanted(job), await self._slices(job))
+        if job.awaits_cores and not run.open:
+            self._idle[job.id] = (job.version, run)
+        return run
+
+    async def whole(self, rows: Sequence[Job]) -> dict[str, Job] | None:
+        """Some rows with all their values, by id; None: one has moved since it was read."""
+        found = {row.id: row for row in await self._store.get([row.id for row in rows]) if row is not None}
+        if all(row.id in found and found[row.id].version == row.version for row in rows):
+            return found
+        return None
+
+    async def _wanted(self, job: Job) -> RunDemand | None:
+        if job.id not in self._wants:
+            payload: bytes = job.payload
+            if size_left_out(payload) is not None:
+                [whole] = await self._store.get([job.id])
+                payload = b"" if whole is None else whole.payload
+            try:
+                self._wants[job.id] = msgspec.msgpack.decode(payload, type=RunDemand)
+            except msgspec.DecodeError:
+                self._wants[job.id] = None  # its leader fails it
+        return self._wants[job.id]
+
+    async def _slices(self, job: Job) -> list[PlacedSlice]:
+        units: list[Job] = []
+        cursor: str | None = None
+        while True:
+            page = await self._store.find(Query(parent=job.id, value_bytes=VALUE_BYTES), cursor=cursor, limit=_PAGE)
+            units += [unit for unit in page.jobs if unit.name == SLICE]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return [await self._slice(unit) for unit in units]
+
+    async def _slice(self, unit: Job) -> PlacedSlice:
+        call = msgspec.msgpack.decode(unit.payload, type=SliceCall)
+        if unit.status != "pending" or not unit.token:
+            return PlacedSlice(unit, call)
+        events = await self._store.events(unit.id, after=unit.trimmed_seq, limit=_EVENTS)
+        return PlacedSlice(unit, call, tuple(past_assignments(events)))
+
+
+__all__ = ["VALUE_BYTES", "PlacedRows"]

@@ -1,0 +1,314 @@
+"""A run on nodes as another machine sees it: whatever is lost on the way, its end is that of the job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from mainstay.bus import MemoryBusNetwork
+from mainstay.control import Completion, JobRequest
+from mainstay.lifecycle import Move
+from mainstay.load.fleet.follower import FollowedRun, RunFollower
+from mainstay.load.fleet.live import BusOutput, LiveMoment, LiveWatch
+from mainstay.load.fleet.messages import encode, live_subject
+from mainstay.load.fleet.record import FleetRecord
+from mainstay.load.fleet.saved_run import SavedRun
+from mainstay.load.stats.model import Header, Moment, Summary
+from mainstay.model import LEAD_QUEUE, Job
+from mainstay.stores import ClaimReport
+from mainstay.testing import LoopClock, VirtualLoop, run_virtual
+from tests.load.cli.moments import header, moments
+from tests.load.fleet.small_cluster import SmallCluster, small_cluster
+
+HEADER = header("browse")
+MOMENTS = list(moments(HEADER, seconds=3.0))
+
+
+def summary_at(elapsed_s: float, **more: Any) -> Summary:
+    values = {"requests": 100, "failed": 1, "rate": 10.0, "iterations": 100, "users": 5, **more}
+    return Summary(header=HEADER, elapsed_s=elapsed_s, **values)
+
+
+class Display:
+    """An output that remembers what it got."""
+
+    name = "display"
+
+    def __init__(self) -> None:
+        self.headers: list[Header] = []
+        self.moments: list[Moment] = []
+
+    async def start(self, header: Header) -> None:
+        self.headers.append(header)
+
+    def add(self, moment: Moment) -> None:
+        self.moments.append(moment)
+
+    async def stop(self, summary: Summary) -> None:
+        raise AssertionError("the caller has the end")
+
+
+class Leader:
+    """What a manager does for the run."""
+
+    def __init__(self, cluster: SmallCluster, job: Job) -> None:
+        self.cluster = cluster
+        self.job = job
+        self.live: BusOutput
+
+    async def claim(self) -> None:
+        session = await self.cluster.behind.claims.open_session(worker="m1", lease_s=1e6)
+        (self.job,) = await self.cluster.behind.claims.claim([LEAD_QUEUE], session.id, 1)
+        bus = self.cluster.network.client(f"manager.m1.{self.job.token}")
+        self.live = BusOutput(bus, self.job.id, epoch=self.job.token)
+        await self.cluster.behind.claims.start([self.job])
+
+    async def send(self, some: list[Moment]) -> None:
+        for moment in some:
+            self.live.add(moment)
+            await asyncio.sleep(0.1)
+
+    async def save(self, summary: Summary) -> None:
+        assert self.job.session is not None
+        saved = SavedRun(summary=msgspec.Raw(msgspec.msgpack.encode(summary)), fleet=FleetRecord())
+        report = ClaimReport(
+            job_id=self.job.id,
+            session=self.job.session,
+            token=self.job.token,
+            checkpoint=msgspec.msgpack.encode(saved),
+        )
+        assert await self.cluster.behind.claims.report([report]) == [True]
+
+    async def complete(self, summary: Summary) -> None:
+        result = msgspec.Raw(msgspec.msgpack.encode(summary))
+        await self.cluster.behind.attempts.complete([Completion(self.job, result)])
+
+
+class Watched:
+    """A run that is followed."""
+
+    def __init__(self, cluster: SmallCluster, job: Job) -> None:
+        self.cluster = cluster
+        self.leader = Leader(cluster, job)
+        self.display = Display()
+        self.notes: list[str] = []
+        self.waits: list[str] = []
+        self.stop, self.give_up = asyncio.Event(), asyncio.Event()
+        self.follower = RunFollower(
+            cluster.control,
+            job.id,
+            displays=[self.display],
+            on_note=self.notes.append,
+            on_wait=self.waits.append,
+            by="ann",
+        )
+        self.task = asyncio.create_task(self.follower.follow(stop=self.stop, give_up=self.give_up))
+
+    async def ended(self) -> FollowedRun:
+        return await asyncio.wait_for(self.task, 60)
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Watched]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    async with small_cluster(clock=LoopClock(loop)) as cluster:
+        plan = msgspec.structs.replace(cluster.behind.jobs.plan(kind="load", retries=0), queue=LEAD_QUEUE)
+        found = await cluster.behind.jobs.submit_request(JobRequest("shop", {}, plan))
+        run = Watched(cluster, await cluster.behind.jobs.get(found.id))
+        await asyncio.sleep(0.5)
+        yield run
+
+
+def told(story: Callable[[Watched], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with watched() as run:
+            await story(run)
+
+    run_virtual(main())
+
+
+def test_a_follower_shows_the_wait_the_windows_and_the_end() -> None:
+    async def story(run: Watched) -> None:
+        leader = run.leader
+        await leader.claim()
+        await run.cluster.behind.drivers.await_placement(leader.job, "waits for 8 cores, second in the queue")
+        await asyncio.sleep(3)
+        assert run.waits[-1] == "waits for 8 cores, second in the queue"
+        now_ms = run.cluster.clock.now_ms()
+        await place(run, now_ms)
+        await leader.claim()
+        await asyncio.sleep(2)
+        assert run.waits[-1] == "the nodes prepare"
+
+        await leader.live.start(HEADER)
+        await leader.send(MOMENTS)
+        await leader.complete(summary_at(3.0))
+        await leader.live.stop(summary_at(3.0))
+
+        followed = await run.ended()
+        assert followed.summary == summary_at(3.0)
+        assert (followed.is_settled, followed.job.status) == (True, "succeeded")
+        assert (run.display.headers, run.display.moments) == ([HEADER], MOMENTS)
+        assert (run.waits[-1], run.notes) == ("", [])
+
+    told(story)
+
+
+async def place(run: Watched, now_ms: int) -> None:
+    """The leader of placement has cores."""
+    moves = (Move(to="pending", reason="placed", fields={"due_ms": now_ms}, flag="note"),)
+    await run.cluster.behind.drivers.act(run.leader.job.id, lambda *_: moves, actor="leader")
+
+
+def test_a_follower_that_comes_late_gets_the_header_soon() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.live.start(HEADER)
+        await run.leader.send(MOMENTS[:5])
+        late = Display()
+        follower = RunFollower(run.cluster.control, run.leader.job.id, displays=[late])
+        task = asyncio.create_task(follower.follow(stop=asyncio.Event(), give_up=run.give_up))
+        await asyncio.sleep(0)
+
+        await run.leader.send(MOMENTS[5:])
+
+        assert late.headers == [HEADER]
+        assert late.moments == MOMENTS[-len(late.moments) :]
+        assert len(late.moments) >= 5
+        run.give_up.set()
+        await task
+
+    told(story)
+
+
+def test_without_live_data_the_saved_summary_is_told() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.save(summary_at(2.0, requests=1234))
+        await asyncio.sleep(5)
+        await run.leader.save(summary_at(7.0, requests=5678))
+        await asyncio.sleep(5)
+        await run.leader.complete(summary_at(12.0))
+
+        await run.ended()
+        assert run.notes == [
+            "no live data arrives; saved after 2 s: 1,234 requests, 1 failed",
+            "no live data arrives; saved after 7 s: 5,678 requests, 1 failed",
+        ]
+
+    told(story)
+
+
+def test_a_stop_cancels_the_job_and_waits_for_its_end() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.live.start(HEADER)
+        run.stop.set()
+        await asyncio.sleep(3)
+        job = await run.cluster.behind.jobs.get(run.leader.job.id)
+        assert (job.status, run.task.done(), run.follower.asked_to_cancel) == ("cancelling", False, True)
+
+        await run.leader.send(MOMENTS)
+        await run.leader.save(summary_at(3.0))
+        await run.cluster.behind.attempts.confirm_cancelled([job])
+
+        followed = await run.ended()
+        assert (followed.job.status, followed.is_settled) == ("cancelled", True)
+        assert followed.summary is not None
+        assert run.display.moments == MOMENTS
+
+    told(story)
+
+
+def test_a_job_that_waits_for_cores_is_cancelled_at_once() -> None:
+    async def story(run: Watched) -> None:
+        run.stop.set()
+
+        followed = await run.ended()
+
+        assert (followed.job.status, followed.summary) == ("cancelled", None)
+
+    told(story)
+
+
+def test_giving_up_leaves_a_job_that_is_cancelled_anyway_with_the_numbers_so_far() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.save(summary_at(2.0, requests=77))
+        run.stop.set()
+        await asyncio.sleep(3)
+        run.give_up.set()
+
+        followed = await run.ended()
+
+        assert not followed.is_settled
+        assert followed.summary is not None
+        assert followed.summary.requests == 77
+        assert (await run.cluster.behind.jobs.get(run.leader.job.id)).status == "cancelling"
+
+    told(story)
+
+
+def test_a_cluster_that_does_not_answer_for_a_while_is_waited_for() -> None:
+    async def story(run: Watched) -> None:
+        await run.leader.claim()
+        await run.leader.live.start(HEADER)
+        await run.leader.send(MOMENTS[:10])
+        stores, _ = run.cluster.services
+        await stores.stop()
+        run.stop.set()
+        await asyncio.sleep(30)
+        await stores.start()
+        await asyncio.sleep(10)
+        assert (await run.cluster.behind.jobs.get(run.leader.job.id)).status == "cancelling"
+        await run.leader.complete(summary_at(3.0))
+
+        followed = await run.ended()
+
+        assert followed.summary == summary_at(3.0)
+        assert run.notes[0].startswith("the cluster does not answer (")
+        assert "the cluster answers again" in run.notes
+
+    told(story)
+
+
+def test_windows_are_passed_on_once_in_order_and_those_of_an_old_leader_are_dropped() -> None:
+    async def main() -> None:
+        network = MemoryBusNetwork()
+        bus = network.client("m1")
+        async with LiveWatch(network.client("ann"), "job-1") as watch:
+            for epoch, number, head in (
+                (1, 1, None), (1, 2, HEADER), (1, 2, HEADER), (1, 5, None), (1, 4, None), (2, 1, None), (1, 6, None),
+                (2, 2, None),
+            ):  # fmt: skip
+                message = LiveMoment(epoch=epoch, number=number, header=head, moment=MOMENTS[number])
+                await bus.publish(live_subject("job-1"), encode(message))
+            await bus.publish(live_subject("job-1"), b"of another version")
+            await bus.publish(live_subject("job-1"), encode(LiveMoment(epoch=2, number=3, over=True)))
+
+            got = [await anext(watch) for _ in range(5)]
+
+        assert [(each.epoch, each.number) for each in got] == [(1, 2), (1, 5), (2, 1), (2, 2), (2, 3)]
+        assert watch.missed == 2
+
+    run_virtual(main())
+
+
+def test_a_bus_that_is_closed_costs_the_run_nothing_but_its_windows() -> None:
+    async def main() -> None:
+        bus = MemoryBusNetwork().client("m1")
+        output = BusOutput(bus, "job-1", epoch=1)
+        await output.start(HEADER)
+        await bus.close()
+        for moment in MOMENTS:
+            output.add(moment)
+        await output.stop(summary_at(3.0))
+
+        assert output.dropped == len(MOMENTS)
+
+    run_virtual(main())

@@ -1,0 +1,297 @@
+"""A load test on its way to the nodes: what is sent and stored, and what is refused before."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay import App
+from mainstay.bundles import BundleLimits, installed_digest
+from mainstay.control import InsertResult, JobRequest
+from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, StoreUnavailable
+from mainstay.load import FleetDemand, LoadOptions, LoadTest
+from mainstay.load.fleet.code import load_code
+from mainstay.load.fleet.demand import core_demand
+from mainstay.load.fleet.spec import FleetOptions
+from mainstay.load.handler import options_of
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.sources import Source
+from mainstay.model import LEAD_QUEUE, Job
+from mainstay.stores import Query
+from tests.load.fleet.small_cluster import SmallCluster, small_cluster
+from tests.load.trials import GET, HEAD, written
+
+AMOUNT = {"vus": 20, "duration": "10s", "base_url": "http://127.0.0.1:1"}
+
+
+def planned_of(test: LoadTest, **options) -> PlannedRun:
+    return PlannedRun(test, LoadOptions(**{**AMOUNT, **options}))
+
+
+def stored_options(job: Job) -> FleetOptions:
+    return msgspec.msgpack.decode(job.payload, type=FleetOptions)
+
+
+async def submitted(cluster: SmallCluster, test: LoadTest, demand: FleetDemand, **options) -> Job:
+    app = App("memory:")
+    app.load(test)
+    with app.client.connection.instead(cluster.control):
+        handle = await app.submit_load(test.name, LoadOptions(**AMOUNT), nodes=demand, **options)
+    return await cluster.behind.jobs.get(handle.id)
+
+
+async def test_a_test_is_sent_as_a_bundle_and_its_job_waits_for_a_manager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prices.py").write_text("RATE = 1")
+    (tmp_path / "users.csv").write_text("name\nann\n")
+    (tmp_path / "other.py").write_text("")
+    test = written(tmp_path, f"import prices\n{GET}    data = Feed.csv('users.csv')\n")
+    async with small_cluster() as cluster:
+        await cluster.join("n1")
+        await cluster.join("n2")
+
+        job = await submitted(cluster, test, FleetDemand(2, labels={}, on_loss="continue"))
+
+        assert (job.kind, job.queue, job.status, job.name) == ("load", LEAD_QUEUE, "pending", "shop")
+        options = stored_options(job)
+        assert (options.demand.nodes, options.demand.processes, options.demand.most) == (2, None, 20)
+        assert (options.on_loss, options.vus, options_of(job.payload).vus) == ("continue", 20, 20)
+        assert options.spec.order.source == Source(file="shop.py")
+        assert options.spec.plan.workflows["Shop"].most_users == 20
+        listing = await cluster.bundles.listing()
+        assert [each.digest for each in listing.bundles] == [options.code]
+        manifest = await cluster.bundles.manifest(options.code)
+        assert [file.path for file in manifest.files] == ["prices.py", "shop.py", "users.csv"]
+
+
+async def test_an_installed_test_is_not_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_shop.py").write_text(HEAD + GET)
+    monkeypatch.syspath_prepend(str(folder))
+    installed = import_module("installed_shop")
+
+    async with small_cluster(keeps_bundles=False) as cluster:
+        await cluster.join("n1")
+
+        job = await submitted(cluster, LoadTest("shop", [installed.Shop]), FleetDemand(1))
+
+        options = stored_options(job)
+        assert options.modules == {"installed_shop": installed_digest("installed_shop")}
+        assert (options.code, options.spec.order.source) == ("", Source(classes={"Shop": "installed_shop:Shop"}))
+    del sys.modules["installed_shop"]
+
+
+async def test_classes_of_a_package_are_sent_from_the_folder_they_are_imported_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "src" / "sent_shop"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "tests.py").write_text(HEAD + "from . import prices\n" + GET)
+    (package / "prices.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    module = import_module("sent_shop.tests")
+
+    async with small_cluster() as cluster:
+        await cluster.join("n1")
+
+        options = stored_options(await submitted(cluster, LoadTest("shop", [module.Shop]), FleetDemand(1)))
+
+        manifest = await cluster.bundles.manifest(options.code)
+        assert [file.path for file in manifest.files] == [
+            "sent_shop/__init__.py", "sent_shop/prices.py", "sent_shop/tests.py",
+        ]  # fmt: skip
+        assert options.spec.order.source == Source(classes={"Shop": "sent_shop.tests:Shop"})
+
+
+async def test_two_submits_with_one_key_are_one_job_and_another_test_is_a_conflict(tmp_path: Path) -> None:
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        await cluster.join("n1")
+
+        first = await submitted(cluster, test, FleetDemand(1, wait="5m"), key="nightly")
+        await cluster.sleep(10)
+        again = await submitted(cluster, test, FleetDemand(1, wait="5m"), key="nightly")
+
+        assert again.id == first.id
+        with pytest.raises(KeyConflict):
+            await submitted(cluster, test, FleetDemand(1, on_loss="fail"), key="nightly")
+
+
+async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[InsertResult] = []
+    async with small_cluster() as cluster:
+        submit = cluster.control.jobs.submit_request
+
+        async def loses_answers(request: JobRequest) -> InsertResult:
+            tries.append(await submit(request))
+            if len(tries) < 4:
+                raise StoreUnavailable("no answer")
+            return tries[-1]
+
+        monkeypatch.setattr(cluster.control.jobs, "submit_request", loses_answers)
+        found = await cluster.submitter().insert(JobRequest("shop", {}, {"key": "nightly"}))
+
+        assert [(each.id, each.created) for each in tries] == [(found.id, True), *[(found.id, False)] * 3]
+
+
+@pytest.mark.parametrize(
+    ("demand", "error"),
+    [
+        (FleetDemand(3), "nodes: 3 nodes are needed, and this cluster has 2"),
+        (FleetDemand(cores=9), "cores: 9 cores are needed, and the nodes of this cluster have 8"),
+        (FleetDemand(labels={"zone": "moon"}), "nodes: none of the 2 nodes has the labels zone=moon"),
+        (FleetDemand(labels={"zone": " "}), "labels: 'zone'=' ' is not a label"),
+        (FleetDemand(share="most"), "share: 'most' is not one of low, normal"),  # type: ignore[arg-type]
+        (FleetDemand(on_loss="ignore"), "on_loss: 'ignore' is not one of replace"),  # type: ignore[arg-type]
+        (FleetDemand(0), "nodes: 0 is out of range"),
+        (FleetDemand(21), "nodes: 21 are more than the 20 users of this test"),
+        (FleetDemand(cores=21), "cores: 21 are more than the 20 users of this test"),
+        (FleetDemand(2, cores=1), "cores: 1 core cannot be spread over 2 nodes"),
+        (FleetDemand(cores=2, share="high"), "cores: 2 cores and share='high' are both given"),
+        (FleetDemand(1, wait="soon"), "wait: "),
+        (FleetDemand(1, data=("gone.csv",)), "data: there is no file"),
+    ],
+)
+async def test_a_demand_that_cannot_be_met_is_refused_by_field_and_nothing_is_sent(
+    tmp_path: Path, demand: FleetDemand, error: str
+) -> None:
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        for node in ("n1", "n2"):
+            await cluster.join(node, labels={"zone": "eu"})
+
+        with pytest.raises(InvalidInput) as refused:
+            await submitted(cluster, test, demand)
+
+        assert str(refused.value).startswith(error)
+        assert (await cluster.bundles.listing()).bundles == []
+        assert (await cluster.behind.store.find(Query())).jobs == []
+
+
+async def test_options_of_one_machine_and_levels_that_cannot_be_had_are_refused(tmp_path: Path) -> None:
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        await cluster.join("n1")
+
+        for options, error in (
+            ({"queue": "mail"}, "queue: a run on nodes waits in a queue of its own"),
+            ({"queue": LEAD_QUEUE}, "queue: a run on nodes waits in a queue of its own"),
+            ({"durability": "applied"}, "durability: "),
+            ({"retrys": 1}, "retrys: unknown option"),
+        ):
+            with pytest.raises(InvalidInput, match=error):
+                await submitted(cluster, test, FleetDemand(1), **options)
+        with pytest.raises(InvalidInput, match="processes: is for one machine"):
+            core_demand(FleetDemand(1), planned_of(test, processes=2), now_ms=0)
+        assert (await cluster.bundles.listing()).bundles == []
+
+
+async def test_users_cannot_name_the_queue_of_the_leaders() -> None:
+    with pytest.raises(InvalidInput, match="queue: '@lead' may only contain"):
+        App("memory:").client.reader.read({"queue": LEAD_QUEUE, "kind": "load"})
+
+
+async def test_an_app_with_a_codec_is_refused(tmp_path: Path) -> None:
+    class Zip:
+        encode = staticmethod(zlib.compress)
+        decode = staticmethod(zlib.decompress)
+
+    test = written(tmp_path, GET)
+    async with small_cluster() as cluster:
+        app = App("memory:", codec=Zip())
+        app.load(test)
+        with app.client.connection.instead(cluster.control), pytest.raises(InvalidInput, match="codec: managers lead"):
+            await app.submit_load(test, nodes=1)
+
+
+async def test_a_store_that_is_not_behind_managers_is_refused(tmp_path: Path) -> None:
+    app = App("memory:")
+    app.load(written(tmp_path, GET))
+    async with app:
+        with pytest.raises(InvalidInput, match="nodes: needs the nodes of a cluster"):
+            await app.submit_load("shop", nodes=1)
+
+
+async def test_too_large_a_bundle_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "big.py").write_text("#" * 2000)
+    test = written(tmp_path, f"import big\n{GET}")
+    async with small_cluster(limits=BundleLimits(code_bytes=1000)) as cluster:
+        await cluster.join("n1")
+
+        with pytest.raises(PayloadTooLarge, match=r"the code of shop has \d+ bytes; at most 1000 are allowed"):
+            await submitted(cluster, test, FleetDemand(1))
+        assert (await cluster.bundles.listing()).bundles == []
+
+
+async def test_managers_without_storage_for_bundles_say_how_to_get_it(tmp_path: Path) -> None:
+    async with small_cluster(keeps_bundles=False) as cluster:
+        await cluster.join("n1")
+
+        with pytest.raises(InvalidInput, match="keep no bundles; start all of them with the same --blobs URL"):
+            await submitted(cluster, written(tmp_path, GET), FleetDemand(1))
+
+
+async def test_a_submit_waits_for_nodes_that_are_starting_and_says_what_is_missing(tmp_path: Path) -> None:
+    planned = planned_of(written(tmp_path, GET))
+    async with small_cluster() as cluster:
+        begun_ms = cluster.clock.now_ms()
+
+        async def sleep(seconds: float) -> None:
+            await cluster.sleep(seconds)
+            await cluster.join(f"n{len(await cluster.behind.store.sessions()) + 1}")
+
+        payload = await cluster.submitter(sleep=sleep).prepare(planned, FleetDemand(2, wait="5m"))
+
+        assert cluster.notes == [
+            "waiting for nodes: this cluster has no node that runs load tests",
+            "waiting for nodes: 2 nodes are needed, and this cluster has 1",
+        ]
+        assert payload.options.demand.start_by_ms == begun_ms + 300_000
+
+
+async def test_nodes_that_do_not_come_in_time_are_named(tmp_path: Path) -> None:
+    planned = planned_of(written(tmp_path, GET))
+    async with small_cluster() as cluster:
+        with pytest.raises(InvalidInput, match="nodes: this cluster has no node that runs load tests after 1m"):
+            await cluster.submitter().prepare(planned, FleetDemand(2, wait="1m"))
+        with pytest.raises(InvalidInput, match="if nodes are still starting, add a wait"):
+            await cluster.submitter().prepare(planned, FleetDemand(2))
+
+
+def test_data_that_nodes_would_read_elsewhere_is_refused_with_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, here = tmp_path / "tests", tmp_path / "here"
+    inside.mkdir()
+    here.mkdir()
+    (here / "users.csv").write_text("name\nann")
+    monkeypatch.chdir(here)
+    test = written(inside, f"{GET}    data = Feed.csv('users.csv')\n")
+
+    with pytest.raises(InvalidInput, match=r"Shop\.data: users\.csv is read from the current folder"):
+        load_code(planned_of(test), FleetDemand(1))
+
+    kept = written(inside, f"{GET}    data = Feed.csv({str(here / 'users.csv')!r})\n", name="kept.py")
+    code = load_code(planned_of(kept), FleetDemand(1))
+    assert code.notes == [
+        f"Shop.data: {here / 'users.csv'} is not below {inside} and is not sent; every node needs it at the same path"
+    ]
+
+
+def test_a_private_key_is_sent_only_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.key").write_text("secret")
+    planned = planned_of(written(tmp_path, GET), key="own.key")
+
+    with pytest.raises(InvalidInput, match=r"key: own\.key is read on the nodes"):
+        load_code(planned, FleetDemand(1))
+    assert load_code(planned, FleetDemand(1, data=("own.key",))).bundle is not None

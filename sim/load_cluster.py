@@ -29,7 +29,6 @@ import msgspec
 from mainstay import App
 from mainstay.cluster.manager import Manager
 from mainstay.control import JobRequest
-from mainstay.lifecycle import Event
 from mainstay.load.fleet.leading import FleetWork, fleet_options_of
 from mainstay.load.fleet.saved_run import saved_run_of
 from mainstay.load.fleet.slice_handler import SliceHandler

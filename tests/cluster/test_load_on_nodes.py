@@ -145,7 +145,7 @@ async def test_a_run_waits_for_a_node_that_is_still_starting(tmp_path: Path) -> 
 
         code, printed = await command.ended()
 
-        assert lines == ["waiting for nodes: 2 nodes are needed, and this cluster has 1"]
+        assert lines == ["waiting for nodes: it needs 2 nodes, and there are 1: n1"]
         assert code == 0, printed
         assert sorted(one["node"] for one in command.summary()["slices"]) == ["late", "n1"]
 

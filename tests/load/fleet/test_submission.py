@@ -217,7 +217,7 @@ async def test_a_store_that_is_not_behind_managers_is_refused(tmp_path: Path) ->
     app = App("memory:")
     app.load(written(tmp_path, GET))
     async with app:
-        with pytest.raises(InvalidInput, match="nodes: needs the nodes of a cluster"):
+        with pytest.raises(InvalidInput, match="nodes: needs a cluster, and this store is not"):
             await app.submit_load("shop", nodes=1)
 
 

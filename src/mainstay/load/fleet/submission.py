@@ -76,8 +76,8 @@ class FleetSubmitter:
         warning, or what is waited for."""
         connection = manager_connection(control.store)
         if connection is None:
-            rule = "needs the nodes of a cluster, and this store is not behind the managers of one"
-            raise InvalidInput("nodes", f"{rule}; start one (mainstay cluster up), or name it: --cluster URL")
+            rule = "needs a cluster, and this store is not behind the managers of one"
+            raise InvalidInput("nodes", f"{rule}; use its URL, remote+tls://..., or run_on_cluster(..., cluster=URL)")
         self._control = control
         self._by = by
         self._note = on_note
@@ -113,7 +113,7 @@ class FleetSubmitter:
         store = self._control.store
         until_ms, noted = store.clock.now_ms() + wait_s * 1000, ""
         while problem := await self._problem(cores):
-            if store.clock.now_ms() >= until_ms:
+            if not wait_s or store.clock.now_ms() >= until_ms:
                 waited = f" after {duration_text(wait_s)}" if wait_s else "; if nodes are still starting, add a wait"
                 raise InvalidInput("nodes" if cores.processes is None else "cores", f"{problem}{waited}")
             if problem != noted:

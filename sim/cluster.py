@@ -31,10 +31,12 @@ from typing import Any
 from mainstay import App
 from mainstay.bus import Bus, MemoryBus
 from mainstay.cluster.liveness_settings import LivenessSettings
+from mainstay.cluster.manager import Manager
 from mainstay.control import Control, JobRequest
 from mainstay.errors import InvalidTransition, MainstayError, StoreUnavailable
 from mainstay.model import Job, Leadership
 from mainstay.node import LeaderRun, Node, NodeResult
+from mainstay.stores import ClaimReport
 from mainstay.stores.memory import MemoryStore
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore
 from mainstay.testing import BusFaults, FaultyBusNetwork, FaultyStore, SimulatedHost, VirtualLoop
@@ -89,6 +91,8 @@ class ClusterWorld(NodesWorld):
     clients: Sequence[str] = ("c1", "c2")
     submits = 10
     """by each client"""
+    cores = 4
+    """of each node"""
     faults_until_s = 100.0
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
@@ -158,6 +162,14 @@ class ClusterWorld(NodesWorld):
             disk = self._disks / name
             node = self.node_machines[name] = NodeMachine(self, name, self.started, disk, version=self.version)
             self.hosts[name] = node.host
+
+    def labels_of(self, node: str) -> dict[str, str]:
+        """The labels of a node."""
+        del node
+        return {}
+
+    def prepare_manager(self, manager: Manager) -> None:
+        """Called with each manager before it starts."""
 
     def link(self, name: str) -> FaultyStore:
         made = super().link(name)
@@ -256,11 +268,14 @@ class ClusterWorld(NodesWorld):
                 self._doubled(other, RunPlace(work, token, host, self.loop.time()))
             yield
 
+    def went_on(self, machine: str) -> bool:
+        """Whether a machine stood still, and has not yet had the time to learn what it lost."""
+        return self.loop.time() - self._thawed_s.get(machine, -STOPS_S) < STOPS_S
+
     def _doubled(self, one: RunPlace, other: RunPlace) -> None:
         """Two runs of the same work go on. Right after a pause, a machine may not know yet that it lost its work."""
-        for run in (one, other):
-            if self.loop.time() - self._thawed_s.get(run.host.name.partition("/")[0], -STOPS_S) < STOPS_S:
-                return
+        if any(self.went_on(run.host.name.partition("/")[0]) for run in (one, other)):
+            return
         self._found(
             f"{one.work} runs at {one.host.name} with token {one.token} since {one.since_s:.1f} s, "
             f"and at {other.host.name} with token {other.token}"
@@ -274,15 +289,26 @@ class ClusterWorld(NodesWorld):
         """Look at everything every second."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            for one, other in self.places.doubled():
-                self._doubled(one, other)
-            current = self.store._leaders.current("placement")  # noqa: SLF001 - the world sees everything
-            if current is not None:
-                self.led(current)
+            self.look()
             for client, process in list(self._clients_of.items()):
                 if not process.alive:  # the bus notices that its connection is closed
                     del self._clients_of[client]
                     await client.close()
+
+    def look(self) -> None:
+        """Check what must hold at every moment."""
+        for one, other in self.places.doubled():
+            self._doubled(one, other)
+        current = self.store._leaders.current("placement")  # noqa: SLF001 - the world sees everything
+        if current is not None:
+            self.led(current)
+
+    def was_saved(self, job_ids: Sequence[str]) -> None:
+        """Claims of these jobs have saved something with them."""
+
+    def cancel_was_answered(self, job_id: str) -> None:
+        """A client knows that a job will stop."""
+        self.note(f"the cancel of {job_id[-4:]} is answered")
 
     def will_close(self, session: str, lead: Leadership) -> None:
         """A leader closes a session of a node."""
@@ -448,57 +474,59 @@ class ClusterUser:
     """Submits tasks and node jobs as an operator, asks again when it got no answer, and cancels some."""
 
     def __init__(self, world: ClusterWorld, name: str) -> None:
-        self._world = world
-        self._name = name
+        self.world = world
+        self.name = name
         self._rng = world.rng(f"client {name}")
 
     async def run(self) -> None:
-        world = self._world
-        store = await insist(lambda: world.remote("operator", self._name))
-        self._control = Control(store, settings=world.app.settings, rng=self._rng)
+        world = self.world
+        store = await insist(lambda: world.remote("operator", self.name))
+        self.control = Control(store, settings=world.app.settings, rng=self._rng)
         for number in range(world.submits):
             await asyncio.sleep(self._rng.uniform(0, 1.5 * world.faults_until_s / world.submits))
-            job_id = await self._submit(f"{self._name}-{number}", self._request(number))
+            job_id = await self._submit(f"{self.name}-{number}", self.request(number))
             if self._rng.random() < 0.15:
                 await self._cancel(job_id)
 
-    def _request(self, number: int) -> JobRequest:
-        key = f"{self._name}-{number}"
-        drawn = self._world.rng(f"request {key}")
+    def request(self, number: int) -> JobRequest:
+        """What it submits as its next job."""
+        key = f"{self.name}-{number}"
+        drawn = self.world.rng(f"request {key}")
         longest_s = drawn.choice([2.0, 12.0, 90.0, 90.0])
         seconds = round(drawn.uniform(0, longest_s), 2)
         if drawn.random() < 0.25:
-            options = self._world.compact.options(key=key)
+            options = self.world.compact.options(key=key)
             request: JobRequest = options.job(seconds=min(seconds, 8.0), fails=drawn.random() < 0.2).request()
             return request
-        task = self._world.clings if drawn.random() < 0.25 else self._world.work
+        task = self.world.clings if drawn.random() < 0.25 else self.world.work
         call: JobRequest = task.options(key=key).job(seconds, drawn.choice([0, 0, 0, 1]))
         return call
 
     async def _submit(self, key: str, request: JobRequest) -> str:
-        history = self._world.submitted.setdefault(key, [])
+        history = self.world.submitted.setdefault(key, [])
         loop = asyncio.get_running_loop()
         while True:
             called_s = loop.time()
             try:
-                submitted = await self._control.jobs.submit_request(request)
+                submitted = await self.control.jobs.submit_request(request)
             except StoreUnavailable:
                 history.append(Operation(key, called_s))
                 await asyncio.sleep(self._rng.uniform(0.1, 2))
             else:
                 history.append(Operation(key, called_s, submitted.id, loop.time()))
-                self._world.note(f"{self._name} submitted {key} as {submitted.id}")
+                self.world.note(f"{self.name} submitted {key} as {submitted.id}")
                 return submitted.id
 
     async def _cancel(self, job_id: str) -> None:
         await asyncio.sleep(self._rng.uniform(0, self._rng.choice([0.2, 8.0])))
-        self._world.cancelled.add(job_id)
+        self.world.cancelled.add(job_id)
         with contextlib.suppress(InvalidTransition):  # it has ended otherwise
-            await insist(lambda: self._control.operations.cancel(job_id, actor=self._name))
+            await insist(lambda: self.control.operations.cancel(job_id, actor=self.name))
+            self.world.cancel_was_answered(job_id)
 
 
 class _WatchedGate(Gate):
-    """Shows the world which sessions leaders close."""
+    """Shows the world which sessions leaders close, and what claims save."""
 
     def __init__(self, store: MemoryStore, world: ClusterWorld) -> None:
         super().__init__(store)
@@ -508,6 +536,11 @@ class _WatchedGate(Gate):
         if lead is not None:
             self._world.will_close(session, lead)
         await self._store.close_session(session, lead=lead)
+
+    async def report(self, reports: Sequence[ClaimReport]) -> list[bool]:
+        kept = await self._store.report(reports)
+        self._world.was_saved([report.job_id for report, is_kept in zip(reports, kept, strict=True) if is_kept])
+        return kept
 
 
 __all__ = ["STOPS_S", "BigClusterWorld", "ClusterUser", "ClusterWorld", "WorkerOfNode"]

@@ -12,6 +12,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from mainstay import App
 from mainstay.cluster.manager import Manager, ManagerOptions
 from mainstay.cluster.node_config import NodeConfig
@@ -76,6 +78,7 @@ class ManagerMachine:
                 pid=self._number,
                 version=self._version,
             )
+            world.prepare_manager(manager)
             try:
                 await manager.start()
                 await self._stopping.wait()
@@ -108,7 +111,7 @@ class WorkerOfNode:
             world.loop, machine.name, self._load, rng=world.rng(f"processes {number}"), state=machine.disk
         )
         self.supervisor = Supervisor(
-            config.options,
+            msgspec.structs.replace(config.options, cores=config.cores),
             processes=self.processes,
             connect=self._connect,
             state=machine.disk,
@@ -172,11 +175,12 @@ class WorkerOfNode:
             raise Violation(f"an engine named the store {url}")
         return await self._machine.world.remote("node", self._machine.name, url=url, version=self._machine.version)
 
-    def _load(self, _config: EngineConfig) -> Program:
+    def _load(self, config: EngineConfig) -> Program:
         """An engine's process imports the program and opens its own connection."""
         self._engines += 1
         rng = self._machine.world.rng(f"engine {self._rng.random()}")
         app = App(STORE_URL, rng=rng, retries=3, crash_budget=3)
+        app.use_worker(config.options)
         self._machine.world.declare(app)
 
         async def open_control() -> Control:
@@ -197,10 +201,17 @@ class NodeMachine:
         self.host: SimulatedHost = world.loop.host(name)
         self.worker: WorkerOfNode | None = None
         options = WorkerOptions(
-            target="sim:app", name=name, node=name, joined=True, processes=ENGINES, concurrency=3, grace_s=GRACE_S
+            target="sim:app",
+            name=name,
+            node=name,
+            labels=world.labels_of(name),
+            joined=True,
+            processes=ENGINES,
+            concurrency=3,
+            grace_s=GRACE_S,
         )
         self.parent = NodeParent(
-            NodeConfig(url=ADDRESS, options=options, incarnation="", parent=0, cores=4),
+            NodeConfig(url=ADDRESS, options=options, incarnation="", parent=0, cores=world.cores),
             start=self._start_worker,
             connect=self._connect,
             rng=world.rng(f"parent {name} {number}"),

@@ -13,6 +13,9 @@ FaultKind = Literal["crash", "freeze", "lost_calls", "lost_answers", "slow", "st
 #: connection; some hosts are cut off from the others; messages get lost, come twice and overtake each other; the bus
 #: is away for all
 BusFaultKind = Literal["deaf", "mute", "one_way", "unplugged", "split", "lossy", "bus_outage"]
+#: what happens to a load run beside that: a generator is killed, or an engine with all of them; the manager that leads
+#: a run loses its power at any moment, or when the run goes
+LoadFaultKind = Literal["generator", "engine", "leader", "at_go"]
 
 #: how often each kind is drawn, beside the others
 _WEIGHTS: dict[FaultKind, int] = {
@@ -43,10 +46,11 @@ _LONGEST_S: dict[FaultKind, float] = {
 class Fault(msgspec.Struct, frozen=True):
     """One fault: what, where, from when, for how long. A crashed host is replaced by a new one at the end."""
 
-    kind: FaultKind | BusFaultKind
+    kind: FaultKind | BusFaultKind | LoadFaultKind
     host: str
-    """the host whose connection or process it is; empty for an outage, which all hosts notice; two hosts, as in
-    "n1>m1", for a way from one to the other; some, as in "m1+n2", that are cut off from the others"""
+    """the host whose connection or process it is; empty for an outage, which all hosts notice, and for the leader of a
+    run; two hosts, as in "n1>m1", for a way from one to the other; some, as in "m1+n2", that are cut off from the
+    others"""
     at_s: float
     for_s: float
 

@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self, TypeVarTuple
 
 from msgspec.structs import replace
@@ -50,8 +51,15 @@ class SimulatedTarget:
     def total(self) -> int:
         return self.calls.total()
 
-    def receive(self, bucket: int, calls: int) -> None:
+    def receive(self, bucket: int, calls: int, *, workflow: str, process: int, users: int) -> None:
+        """Calls of one generator process in one window, and the users that make them."""
+        del workflow, process, users
         self.calls[bucket] += calls
+
+    def loading(self, plans: Sequence[WorkflowPlan], process: int) -> AbstractContextManager[object]:
+        """For the time in which a generator process is under load."""
+        del plans, process
+        return nullcontext()
 
 
 class SimulatedRunner:
@@ -191,11 +199,14 @@ class SimulatedRunner:
 
 
 class SimulatedGenerator:
-    """One generator process: number `number` of `processes`. `kill` ends it without a last window."""
+    """One generator process: number `number` of `processes`. `kill` ends it without a last window. It ends and freezes
+    with the process that made it."""
 
     def __init__(self, number: int, processes: int, loop: VirtualLoop, target: SimulatedTarget) -> None:
         self.number = number
-        self.host: SimulatedHost = loop.host(f"generator {number}")
+        parent = loop.running_host
+        name = f"generator {number}" if parent is None else f"{parent.name}/generator {number}"
+        self.host: SimulatedHost = loop.host(name, on=parent)
         self.on_end: Callable[[], None] = lambda: None
         self.stopping = asyncio.Event()
         self._processes = processes
@@ -250,6 +261,16 @@ class SimulatedGenerator:
         add: Callable[[Window, Sequence[str]], None],
     ) -> None:
         await asyncio.sleep(start.after_s)
+        with self._target.loading(plans, self.number):
+            await self._load(plans, steps, start, add)
+
+    async def _load(
+        self,
+        plans: Sequence[WorkflowPlan],
+        steps: dict[str, list[str]],
+        start: StartInstant,
+        add: Callable[[Window, Sequence[str]], None],
+    ) -> None:
         began_s = self._loop.time()
         bucket = round(start.wall * 1000) // WINDOW_MS
         loads = [
@@ -271,7 +292,11 @@ class SimulatedGenerator:
             plan_s = start.begin_s + elapsed_s
             window = Window(bucket=bucket, process=self.number, health={self.number: Health()})
             for load in loads:
-                self._target.receive(bucket, load.add_to(window, plan_s))
+                before = window.users
+                calls = load.add_to(window, plan_s)
+                self._target.receive(
+                    bucket, calls, workflow=load.plan.name, process=self.number, users=window.users - before
+                )
             draining = [load.plan.name for load in loads if load.is_over(plan_s) or self.stopping.is_set()]
             self._report(add, window, draining)
             bucket += 1
@@ -317,7 +342,7 @@ class WorkflowLoad:
 
     def add_to(self, window: Window, plan_s: float) -> int:
         """Add the iterations since the last window; the number of calls that they made."""
-        new = self._made_by(plan_s) - self._made
+        new = self.made_by(plan_s) - self._made
         self._made += new
         window.begun += new
         window.iterations += new
@@ -352,7 +377,8 @@ class WorkflowLoad:
             nothing_left=self._continues and not self._made,
         )
 
-    def _made_by(self, plan_s: float) -> int:
+    def made_by(self, plan_s: float) -> int:
+        """How many iterations it has made by a time of the plan."""
         if self._due is not None:
             return bisect_left(self._due, plan_s - 1e-9)
         assert self.plan.users is not None

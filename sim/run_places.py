@@ -53,6 +53,10 @@ class RunPlaces:
         self._open[work] = alive
         return alive
 
+    def works(self) -> list[str]:
+        """All work that ever ran."""
+        return list(self._open)
+
     def doubled(self) -> list[tuple[RunPlace, RunPlace]]:
         """Work that runs at two places now."""
         found = []

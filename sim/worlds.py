@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from .cluster import BigClusterWorld, ClusterWorld
+from .load_cluster import LoadClusterWorld
 from .nodes import BigNodesWorld, NodesWorld
 from .runs import RunResult, World, simulate
 from .supervised import SupervisedWorld
@@ -15,11 +16,12 @@ WORLDS: dict[str, type[World]] = {
     "supervised": SupervisedWorld,
     "nodes": NodesWorld,
     "cluster": ClusterWorld,
+    "runs": LoadClusterWorld,
     "big-nodes": BigNodesWorld,
     "big-cluster": BigClusterWorld,
 }
 #: the worlds of a size: small ones for every change, big ones for a night
-SIZES = {"small": ("workers", "supervised", "nodes", "cluster"), "big": ("big-nodes", "big-cluster")}
+SIZES = {"small": ("workers", "supervised", "nodes", "cluster", "runs"), "big": ("big-nodes", "big-cluster")}
 #: one seed in this number runs twice, and must give the same trace
 TWICE = 20
 

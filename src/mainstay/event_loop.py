@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -14,4 +16,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-__all__ = ["new_event_loop"]
+def steady_clock() -> Callable[[], float]:
+    """A steady clock for what is measured in the running loop. That of asyncio, which a simulation replaces; uvloop
+    knows only milliseconds, and reads its clock once in each turn."""
+    loop = asyncio.get_running_loop()
+    return time.monotonic if type(loop).__module__.startswith("uvloop") else loop.time
+
+
+__all__ = ["new_event_loop", "steady_clock"]

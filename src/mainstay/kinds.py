@@ -103,8 +103,8 @@ class Kind(ServerParts, frozen=True, kw_only=True):
     unit_advice: str = ""
     """the same about a settled unit"""
     obstacles: str = ""
-    """what an unsettled job or unit waits for: `(JobStore, Job) -> Awaitable[list[control.explain.Obstacle]]`; for
-    kinds whose jobs no worker claims"""
+    """what an unsettled job or unit waits for, if no worker claims it:
+    `(JobStore, Job) -> Awaitable[list[control.explain.Obstacle] | None]`. None: workers claim it"""
 
     commands: tuple[Command, ...] = ()
     job_commands: tuple[str, ...] = ()

@@ -30,6 +30,20 @@ async def test_a_wake_between_subscribing_and_waiting_is_not_lost(world: World) 
         assert await wake.wait(LONG_S) is True
 
 
+async def test_a_wait_that_is_cancelled_or_over_takes_no_wake_with_it(world: World) -> None:
+    job = await world.submit()
+    async with world.store.wake([f"job:{job.id}"]) as wake:
+        waiting = asyncio.create_task(wake.wait(LONG_S))
+        await asyncio.wait([waiting], timeout=QUIET_S)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert await wake.wait(QUIET_S) is False
+
+        await world.move(job, "cancelled")
+
+        assert await wake.wait(LONG_S) is True
+
+
 async def test_nothing_wakes_a_subscriber_of_something_else(world: World) -> None:
     async with world.store.wake(["queue:other", "job:nobody", "session:s9"]) as wake:
         await world.submit()

@@ -183,6 +183,35 @@ def test_a_timer_of_a_frozen_host_fires_when_the_host_goes_on() -> None:
         assert log == [60.5]
 
 
+def test_a_process_on_a_host_freezes_and_crashes_with_it_and_can_be_killed_alone() -> None:
+    with virtual_loop() as loop:
+        machine = loop.host("a")
+        process, other = loop.host("a/1", on=machine), loop.host("a/2", on=machine)
+        log: list[tuple[str, float]] = []
+
+        async def work(name: str) -> None:
+            while True:
+                await asyncio.sleep(1)
+                log.append((name, loop.time()))
+
+        async def main() -> None:
+            process.start(work("one"))
+            other.start(work("two"))
+            await asyncio.sleep(0.5)
+            other.crash()
+            machine.freeze()
+            await asyncio.sleep(5)
+            assert log == []
+            machine.thaw()
+            await asyncio.sleep(0.1)
+            machine.crash()
+            await asyncio.sleep(5)
+
+        loop.run_until_complete(main())
+        assert (machine.alive, process.alive, other.alive) == (False, False, False)
+        assert log == [("one", 5.5)]
+
+
 def test_the_same_seed_takes_the_same_steps() -> None:
     async def main() -> int:
         lock = asyncio.Lock()

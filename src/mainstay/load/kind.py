@@ -8,8 +8,9 @@ SLICE = "load/slice"
 KIND = Kind(
     name="load",
     declarations="mainstay.load.declarations:Loads",
-    lead="mainstay.load.fleet.leading:FleetWork",
+    lead="mainstay.load.fleet.fleet_work:FleetWork",
     submission="mainstay.load.cli.submission:LoadMaker",
+    obstacles="mainstay.load.placement.obstacles:obstacles",
     commands=(
         Command(
             name="load",

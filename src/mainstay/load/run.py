@@ -6,6 +6,7 @@ It does not know about jobs and stores; `handler` does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -185,6 +186,12 @@ class LoadRun:
             # the caller waits no longer, not even for teardowns
             self._given_up = True
             self._not_torn_down(set_up)
+            set_up.clear()
+            raise
+        except RestartNeeded:
+            # also if the machine with the setups was lost
+            with contextlib.suppress(GeneratorLost):
+                await self._tear_down(runner, set_up)
             set_up.clear()
             raise
         finally:

@@ -42,6 +42,8 @@ class SimulatedHost:
 
     def __init__(self, name: str, loop: VirtualLoop) -> None:
         self.name = name
+        self.processes: list[SimulatedHost] = []
+        """what crashes, freezes and goes on with it"""
         self._loop = loop
         self._alive = True
         self._frozen = False
@@ -76,15 +78,24 @@ class SimulatedHost:
         self._alive = False
         self._frozen = False
         self._loop._drop(self)  # noqa: SLF001 - its other half
+        for process in self.processes:
+            if process.alive:
+                process.crash()
 
     def freeze(self) -> None:
         """Let nothing on this host run until `thaw`. Its timers go on and fire late."""
         self._frozen = True
+        for process in self.processes:
+            if process.alive:
+                process.freeze()
 
     def thaw(self) -> None:
         """Go on: everything that became ready while the host was frozen is ready now."""
         self._frozen = False
         self._loop._release(self)  # noqa: SLF001 - its other half
+        for process in self.processes:
+            if process.alive:
+                process.thaw()
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.append(task)
@@ -145,12 +156,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: how many callbacks have run; two runs of one seed have the same number at every moment
         self.steps = 0
 
-    def host(self, name: str) -> SimulatedHost:
-        """A new simulated machine."""
+    def host(self, name: str, *, on: SimulatedHost | None = None) -> SimulatedHost:
+        """A new simulated machine, or a process `on` one: it crashes and freezes with it, and can be killed alone."""
         # kept for as long as the loop: without references, the tasks of a crashed host would be collected, and the
         # collection would run their `finally`
-        self._hosts.append(SimulatedHost(name, self))
-        return self._hosts[-1]
+        host = SimulatedHost(name, self)
+        self._hosts.append(host)
+        if on is not None:
+            on.processes.append(host)
+        return host
 
     @property
     def running_host(self) -> SimulatedHost | None:

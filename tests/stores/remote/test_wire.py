@@ -152,6 +152,8 @@ async def test_a_wake_outlives_its_manager() -> None:
 
         assert await wake.wait(5)  # lost with its manager: look, it may have been missed
         assert not await wake.wait(0.01)
+        # a process that has ended holds no wake
+        await holder.stop()
         waiting = asyncio.create_task(wake.wait(5))
         await asyncio.sleep(0)
         await world.submit()

@@ -114,7 +114,8 @@ async def gather(store: JobStore, job_id: str, job: Job | None, cluster: Cluster
 
 async def _own_obstacles(store: JobStore, job: Job) -> tuple[Obstacle, ...] | None:
     kind = kind_named(job.kind) if is_kind(job.kind) else None
-    return None if kind is None or not kind.obstacles else tuple(await part(kind.obstacles)(store, job))
+    found = None if kind is None or not kind.obstacles else await part(kind.obstacles)(store, job)
+    return None if found is None else tuple(found)
 
 
 async def _held(store: JobStore, sessions: Sequence[Session]) -> tuple[Job, ...]:

@@ -13,12 +13,12 @@ A crash of its own process counts at once, whatever the losses. So a job that ki
 ALONE_LOSSES and its crash budget. An innocent job would have to be hit as often, the last times alone.
 
 A crash budget of 1 means that a job must not run again after its worker died, whatever the cause: then the first loss
-is a crash.
+is a crash. A job that managers lead is never blamed: they run no code of it, and another manager leads on.
 """
 
 from __future__ import annotations
 
-from ...model import Job
+from ...model import LEAD_QUEUE, Job
 
 #: from this number of losses on, a job runs in its own process
 SUSPECT_LOSSES = 2
@@ -28,14 +28,14 @@ ALONE_LOSSES = 5
 
 def is_suspect(job: Job) -> bool:
     """Whether it may have killed its workers: then it runs where it can kill nothing else."""
-    return job.crashes > 0 or job.losses >= SUSPECT_LOSSES
+    return (job.crashes > 0 or job.losses >= SUSPECT_LOSSES) and job.queue != LEAD_QUEUE
 
 
 def runs_alone(job: Job) -> bool:
     """Whether its engine runs nothing else."""
-    return job.losses >= ALONE_LOSSES
+    return job.losses >= ALONE_LOSSES and job.queue != LEAD_QUEUE
 
 
 def is_blamed(job: Job) -> bool:
     """Whether the loss of the worker that ran it counts as a crash of this job."""
-    return runs_alone(job) or job.options.retry.crash_budget <= 1
+    return runs_alone(job) or (job.options.retry.crash_budget <= 1 and job.queue != LEAD_QUEUE)

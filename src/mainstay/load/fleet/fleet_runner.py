@@ -13,6 +13,7 @@ import msgspec
 from ...bus import Bus, BusMessage, Subscription
 from ...clock import Clock, SystemClock
 from ...errors import InvalidInput, StaleClaim
+from ...event_loop import steady_clock
 from ..engine.messages import GiveUp, StartInstant, StopRun, Values, WorkflowsDone
 from ..generator_process import GeneratorLost, Limits, LineHandler
 from ..run_spec import RunOrder
@@ -78,7 +79,7 @@ class FleetRunner:
         if sum(slices) != processes:
             raise InvalidInput("slices", f"they have {sum(slices)} processes, and the run has {processes}")
         settings = settings or FleetSettings()
-        steady = steady or (lambda: asyncio.get_running_loop().time())
+        steady = steady or steady_clock()
         self._on_line = on_line
         self._releases_at_exit = releases_at_exit
         self._merger = SliceMerger(len(slices), on_window, hold_s=settings.hold_s, now=steady)
@@ -237,16 +238,18 @@ class FleetRunner:
 
     async def _led(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something, for as long as this leader can lead."""
-        working = asyncio.ensure_future(work)
+        working: asyncio.Task[T] = asyncio.ensure_future(work)
         failing = asyncio.ensure_future(self._fleet.until_failed())
+        # they are waited for at the end
+        self._tasks |= {working, failing}
         try:
             await asyncio.wait([working, failing], return_when=asyncio.FIRST_COMPLETED)
             self._fleet.check()
-            return await working
+            return working.result()
         finally:
             for task in (working, failing):
                 task.cancel()
-            await asyncio.gather(working, failing, return_exceptions=True)
+                task.add_done_callback(self._forget)
 
     def _halt(self) -> None:
         """Something was lost that ends the run."""
@@ -299,6 +302,11 @@ class FleetRunner:
         link = None if own is None else own.live
         # a subject proves its sender: a node cannot speak for another one
         return link if link is not None and link.member.node == node else None
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved: its caller has it, or something else ended the call
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

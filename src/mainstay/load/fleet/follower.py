@@ -19,6 +19,8 @@ from .live import LiveWatch
 
 #: how often the job is read: before the run begins, while windows arrive, and when they do not
 _BEFORE_S, _LIVE_S, _SILENT_S = 1.0, 10.0, 2.0
+#: the same when its leader has said that the load is over: the end of the job follows
+_OVER_S = 0.2
 #: without a window for this long, the summary that is saved with the job is told instead
 _SILENCE_S = 4.0
 #: pause before another try if the cluster does not answer
@@ -71,7 +73,7 @@ class RunFollower:
         self._by = by
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._waits = ""
-        self._begun = self._shown = False
+        self._begun = self._shown = self._over = False
         self._heard_s = -_SILENCE_S
         self._told = 0.0
         """the time of the plan of the last saved summary that was told"""
@@ -129,6 +131,8 @@ class RunFollower:
     def _pause_s(self) -> float:
         if not self._begun:
             return _BEFORE_S
+        if self._over and not self._is_silent:
+            return _OVER_S
         return _SILENT_S if self._is_silent else _LIVE_S
 
     @property
@@ -171,7 +175,9 @@ class RunFollower:
                 if message.moment is not None and self._shown:
                     self._heard_s = self._now_s()
                     self._displays.add(message.moment)
+                self._over = message.over
                 if message.over:
+                    self._heard_s = self._now_s()
                     self._look.set()
 
     async def _show(self, header: Header) -> None:

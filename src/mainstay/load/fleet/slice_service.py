@@ -13,6 +13,7 @@ import msgspec
 
 from ...bus import MAX_BODY_BYTES, Bus, BusMessage, Subscription
 from ...errors import BusError
+from ...event_loop import steady_clock
 from ..runner import MakeSliceRunner
 from .messages import (
     PART_BYTES,
@@ -81,7 +82,7 @@ class SliceService:
         self._number = number
         self._token = token
         self._settings = settings or FleetSettings()
-        self._steady = steady or (lambda: asyncio.get_running_loop().time())
+        self._steady = steady or steady_clock()
         self._work = SliceWork(
             token,
             make,

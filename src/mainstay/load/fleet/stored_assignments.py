@@ -53,9 +53,14 @@ class StoredAssignments:
 
     async def after(self, number: int, token: int) -> FleetMember:
         """Wait for the assignment of a slice, confirmed by its node, with a token above this one."""
-        row = await self._until(number, lambda row: row.token > token and row.status == "running")
+
+        def is_known(row: Job) -> bool:
+            # a successor of the leader has the row before it has read the sessions
+            return row.token > token and row.status == "running" and row.session in self._nodes
+
+        row = await self._until(number, is_known)
         return FleetMember(
-            node=self._nodes.get(row.session or "", row.session or ""),
+            node=self._nodes[row.session or ""],
             processes=self._calls[number].cores,
             token=row.token,
         )
@@ -102,22 +107,23 @@ class StoredAssignments:
 
     async def _read_on(self) -> None:
         while True:
-            await asyncio.sleep(self._poll_s)
             try:
                 await self._read()
             except StoreError:
                 pass  # the load goes on without the store, and what it says then is read when it is back
             except MainstayError:
                 log.exception("the rows of slices could not be read; trying again")
+            await asyncio.sleep(self._poll_s)
 
     async def _read(self) -> None:
         numbers = list(self._rows)
         found = await self._control.store.get([self._rows[number].id for number in numbers])
         rows = {number: row for number, row in zip(numbers, found, strict=True) if row is not None}
+        changed = any(row.version != self._rows[number].version for number, row in rows.items())
         held = {row.session for row in rows.values() if row.session is not None}
         if not held <= self._nodes.keys():
             self._nodes = {session.id: session.node for session in await self._control.store.sessions()}
-        changed = any(row.version != self._rows[number].version for number, row in rows.items())
+            changed = True
         self._rows.update(rows)
         if changed:
             async with self._changed:

@@ -423,6 +423,9 @@ class RemoteWake:
         self._at = ""
         self._number = ""
         self._opening: asyncio.Task[None] | None = store.opening(self._open())
+        self._asking: asyncio.Task[bool | None] | None = None
+        """the request that waits at the manager. It outlives a wait that is cancelled or over: the manager gives each
+        wake to one request, and one that nothing reads would swallow it"""
 
     async def __aenter__(self) -> Self:
         return self
@@ -438,8 +441,13 @@ class RemoteWake:
             await asyncio.sleep(max(0.0, ends_s - loop.time()))
             return False
         while True:
-            wait_s = max(0.0, min(POLL_S, ends_s - loop.time()))
-            woken = await self._await_wake(wait_s)
+            left_s = max(0.0, ends_s - loop.time())
+            asking = self._asking = self._asking or asyncio.create_task(self._await_wake(min(POLL_S, left_s)))
+            done, _ = await asyncio.wait([asking], timeout=left_s)
+            if not done:
+                return False
+            self._asking = None
+            woken = asking.result()
             if woken is None:
                 self._opening = self._store.opening(self._open())
                 return True
@@ -448,8 +456,12 @@ class RemoteWake:
 
     async def close(self) -> None:
         opening, self._opening = self._opening, None
-        if opening is not None and not opening.done():
-            opening.cancel()
+        asking, self._asking = self._asking, None
+        for task in (opening, asking):
+            if task is not None and not task.done():
+                task.cancel()
+        if asking is not None:
+            await asyncio.wait([asking])
         number, self._number = self._number, ""
         if number:
             with contextlib.suppress(BusError):

@@ -1,0 +1,377 @@
+"""The world of load runs: a cluster whose clients also submit load tests on its nodes.
+
+All but the generators and their target is real: the managers that place the slices and lead the runs, the handler of
+slices in the engines of nodes, and the messages between them. Generators are processes on the machine of their engine:
+they die and freeze with it. The target counts what each assignment of each slice sends.
+
+What must hold at every moment, beyond what `cluster` checks:
+
+- a core of a node has one slice: no node has more generators than cores, and no assignment makes it hold more;
+- a generator process, by its number in the run, is under load at one place, and its load is never above its plan;
+- no load begins after a cancel was answered;
+- the number of requests that a run shows never falls.
+
+And in the end: every run is settled for a reason; a run that finished counts what the target counted, slice by slice,
+and tells each loss; no generator, no open slice and no held core is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mainstay import App
+from mainstay.cluster.manager import Manager
+from mainstay.control import JobRequest
+from mainstay.load.fleet.fleet_work import FleetWork, fleet_options_of
+from mainstay.load.fleet.saved_run import saved_run_of
+from mainstay.load.fleet.slice_handler import SliceHandler
+from mainstay.load.fleet.spec import SLICE, SliceCall
+from mainstay.load.runner import MakeSliceRunner
+from mainstay.load.stats.model import Header, Moment, SliceReport, Summary
+from mainstay.load.stream import StreamOutput
+from mainstay.model import Job
+from mainstay.stores import Query
+from mainstay.testing import SimulatedHost, VirtualLoop
+from mainstay.worker import context
+
+from .cluster import ClusterUser, ClusterWorld
+from .faults import Fault
+from .load_ledger import AssignmentLoad, RunLedger, SliceKey
+from .load_plans import drawn_options, load_request
+from .load_runner import SimulatedGenerator, SimulatedRunner
+from .runs import Violation
+
+#: a run hears of its cancel with the next beat of its leader; an order to go that is under way then begins
+_CANCEL_S = 4.0
+#: after the end of all runs, for nodes to end what is left of their slices
+_LEFT_S = 30.0
+_HELD = ("dispatched", "running")
+
+
+class ShownRun(msgspec.Struct):
+    """What a stored summary shows to those who look at a run."""
+
+    requests: int
+
+
+class UnrecordedStream(StreamOutput):
+    """The recording of a run that nobody reads: it writes no file."""
+
+    async def start(self, header: Header) -> None:
+        del header
+
+    def add(self, moment: Moment) -> None:
+        del moment
+
+    async def stop(self, summary: Summary) -> None:
+        del summary
+
+
+class LoadClusterWorld(ClusterWorld):
+    """Three managers, four nodes of four cores, two clients, one store, one bus."""
+
+    nodes: Sequence[str] = ("n1", "n2", "n3", "n4")
+    servers: Sequence[str] = (*ClusterWorld.managers, *nodes)
+    zones: Sequence[str] = ("a", "b")
+    submits = 5
+
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self.ledgers: dict[str, RunLedger] = {}
+        """by job: the load runs that were assigned"""
+        self.generators: dict[str, list[SimulatedGenerator]] = {}
+        """by node: those that were alive when it was last looked"""
+        self.cancel_answered_s: dict[str, float] = {}
+        """by job: when a client knew that it will stop"""
+        self.handlers: list[tuple[SimulatedHost, SliceHandler]] = []
+        """of the engines that were started"""
+        self.gone: list[tuple[str, int]] = []
+        """each order to go, when it was stored: the job and the number of the go"""
+        self._shown: dict[str, tuple[tuple[int, int], int]] = {}
+        self._seconds = 0
+        super().__init__(loop, seed)
+
+    # the machines -------------------------------------------------------------------------------
+
+    def labels_of(self, node: str) -> dict[str, str]:
+        return {"zone": self.zones[int(node.removeprefix("n")) % len(self.zones)]}
+
+    def prepare_manager(self, manager: Manager) -> None:
+        work = manager.leading_jobs._program.work("load", "any")  # noqa: SLF001 - the world sees everything
+        assert isinstance(work, FleetWork)
+        work.record = UnrecordedStream
+        work._host = msgspec.structs.replace(work._host, folder=Path)  # noqa: SLF001 - as above
+
+    def declare(self, app: App) -> tuple[Any, Any, Any]:
+        engine = self.loop.running_host
+        if engine is not None:
+            handler = app.work("load", SLICE)
+            assert isinstance(handler, SliceHandler)
+            handler.runner = self._slice_runner
+            self.handlers.append((engine, handler))
+        return super().declare(app)
+
+    def _slice_runner(self, folder: Path | None) -> MakeSliceRunner:
+        """The generators of the slice whose handler runs now."""
+        del folder
+        job, host = context().job, self.loop.running_host
+        assert host is not None
+        call, node = msgspec.msgpack.decode(job.payload, type=SliceCall), host.name.partition("/")[0]
+        ledger = self._ledger(call.job)
+
+        def enter(process: int) -> AbstractContextManager[None]:
+            return self._under_load(ledger, SliceKey(call.round, call.number, job.token), process)
+
+        def make(processes: int, *given: Any, of: int | None = None, **named: Any) -> SimulatedRunner:
+            total = processes if of is None else of
+            target: AssignmentLoad = ledger.assignment(call, job.token, node, total, enter)
+            runner = SimulatedRunner(processes, *given, of=of, **named, loop=self.loop, clock=self.clock, target=target)
+            self.generators.setdefault(node, []).extend(runner.generators)
+            self._check_cores(node)
+            return runner
+
+        return make
+
+    def _ledger(self, job_id: str) -> RunLedger:
+        if job_id not in self.ledgers:
+            options = fleet_options_of(self.row_of(job_id).payload)
+            self.ledgers[job_id] = RunLedger(job_id, options, self.loop, broken=self._found, went_on=self.went_on)
+        return self.ledgers[job_id]
+
+    @contextmanager
+    def _under_load(self, ledger: RunLedger, key: SliceKey, process: int) -> Iterator[None]:
+        answered_s = self.cancel_answered_s.get(ledger.job)
+        if answered_s is not None and self.loop.time() > answered_s + _CANCEL_S:
+            self._found(
+                f"load of {ledger.job} {key} began {self.loop.time() - answered_s:.1f} s after it was cancelled"
+            )
+        with self.at_work(f"{ledger.job} process {process}", 1_000 * key.round + key.token):
+            yield
+
+    async def ask(self, name: str) -> None:
+        await LoadUser(self, name).run()
+
+    def cancel_was_answered(self, job_id: str) -> None:
+        super().cancel_was_answered(job_id)
+        self.cancel_answered_s.setdefault(job_id, self.loop.time())
+
+    # at every moment ----------------------------------------------------------------------------
+
+    def row_of(self, job_id: str) -> Job:
+        return self.store._rows.jobs[job_id]  # noqa: SLF001 - the world sees everything
+
+    def look(self) -> None:
+        super().look()
+        for node in self.generators:
+            self._check_cores(node)
+        for ledger in self.ledgers.values():
+            ledger.check_users()
+        second = int(self.loop.time())
+        while self._seconds < second:
+            for ledger in self.ledgers.values():
+                ledger.check_second(self._seconds)
+            self._seconds += 1
+
+    def _check_cores(self, node: str) -> None:
+        alive = self.generators[node] = [each for each in self.generators[node] if each.host.alive]
+        if len(alive) > self.cores:
+            self._found(f"{node} has {len(alive)} generators on its {self.cores} cores")
+
+    def was_saved(self, job_ids: Sequence[str]) -> None:
+        for job_id in job_ids:
+            job = self.store._rows.jobs.get(job_id)  # noqa: SLF001 - as above
+            if job is not None and job.kind == "load" and job.parent is None and job.checkpoint is not None:
+                self._check_shown(job)
+
+    def _check_shown(self, job: Job) -> None:
+        saved = saved_run_of(job)
+        if saved is None:
+            return
+        self.gone += [(job.id, go.go) for go in saved.fleet.gos if (job.id, go.go) not in self.gone]
+        shown = msgspec.msgpack.decode(saved.summary, type=ShownRun | None)
+        start = job.failures, saved.restarts
+        before = self._shown.get(job.id)
+        requests = 0 if shown is None else shown.requests
+        if before is not None and before[0] == start and requests < before[1]:
+            self._found(f"{job.id} showed {before[1]} requests, and then {requests}")
+        self._shown[job.id] = start, requests
+
+    def _check_assignment(self, before: Job, after: Job) -> None:
+        if after.name != SLICE:
+            super()._check_assignment(before, after)
+            return
+        job = self.row_of(after.parent or "")
+        if job.settled_ms is not None or job.status == "cancelling":
+            raise Violation(f"{after.unit} of {job.id} was assigned while the job was {job.status}")
+        if after.token != before.token + 1:
+            raise Violation(f"{after.unit} of {job.id} was assigned under token {after.token} after {before.token}")
+        session = self.store._sessions.get(after.session or "")  # noqa: SLF001 - the world sees everything
+        if session is None or session.dead:
+            raise Violation(f"{after.unit} of {job.id} was assigned to the session {after.session}, which is closed")
+        wanted = fleet_options_of(job.payload).demand.labels
+        if any(session.labels.get(name) != value for name, value in wanted.items()):
+            raise Violation(f"{after.unit} of {job.id} wants {wanted}, and {session.node} has {session.labels}")
+        rows = self.store._rows.jobs.values()  # noqa: SLF001 - as above
+        held = [row for row in rows if row.name == SLICE and row.session == session.id and row.status in _HELD]
+        cores = sum(_call(row).cores for row in held)
+        if cores > self.cores:
+            raise Violation(f"{session.node} has {self.cores} cores, and slices with {cores}: {[r.id for r in held]}")
+
+    # faults -------------------------------------------------------------------------------------
+
+    @classmethod
+    def _drawn(cls, rng: random.Random) -> Fault:
+        if rng.random() >= 0.25:
+            return super()._drawn(rng)
+        kind = rng.choice(["generator", "generator", "engine", "leader", "at_go"])
+        for_s = round(rng.uniform(1, 15), 2)
+        host = "" if kind in ("leader", "at_go") else rng.choice(list(cls.nodes))
+        return Fault(kind, host, round(rng.uniform(0, cls.faults_until_s - for_s), 2), for_s)
+
+    async def _inflict(self, fault: Fault) -> None:
+        if fault.kind not in ("generator", "engine", "leader", "at_go"):
+            await super()._inflict(fault)
+            return
+        await asyncio.sleep(fault.at_s)
+        self.note(f"fault {fault}")
+        drawn = self.rng(f"load fault {fault}")
+        if fault.kind == "generator":
+            alive = [each for each in self.generators.get(fault.host, []) if each.host.alive and not each.host.frozen]
+            if alive:
+                drawn.choice(alive).kill()
+        elif fault.kind == "engine":
+            worker = self.node_machines[fault.host].worker
+            if worker is not None and worker.processes.running:
+                drawn.choice(worker.processes.running).kill()
+        else:
+            await self._crash_leader(fault, drawn)
+
+    async def _crash_leader(self, fault: Fault, drawn: random.Random) -> None:
+        """Power off the manager that leads a run: some run, or the next one that goes."""
+        ends_s, gone = self.loop.time() + fault.for_s, len(self.gone)
+        while fault.kind == "at_go" and len(self.gone) == gone and self.loop.time() < ends_s:  # noqa: ASYNC110 - costs nothing
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(drawn.uniform(0, drawn.choice([0.1, 1.0, 4.0])))
+        led = {job: leader for job in self.ledgers if (leader := self.leader_of(job))}
+        if fault.kind == "at_go" and len(self.gone) > gone:
+            led = {job: led[job] for job in [self.gone[-1][0]] if job in led}
+        if led:
+            name = led[drawn.choice(sorted(led))]
+            self.hosts[name].crash()
+            await asyncio.sleep(max(1.0, ends_s - self.loop.time()))
+            self.start_server(name)
+
+    def leader_of(self, job_id: str) -> str:
+        """The manager that leads a run; empty: none does."""
+        job = self.row_of(job_id)
+        session = self.store._sessions.get(job.session or "")  # noqa: SLF001 - the world sees everything
+        return (
+            ""
+            if session is None or job.settled_ms is not None or not self.hosts[session.worker].alive
+            else session.worker
+        )
+
+    # in the end ---------------------------------------------------------------------------------
+
+    async def _check_job(self, job: Job, units: Sequence[Job]) -> None:
+        if job.kind != "load":
+            await super()._check_job(job, units)
+            return
+        ended = [event.to for event in await self.store.events(job.id) if event.to in ("succeeded", "failed")]
+        if len(ended) > 1:
+            raise Violation(f"{job.id} settled as {ended}")
+        if job.status == "succeeded":
+            self.check_totals(job)
+        elif job.status == "cancelled":
+            if job.id not in self.cancelled:
+                raise Violation(f"{job.id} was cancelled, which no client asked for: {job.reason}")
+        elif job.status != "failed" or job.error is None or job.error.code != "load_failed":
+            raise Violation(f"{job.id} ended {job.status}: {job.reason} {job.error}")
+        elif not self.faulty:
+            raise Violation(f"{job.id} failed although nothing was wrong: {job.error.message}")
+
+    faulty = True
+    """whether there were faults, for which a run may fail"""
+
+    def check_totals(self, job: Job) -> None:
+        """What a run reports that went to its end is what the target has counted, slice by slice."""
+        summary: Summary = msgspec.msgpack.decode(job.result, type=Summary)
+        ledger = self.ledgers[job.id]
+        round_ = ledger.rounds[-1]
+        sent = {key: each.total for key, each in ledger.assignments.items() if key.round == round_}
+        reports = {SliceKey(round_, one.slice, one.token): one for one in summary.slices}
+        for key, calls in sorted(sent.items()):
+            self._check_slice(job.id, key, calls, reports.get(key))
+        if sum(one.requests for one in reports.values()) != summary.requests:
+            told = [one.requests for one in reports.values()]
+            raise Violation(f"{job.id} counts {summary.requests} requests, and its slices {told}")
+        if summary.requests > sum(sent.values()):
+            raise Violation(f"{job.id} counts {summary.requests} requests, and the target {sum(sent.values())}")
+        losses = [one for one in reports.values() if one.loss]
+        if losses and summary.trust.ok:
+            raise Violation(f"{job.id} lost {losses}, and says that its numbers can be trusted")
+
+    def _check_slice(self, job_id: str, key: SliceKey, calls: int, report: SliceReport | None) -> None:
+        if report is None:
+            if calls:
+                raise Violation(f"{job_id} does not report {key}, which made {calls} calls")
+        elif report.loss and report.requests > calls:
+            raise Violation(f"{job_id} reports {report.requests} requests of {key}, which made {calls}")
+        elif not report.loss and report.requests != calls:
+            raise Violation(
+                f"{job_id} reports {report.requests} requests of {key}, which made {calls}; it was not lost"
+            )
+
+    async def run(self, faults: Sequence[Fault]) -> None:
+        self.faulty = bool(faults)
+        await super().run(faults)
+
+    async def verify(self) -> None:
+        await super().verify()
+        await self.check_nothing_left()
+
+    async def check_nothing_left(self) -> None:
+        """No generator, no core that is held, no slice that is open."""
+        ends_s = self.loop.time() + _LEFT_S
+        while text := await self._left():
+            if self.loop.time() > ends_s:
+                raise Violation(f"{_LEFT_S:.0f} s after all runs have ended, {text}")
+            await asyncio.sleep(1)
+
+    async def _left(self) -> str:
+        for node, generators in self.generators.items():
+            if alive := [each.host for each in generators if each.host.alive]:
+                return f"{node} has {alive}"
+        for host, handler in self.handlers:
+            if host.alive and handler._serving:  # noqa: SLF001 - the world sees everything
+                return f"{host.name} serves {handler._serving}"  # noqa: SLF001 - as above
+        for job in self.ledgers:
+            units = (await self.store.find(Query(parent=job), limit=1000)).jobs
+            if held := [unit.unit for unit in units if unit.settled_ms is None]:
+                return f"{held} of {job} are open"
+        return ""
+
+
+class LoadUser(ClusterUser):
+    """Submits load runs, too, and cancels some of them at any moment."""
+
+    def request(self, number: int) -> JobRequest:
+        key = f"{self.name}-{number}"
+        drawn = self.world.rng(f"load {key}")
+        if drawn.random() < 0.4:
+            return super().request(number)
+        options = drawn_options(drawn, zones=tuple(LoadClusterWorld.zones))
+        return load_request(self.control, options, key=key)
+
+
+def _call(row: Job) -> SliceCall:
+    return msgspec.msgpack.decode(row.payload, type=SliceCall)
+
+
+__all__ = ["LoadClusterWorld", "LoadUser"]

@@ -1,0 +1,114 @@
+"""Load tests for simulated nodes: workflows whose code never runs, and runs of them that are drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import msgspec
+
+from mainstay.control import Control, JobRequest, OptionReader
+from mainstay.load import LoadOptions, Workflow, depends, step
+from mainstay.load.fleet.spec import CoreDemand, FleetOptions
+from mainstay.load.handler import limits_of
+from mainstay.load.planned_run import PlannedRun
+from mainstay.load.sources import LoadTest
+from mainstay.model import LEAD_QUEUE
+
+#: how long a simulated call takes
+CALL_S = 0.1
+
+
+class Browse(Workflow):
+    """The first layer."""
+
+    @step()
+    async def look(self) -> None:
+        """Nothing is sent: a simulated generator only counts."""
+
+
+@depends("Browse")
+class Checkout(Workflow):
+    """The second layer."""
+
+    @step()
+    async def pay(self) -> None:
+        """As above."""
+
+    @step("pay")
+    async def leave(self) -> None:
+        """As above."""
+
+
+TEST = LoadTest("shop", [Browse, Checkout])
+
+
+def fleet_options(
+    *, layers: int = 1, on_loss: str = "replace", demand: dict[str, Any] | None = None, **options: Any
+) -> FleetOptions:
+    """The payload of a run with one or two layers. `demand` has fields of its demand, `options` those of a submit."""
+    load = LoadOptions(workflows=("Checkout",) if layers == 2 else ("Browse",), drain="5s", **options)
+    planned = PlannedRun(TEST, load)
+    most = max(sum(planned.plan.workflows[name].most_users for name in layer) for layer in planned.plan.graph.layers())
+    given = {"most": most, **(demand or {})}
+    # a payload is the same for each submit of a key
+    spec = msgspec.structs.replace(planned.spec(), processes=1)
+    return msgspec.convert(
+        {**msgspec.structs.asdict(load), "demand": CoreDemand(**given), "spec": spec, "on_loss": on_loss},
+        FleetOptions,
+    )
+
+
+def load_request(control: Control, options: FleetOptions, **given: Any) -> JobRequest:
+    """The submit of a run, as a client of a cluster sends it. `given` are options of the job."""
+    plan = OptionReader(control.settings).read({**_limits(options), "kind": "load", **given})
+    return JobRequest(
+        "shop", msgspec.Raw(msgspec.msgpack.encode(options)), msgspec.structs.replace(plan, queue=LEAD_QUEUE)
+    )
+
+
+def _limits(options: FleetOptions) -> dict[str, Any]:
+    load = LoadOptions(**{name: getattr(options, name) for name in LoadOptions.__struct_fields__})
+    return limits_of(PlannedRun(TEST, load))
+
+
+def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions:
+    """A run: how much load, for how long, on how many cores, and what happens after a loss."""
+    lasts_s = round(rng.choice([rng.uniform(5, 12), rng.uniform(5, 25), rng.uniform(20, 60)]), 1)
+    layers = rng.choice([1, 1, 2])
+    users = rng.randint(2, 12)
+    model = rng.choice(["rate", "vus", "iterations"])
+    options: dict[str, Any] = {"duration": f"{lasts_s}s"}
+    if model == "rate":
+        options |= {"rate": f"{rng.randint(5, 60)}/s", "max_in_flight": users}
+    elif model == "vus":
+        options["vus"] = users
+    else:
+        # as many as the users make in about this time
+        options |= {
+            "vus": users,
+            "iterations": max(users, math.ceil(users * lasts_s * rng.uniform(0.3, 0.8) / CALL_S / 2)),
+        }
+        options["duration"] = f"{2 * lasts_s}s"
+    if layers == 2:
+        options["duration"] = f"{min(lasts_s, 20.0)}s"
+    demand: dict[str, Any] = {}
+    kind = rng.random()
+    if kind < 0.35:
+        demand["processes"] = rng.randint(1, min(users, 6))
+    elif kind < 0.6:
+        demand["nodes"] = rng.randint(1, min(users, 3))
+        if rng.random() < 0.5:
+            demand["processes"] = rng.randint(demand["nodes"], min(users, 6))
+    else:
+        demand["share"] = rng.choice(["low", "low", "normal", "high", "exclusive", "auto"])
+    if rng.random() < 0.2:
+        demand["labels"] = {"zone": rng.choice(zones)}
+        if demand.get("nodes", 0) > 2:
+            demand["nodes"] = 2
+    on_loss = rng.choice(["replace", "replace", "replace", "continue", "fail", "restart"])
+    return fleet_options(layers=layers, on_loss=on_loss, demand=demand, **options)
+
+
+__all__ = ["CALL_S", "TEST", "Browse", "Checkout", "drawn_options", "fleet_options", "load_request"]

@@ -1,0 +1,458 @@
+"""Scripted faults of load runs on nodes, in virtual time: what is replaced when, and whether all of it is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainstay.load.fleet.slice_service import SliceService
+from mainstay.load.fleet.spec import SLICE
+from mainstay.load.stats.model import Summary
+from mainstay.model import Job
+from mainstay.testing import BusFaults, LoopClock
+from sim.cluster import STOPS_S
+from tests.sim.load_scenes import LoadScene, lost_parts, play_in
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+PROVEN_S, UNPROVEN_S = 5.0, 30.0
+"""within this time a slice is under load again: if its end was seen, and if its machine is only silent"""
+
+
+def play(script: Callable[[LoadScene], Awaitable[None]], *, seed: int = 1) -> None:
+    play_in(LoadScene, script, seed=seed)
+
+
+def test_a_run_without_faults_counts_what_the_target_counts() -> None:
+    async def script(scene: LoadScene) -> None:
+        first = await scene.submit_run(layers=2, vus=8, duration="8s", demand={"processes": 6})
+        second = await scene.submit_run(vus=4, iterations=120, duration="60s", demand={"nodes": 2})
+        one, two = await scene.finished(first, second)
+        assert one.requests == 8 * 80 + 8 * 40 * 2
+        assert two.requests == 120
+        assert not lost_parts(one)
+        assert one.trust.ok, one.trust.reasons
+
+    play(script)
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_run_starts_also_over_links_whose_round_trips_vary(seed: int) -> None:
+    """All of them may take longer than twice the fastest one."""
+
+    async def script(scene: LoadScene) -> None:
+        scene.network.faults = BusFaults(latency_s=0.001, jitter_s=0.3)
+        job = await scene.submit_run(rate="40/s", duration="10s", max_in_flight=16)
+        [summary] = await scene.finished(job)
+        assert summary.requests == 400
+
+    play(script, seed=seed)
+
+
+# dispatch --------------------------------------------------------------------------------------------
+
+
+def test_a_placement_leader_that_dies_after_its_write_leaves_assignments_that_are_found() -> None:
+    """Scenario 8."""
+
+    async def script(scene: LoadScene) -> None:
+        def crash(row: Job) -> None:
+            if row.status == "dispatched" and row.name == SLICE:
+                scene.watchers.clear()
+                # before it has read the answer of the store, and before a wake can be sent
+                scene.hosts[scene.leader()].crash()
+
+        scene.watchers.append(crash)
+        job = await scene.submit_run(rate="40/s", duration="10s", max_in_flight=16)
+        await scene.until(lambda: not scene.watchers)
+        [summary] = await scene.finished(job)
+        assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
+        assert summary.requests == 400
+
+    play(script)
+
+
+def test_messages_that_arrive_twice_and_late_start_nothing_twice() -> None:
+    """Scenario 9."""
+
+    async def script(scene: LoadScene) -> None:
+        scene.network.faults = BusFaults(latency_s=0.002, duplicated=0.5, late_s=4.0)
+        job = await scene.submit_run(rate="40/s", duration="20s", max_in_flight=16)
+        [summary] = await scene.finished(job)
+        assert scene.network.counts["duplicated"] > 100
+        assert summary.requests == 800
+        assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
+
+    play(script)
+
+
+async def assigned_and_mute(scene: LoadScene, mute_s: float) -> tuple[str, str, int]:
+    """Submit a run, and make the first node that gets a slice mute for some time. Returns job, node and slice."""
+    got: list[tuple[str, int]] = []
+
+    def mute(row: Job) -> None:
+        if row.status == "dispatched" and row.name == SLICE and not got:
+            got.append((scene.node_with(row), scene.call_of(row).number))
+            scene.weather.cut(scene.weather.pairs("mute", got[0][0]))
+
+    scene.watchers.append(mute)
+    job = await scene.submit_run(rate="40/s", duration="10s", max_in_flight=16, demand={"nodes": 3, "processes": 3})
+    await scene.until(lambda: got)
+    await asyncio.sleep(mute_s)
+    scene.weather.join(scene.weather.pairs("mute", got[0][0]))
+    return job, *got[0]
+
+
+def test_a_node_that_is_mute_for_less_than_its_window_keeps_its_slice() -> None:
+    """Scenario 10, the first part."""
+
+    async def script(scene: LoadScene) -> None:
+        job, _, number = await assigned_and_mute(scene, 12.0)
+        [summary] = await scene.finished(job)
+        assert scene.slices(job)[number].token == 1
+        assert summary.requests == 400
+
+    play(script)
+
+
+def test_a_node_that_is_mute_for_longer_than_its_window_never_loads() -> None:
+    """Scenario 10, the second part."""
+
+    async def script(scene: LoadScene) -> None:
+        job, node, number = await assigned_and_mute(scene, 40.0)
+        [summary] = await scene.finished(job)
+        row = scene.slices(job)[number]
+        assert row.token >= 2
+        assert scene.sent_by(job, number=number, token=1) == 0
+        assert node not in {one.node for one in summary.slices if one.slice == number and not one.loss}
+        assert summary.requests == 400
+
+    play(script)
+
+
+# losses under load -----------------------------------------------------------------------------------
+
+
+async def kill_generator(scene: LoadScene, node: str) -> None:
+    next(each for each in scene.generators[node] if each.host.alive).kill()
+
+
+async def kill_engine(scene: LoadScene, node: str) -> None:
+    worker = scene.node_machines[node].worker
+    assert worker is not None
+    worker.processes.running[0].kill()
+
+
+async def kill_worker(scene: LoadScene, node: str) -> None:
+    worker = scene.node_machines[node].worker
+    assert worker is not None
+    worker.kill()
+
+
+async def power_off(scene: LoadScene, node: str) -> None:
+    scene.node_machines[node].crash()
+
+
+async def freeze(scene: LoadScene, node: str) -> None:
+    scene.freezing = asyncio.create_task(scene._stand_still(node, 60))  # type: ignore[attr-defined]
+
+
+async def cut_off(scene: LoadScene, node: str) -> None:
+    scene.weather.cut(scene.weather.pairs("split", node))
+
+
+Loss = Callable[[LoadScene, str], Awaitable[None]]
+LOSSES = [
+    (kill_generator, PROVEN_S),
+    (kill_engine, PROVEN_S),
+    (kill_worker, PROVEN_S),
+    (power_off, UNPROVEN_S),
+    (freeze, UNPROVEN_S),
+    (cut_off, UNPROVEN_S),
+]
+
+
+def is_replaced_and_counted(lose: Loss, within_s: float) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(demand={"nodes": 3, "processes": 3})
+        await asyncio.sleep(5)
+        node = scene.node_with(scene.slices(job)[1])
+        number = scene.slice_on(job, node)
+        await lose(scene, node)
+        assert await scene.is_replaced(job, number) <= within_s
+        assert {load.host.name.partition("/")[0] for load in scene.loads(job)} - {node} or within_s == PROVEN_S
+        [summary] = await scene.finished(job)
+        [lost] = lost_parts(summary)
+        assert (lost.slice, lost.token, lost.node) == (number, 1, node)
+        assert lost.gap_s > 0
+        assert not summary.trust.ok
+        # 40 arrivals a second for 60 s, without a third of them during the gap
+        assert 2400 - 40 / 3 * (within_s + 1) - 20 < summary.requests < 2400
+
+    play(script)
+
+
+@pytest.mark.parametrize(("lose", "within_s"), LOSSES)
+def test_a_lost_slice_is_replaced_in_time_and_the_gap_is_told(lose: Loss, within_s: float) -> None:
+    """Scenario 11."""
+    is_replaced_and_counted(lose, within_s)
+
+
+def test_a_node_that_is_cut_off_stops_its_load_before_it_is_replaced_and_its_late_windows_are_refused() -> None:
+    """Scenario 12."""
+
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(demand={"nodes": 3, "processes": 3})
+        await asyncio.sleep(5)
+        node = scene.node_with(scene.slices(job)[0])
+        number = scene.slice_on(job, node)
+
+        def loads_there() -> bool:
+            return any(load.host.name.startswith(f"{node}/") for load in scene.loads(job))
+
+        async with scene.fault("split", node):
+            stopped_s = await scene.until(lambda: not loads_there())
+            replaced_s = stopped_s + await scene.is_replaced(job, number)
+            assert 18 <= stopped_s < 24
+            assert 23 < replaced_s <= UNPROVEN_S
+        [summary] = await scene.finished(job)
+        [lost] = lost_parts(summary)
+        assert lost.requests <= scene.sent_by(job, number=number, token=1)
+
+    play(script)
+
+
+@pytest.mark.parametrize("on_loss", ["continue", "fail", "restart"])
+def test_a_loss_is_treated_as_the_run_wants(on_loss: str) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(on_loss=on_loss, demand={"nodes": 3, "processes": 3})
+        await asyncio.sleep(5)
+        await kill_generator(scene, scene.node_with(scene.slices(job)[0]))
+        [row] = await scene.settled(job)
+        await scene.all_left()
+        if on_loss == "fail":
+            assert row.status == "failed"
+            assert row.error is not None
+            assert "generator" in row.error.message
+            return
+        assert row.status == "succeeded", row.error
+        scene.check_totals(row)
+        assert scene.ledgers[job].rounds == ([1, 2] if on_loss == "restart" else [1])
+        summary = summary_of(row)
+        assert summary.requests == 2400 if on_loss == "restart" else 1600 < summary.requests < 2400
+
+    play(script)
+
+
+def summary_of(row: Job) -> Summary:
+    return msgspec.msgpack.decode(row.result or b"", type=Summary)
+
+
+# leaders ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("polite", [True, False])
+def test_when_the_manager_that_leads_ends_nothing_restarts_and_all_is_counted(polite: bool) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load()
+        await asyncio.sleep(5)
+        first = scene.leader_of(job)
+        if polite:
+            await scene.manager_machines[first].stop()
+        else:
+            scene.hosts[first].crash()
+        await scene.until(lambda: scene.leader_of(job) not in ("", first))
+        assert len(scene.loads(job)) == 4
+        [summary] = await scene.finished(job)
+        assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
+        assert not lost_parts(summary)
+        assert summary.requests == 2400
+
+    play(script)
+
+
+def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer() -> None:
+    """Scenario 18."""
+
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(layers=2, vus=8, duration="10s")
+        await scene.until(lambda: not scene.loads(job))
+        scene.hosts[scene.leader_of(job)].crash()
+        [summary] = await scene.finished(job)
+        assert summary.requests == 8 * 100 + 8 * 50 * 2
+        assert scene.ledgers[job].rounds == [1]
+        assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
+
+    play(script)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.2, 0.45, 0.55, 1.0])
+def test_a_leader_that_dies_at_go_has_the_run_started_once_or_ended(after_s: float) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(rate="40/s", duration="20s", max_in_flight=16)
+        await scene.until(lambda: scene.gone)
+        await asyncio.sleep(after_s)
+        scene.hosts[scene.leader_of(job)].crash()
+        [summary] = await scene.finished(job)
+        assert summary.requests == 800
+
+    play(script)
+
+
+# cancels ---------------------------------------------------------------------------------------------
+
+
+async def at_dispatch(scene: LoadScene, job: str) -> None:
+    await scene.until(lambda: any(row.status == "dispatched" for row in scene.slices(job)))
+
+
+async def at_go(scene: LoadScene, job: str) -> None:
+    del job
+    await scene.until(lambda: scene.gone)
+
+
+async def at_completion(scene: LoadScene, job: str) -> None:
+    await scene.until_loaded(job)
+    await scene.until(lambda: not scene.loads(job))
+
+
+async def at_takeover(scene: LoadScene, job: str) -> None:
+    await scene.until_loaded(job)
+    scene.hosts[scene.leader_of(job)].crash()
+
+
+@pytest.mark.parametrize("moment", [at_dispatch, at_go, at_completion, at_takeover])
+def test_a_cancel_that_races_settles_the_run_once_and_nothing_begins_after_it(
+    moment: Callable[[LoadScene, str], Awaitable[None]],
+) -> None:
+    """Scenario 19."""
+
+    async def script(scene: LoadScene) -> None:
+        job = await scene.submit_run(rate="40/s", duration="20s", max_in_flight=16)
+        await moment(scene, job)
+        scene.cancelled.add(job)
+        with contextlib.suppress(Exception):
+            await scene.control.operations.cancel(job, actor="ann")
+            scene.cancel_was_answered(job)
+        [row] = await scene.settled(job)
+        assert row.status in ("cancelled", "succeeded")
+        ends = [event.to for event in await scene.store.events(job) if event.to in ("cancelled", "succeeded", "failed")]
+        assert ends == [row.status]
+        await scene.until(lambda: not scene.loads(job), within_s=10)
+        await scene.all_left()
+
+    play(script)
+
+
+def test_a_cancel_under_load_ends_it_within_seconds_and_keeps_what_was_measured() -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load()
+        await asyncio.sleep(5)
+        scene.cancelled.add(job)
+        await scene.control.operations.cancel(job, actor="ann")
+        scene.cancel_was_answered(job)
+        assert await scene.until(lambda: not scene.loads(job)) <= 4
+        [row] = await scene.settled(job)
+        assert row.status == "cancelled"
+        await scene.all_left()
+
+    play(script)
+
+
+# time ------------------------------------------------------------------------------------------------
+
+
+def test_a_steady_load_whose_windows_are_refused_for_minutes_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenario 22."""
+    publish = SliceService._publish
+    refused = True
+
+    async def shed(self: SliceService, subject: str, body: bytes) -> None:
+        if not (refused and subject.startswith("data.")):
+            await publish(self, subject, body)
+
+    monkeypatch.setattr(SliceService, "_publish", shed)
+
+    async def script(scene: LoadScene) -> None:
+        nonlocal refused
+        options: dict[str, Any] = {"rate": "4/s", "duration": "360s", "max_in_flight": 4}
+        demand = {"nodes": 2, "processes": 2}
+        job = await scene.run_under_load(demand=demand, **options)
+        other = await scene.run_under_load(demand=demand, **options)
+        await asyncio.sleep(300)
+        scene.cancelled.add(other)
+        await scene.control.operations.cancel(other, actor="ann")
+        assert await scene.until(lambda: not scene.loads(other)) <= 4
+        refused = False
+        [summary] = await scene.finished(job)
+        assert summary.requests == 4 * 360
+        assert not lost_parts(summary)
+
+    play(script)
+
+
+def test_when_all_lost_their_power_every_run_goes_on_whatever_their_clocks_say() -> None:
+    """Scenario 24: the store keeps what it acknowledged. One manager comes back with a clock that is ten minutes fast,
+    one with a clock that is ten minutes slow."""
+
+    async def script(scene: LoadScene) -> None:
+        running = await scene.run_under_load(demand={"nodes": 3, "processes": 3})
+        waiting = await scene.submit_run(demand={"share": "exclusive"}, rate="40/s", duration="10s", max_in_flight=16)
+        await asyncio.sleep(5)
+        for name in scene.nodes:
+            scene.node_machines[name].crash()
+        for name in scene.managers:
+            scene.hosts[name].crash()
+        await asyncio.sleep(20)
+        for name in scene.servers:
+            scene.start_server(name)
+        for name, skew_s in zip(scene.managers, (600.0, -600.0), strict=False):
+            scene.links[name].clock = LoopClock(scene.loop, skew_s=skew_s)
+        assert await scene.until(lambda: scene.leader() and not scene.disagreement()) <= 30
+        rows = await scene.settled(running, waiting)
+        assert [row.status for row in rows] == ["succeeded", "succeeded"], [row.error for row in rows]
+        for row in rows:
+            scene.check_totals(row)
+        assert len(lost_parts(summary_of(rows[0]))) == 3
+        await scene.all_left()
+
+    play(script)
+
+
+# cores -----------------------------------------------------------------------------------------------
+
+
+def test_of_two_runs_over_an_exclusive_pool_the_second_waits_and_says_for_what() -> None:
+    async def script(scene: LoadScene) -> None:
+        demand = {"share": "exclusive"}
+        options: dict[str, Any] = {"vus": 16, "duration": "20s", "demand": demand}
+        first = await scene.run_under_load(**options)
+        second = await scene.submit_run(**options)
+        await asyncio.sleep(10)
+        assert len(scene.loads(first)) == 16
+        assert not scene.slices(second)
+        row = scene.row(second)
+        assert row.settled_ms is None
+        assert "core" in (row.reason or ""), row.reason
+        one, two = await scene.finished(first, second)
+        assert one.requests == two.requests == 16 * 200
+
+    play(script)
+
+
+def test_a_frozen_node_that_goes_on_stops_its_load_within_seconds() -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(demand={"nodes": 3, "processes": 3})
+        node = scene.node_with(scene.slices(job)[0])
+        [first] = {load.token for load in scene.loads(job)}
+        await scene._stand_still(node, 40)
+        await asyncio.sleep(STOPS_S)
+        assert not [load for load in scene.loads(job) if load.token == first and load.host.name.startswith(f"{node}/")]
+        await scene.finished(job)
+
+    play(script)

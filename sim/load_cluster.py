@@ -9,7 +9,7 @@ What must hold at every moment, beyond what `cluster` checks:
 - a core of a node has one slice: no node has more generators than cores, and no assignment makes it hold more;
 - a generator process, by its number in the run, is under load at one place, and its load is never above its plan;
 - no load begins after a cancel was answered;
-- the number of requests that a run shows never falls.
+- the number of requests that a run shows never falls, unless a slice is lost together with the leader that had heard it.
 
 And in the end: every run is settled for a reason; a run that finished counts what the target counted, slice by slice,
 and tells each loss; no generator, no open slice and no held core is left.
@@ -22,14 +22,13 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from mainstay import App
 from mainstay.cluster.manager import Manager
 from mainstay.control import JobRequest
-from mainstay.lifecycle import Event
 from mainstay.load.fleet.leading import FleetWork, fleet_options_of
 from mainstay.load.fleet.saved_run import saved_run_of
 from mainstay.load.fleet.slice_handler import SliceHandler
@@ -59,6 +58,16 @@ _HELD = ("dispatched", "running")
 class ShownRun(msgspec.Struct):
     """What a stored summary shows to those who look at a run."""
 
+    requests: int
+
+
+class _Shown(NamedTuple):
+    """What a run showed, and when."""
+
+    start: tuple[int, int, int]
+    leader: int
+    lost: int
+    """assignments of its slices that were lost by then"""
     requests: int
 
 
@@ -94,7 +103,7 @@ class LoadClusterWorld(ClusterWorld):
         """of the engines that were started"""
         self.gone: list[tuple[str, int]] = []
         """each order to go, when it was stored: the job and the number of the go"""
-        self._shown: dict[str, tuple[tuple[int, int], int]] = {}
+        self._shown: dict[str, _Shown] = {}
         self._seconds = 0
         super().__init__(loop, seed)
 
@@ -195,13 +204,20 @@ class LoadClusterWorld(ClusterWorld):
         if saved is None:
             return
         self.gone += [(job.id, go.go) for go in saved.fleet.gos if (job.id, go.go) not in self.gone]
-        shown = msgspec.msgpack.decode(saved.summary, type=ShownRun | None)
-        start = job.failures, saved.restarts
+        summary = msgspec.msgpack.decode(saved.summary, type=ShownRun | None)
+        rows = self.store._rows.jobs.values()  # noqa: SLF001 - the world sees everything
+        shown = _Shown(
+            start=(job.failures, saved.restarts, saved.fleet.round),
+            leader=job.token,
+            lost=sum(row.losses + row.failures for row in rows if row.parent == job.id),
+            requests=0 if summary is None else summary.requests,
+        )
         before = self._shown.get(job.id)
-        requests = 0 if shown is None else shown.requests
-        if before is not None and before[0] == start and requests < before[1]:
-            self._found(f"{job.id} showed {before[1]} requests, and then {requests}")
-        self._shown[job.id] = start, requests
+        if before is not None and before.start == shown.start and shown.requests < before.requests:
+            # what only the former leader had of a slice that was lost with it is unknown
+            if shown.leader == before.leader or shown.lost == before.lost:
+                self._found(f"{job.id} showed {before.requests} requests, and then {shown.requests}")
+        self._shown[job.id] = shown
 
     def _check_assignment(self, before: Job, after: Job) -> None:
         if after.name != SLICE:

@@ -8,6 +8,7 @@ study through Mainstay and what people use for it (`batch_study`), and very many
 `web` asks, watches and pages through a server of the HTTP API.
 `nodes` runs node jobs on three nodes, and kills, freezes and stops their leader.
 `cluster` runs empty tasks on a node, through a manager, beside a direct worker.
+`load-nodes` runs a load test on four nodes beside a Locust of a master and four workers, and times its start.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from . import (
     cluster_report,
     fleet,
     load,
+    load_nodes,
+    load_nodes_report,
     load_report,
     nodes,
     nodes_report,
@@ -67,6 +70,7 @@ QUICK_WEB = web.Sizes(
     seconds=1, connections=(2,), middle=2, clients=4, watched=5, moves=1, jobs=1500, pages=20, times=5
 )
 QUICK_CLUSTER = cluster.Sizes(jobs=200, rounds=1, pickups=3)
+QUICK_LOAD_NODES = load_nodes.NodesSizes(connections=(40,), seconds=4, rounds=1, starts=1)
 QUICK_NODES = nodes.Sizes(wakes=5, jobs=20, kills=1, stops=1, freezes=0)
 SUITES = {
     "sqlite": tuple(SCENARIOS),
@@ -77,6 +81,7 @@ SUITES = {
     "web": web.SCENARIOS,
     "nodes": nodes.SCENARIOS,
     "cluster": cluster.SCENARIOS,
+    "load-nodes": load_nodes.SCENARIOS,
 }
 
 
@@ -104,6 +109,8 @@ def main() -> int:
         failed |= _run_nodes(names["nodes"], given, _kept_in("nodes", names, given))
     if names["cluster"] and not given.systems:
         failed |= _run_cluster(names["cluster"], given, _kept_in("cluster", names, given))
+    if names["load-nodes"] and not given.systems:
+        failed |= _run_load_nodes(names["load-nodes"], given, _kept_in("load-nodes", names, given))
     return failed
 
 
@@ -314,6 +321,24 @@ def _run_cluster(names: list[str], given: argparse.Namespace, out: Path | None) 
         cluster_report.save(found, out)
         console.print(f"kept in {out}")
         if out == cluster_report.KEPT:
+            generate.main([])
+    return 1 if found.trouble else 0
+
+
+# -- load tests on nodes ------------------------------------------------------------------------
+
+
+def _run_load_nodes(names: list[str], given: argparse.Namespace, out: Path | None) -> int:
+    sizes = QUICK_LOAD_NODES if given.quick else load_nodes.NodesSizes()
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        found = load_nodes.measure(names, sizes, _telling(console, status.update))
+    _show(load_nodes_report.sections(found), load_nodes_report.about(found))
+    _warn(console, found.skipped, found.trouble)
+    if out is not None:
+        load_nodes_report.save(found, out)
+        console.print(f"kept in {out}")
+        if out == load_nodes_report.KEPT:
             generate.main([])
     return 1 if found.trouble else 0
 

@@ -107,23 +107,23 @@ def run(system: LoadSystem, programs: dict[str, str], target: Nginx, folder: Pat
     out = folder / "counted.json"
     out.unlink(missing_ok=True)
     command, env = told(system, programs, target, out, job)
-    used_s, count, began = _children_s(), _Count(target), time.monotonic()
+    used_s, count, began = children_s(), AnswerCount(target), time.monotonic()
     with started(command, env, folder) as process:
-        first_s = _first_request(process, count)
+        first_s = first_request(process, count)
         early = _mark(process, count, first_s + job.seconds * _WARM)
         late = _mark(process, count, first_s + job.seconds * _RATED)
         used = dict(late.cpu_s) if late else {}
-        _wait(process, lambda: _note(used))
+        wait_until(process, lambda: _note(used))
         ended, took_s = process.poll() is not None, time.monotonic() - began
     said = (folder / "said").read_text(errors="replace")
     if process.returncode != 0 or early is None or late is None:
         how = f"ended with {process.returncode}" if ended else f"had not ended after {took_s:.0f} s"
-        raise RunFailed(f"{system.title} {how}, and {count.served():,} requests were answered:\n{_tail(said)}")
+        raise RunFailed(f"{system.title} {how}, and {count.served():,} requests were answered:\n{tail(said)}")
     try:
         requests, failed = system.counted(said, out)
     except (OSError, ValueError, KeyError) as error:
-        raise RunFailed(f"{system.title} left no counts ({error!r}):\n{_tail(said)}") from error
-    command_s, served = _children_s() - used_s, count.served()
+        raise RunFailed(f"{system.title} left no counts ({error!r}):\n{tail(said)}") from error
+    command_s, served = children_s() - used_s, count.served()
     warm_all_s = command_s - sum(early.cpu_s.values())
     # a single process is known to the end, and one of several as it was last seen, a moment before
     warm_s = [used[pid] - early.cpu_s.get(pid, 0.0) for pid in used] if len(used) > 1 else [warm_all_s]
@@ -182,7 +182,7 @@ def told(
     return [part.format(**words) for part in parts], env
 
 
-class _Count:
+class AnswerCount:
     """What a target has answered since, without our own looks at it."""
 
     def __init__(self, target: Nginx) -> None:
@@ -234,14 +234,14 @@ def _allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _first_request(process: subprocess.Popen[bytes], count: _Count) -> float:
-    _wait(process, lambda: count.served() > 0)
+def first_request(process: subprocess.Popen[bytes], count: AnswerCount) -> float:
+    wait_until(process, lambda: count.served() > 0)
     return time.monotonic()
 
 
-def _mark(process: subprocess.Popen[bytes], count: _Count, when_s: float) -> _Mark | None:
+def _mark(process: subprocess.Popen[bytes], count: AnswerCount, when_s: float) -> _Mark | None:
     """None if it ended before."""
-    if _wait(process, lambda: time.monotonic() >= when_s):
+    if wait_until(process, lambda: time.monotonic() >= when_s):
         return None
     pids = family({process.pid})
     return _Mark(
@@ -258,7 +258,7 @@ def _note(used: dict[int, float]) -> bool:
     return False
 
 
-def _wait(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> bool:
+def wait_until(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> bool:
     """Until something is reached, or the process has ended: which is what it answers."""
     deadline = time.monotonic() + _PATIENCE_S
     while process.poll() is None:
@@ -270,11 +270,11 @@ def _wait(process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> bool
     return True
 
 
-def _children_s() -> float:
+def children_s() -> float:
     """Processor time of all commands that ended, with their children; the target runs on."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime
 
 
-def _tail(said: str) -> str:
+def tail(said: str) -> str:
     return "\n".join(said.splitlines()[-_LOG_LINES:])

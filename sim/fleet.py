@@ -192,6 +192,8 @@ class SimulatedFleet:
         self.traits = traits or {}
         self.on_loss = on_loss
         self.save_s = save_s
+        self.on_saved: Callable[[FleetRecord], None] = lambda _: None
+        """called when a record was stored, before its leader knows"""
         self.stored = msgspec.msgpack.encode(FleetRecord())
         """the record, as the store has it"""
         self.stored_by = 0
@@ -236,6 +238,7 @@ class SimulatedFleet:
             if self.stored_by != epoch:
                 raise PermissionError("the claim belongs to another leader")
             self.stored = encoded
+            self.on_saved(record)
 
         self.leaders.append(
             FleetRunner(

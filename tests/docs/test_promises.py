@@ -113,7 +113,7 @@ def test_every_knob_is_weighed() -> None:
 
 def test_what_weakens_a_promise_is_a_knob_that_there_is() -> None:
     more = {"chunk", "submit_many", "when", "failed", *LoadOptions.__struct_fields__}
-    more |= {"--strict", "--tokens", "--mask", "--no-payloads"}
+    more |= {"--strict", "--tokens", "--mask", "--no-payloads", "--cores"}
     more |= {f"{PREFIX}{option_of(field).upper()}" for field in LivenessSettings.__struct_fields__}
     for row in PROMISES:
         assert set(_NAMED.findall(row[2])) <= every_knob() | _BESIDES | more, row[2]

@@ -18,6 +18,7 @@ from mainstay.stores import Change, JobStore, Wake
 from mainstay.stores.memory import MemoryStore
 from mainstay.testing import FaultyStore, LoopClock, SimulatedHost, StoreFaults, VirtualLoop, new_job, run_virtual
 from mainstay.worker import Engine, EngineProcess
+from mainstay.worker.node_cores import NodeCores
 from tests.stores.remote.managers import FirstAnswersLost, remote_of, service_of
 from tests.worker.program import LIMIT, Stage
 
@@ -62,6 +63,7 @@ class NodeHost:
         self.engine: Engine
         self._concurrency = concurrency
         self._queues = queues
+        self.cores = NodeCores()
         self.stage.act(self.work, "loop")
         self.stage.act(self.stubborn, "loop")
 
@@ -95,7 +97,7 @@ class NodeHost:
                 session,
                 queues=self._queues,
                 concurrency=self._concurrency,
-                process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None),
+                process=EngineProcess(open_session=self.open_session, on_retire=lambda _: None, cores=self.cores),
                 rng=random.Random(f"engine {self.name}"),
             )
             if start:

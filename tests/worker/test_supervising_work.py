@@ -9,7 +9,7 @@ import pytest
 from mainstay.control.payload import encoded
 from mainstay.model import PLACE_QUEUE
 from mainstay.testing import new_job
-from mainstay.worker import GiveBack
+from mainstay.worker import GiveBack, context
 from mainstay.worker.engine_record import EngineRecord
 from mainstay.worker.recorder import Recorder
 from tests.worker.program import LIMIT, Act
@@ -147,3 +147,79 @@ def test_it_may_also_be_claimed_and_then_runs_beside_what_has_slots(seed: int) -
         ends.set()
         for job in jobs:
             await world.until(job, "succeeded", within_s=1.0)
+
+
+# cores ------------------------------------------------------------------------------------------------
+
+
+async def plain(world: World, count: int) -> list[str]:
+    """Jobs of 1 s that any engine of the queue may claim."""
+    payload = encoded({"unit": "plain", "seconds": 1.0}, field="payload", limit=LIMIT)
+    new = [new_job(world.clock, world.ids, name="work", queue="runs", payload=payload) for _ in range(count)]
+    await world.store.insert(new)
+    return [each.job.id for each in new]
+
+
+async def at_once(world: World, jobs: list[str]) -> int:
+    """How many of these jobs run together at most, until all have ended."""
+    most = 0
+    while True:
+        statuses = [(await world.row(job)).status for job in jobs]
+        most = max(most, statuses.count("running"))
+        if statuses.count("succeeded") == len(jobs):
+            return most
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize(("elsewhere", "most"), [(0, 4), (1, 3), (2, 2), (3, 1)])
+def test_an_engine_runs_as_large_a_part_of_its_jobs_as_cores_are_free(elsewhere: int, most: int) -> None:
+    @story()
+    async def _(world: World) -> None:
+        node = await world.node(concurrency=4, queues=("runs",))
+        node.cores.total = 4
+        node.engine.cores_elsewhere(elsewhere)
+        await asyncio.sleep(1.0)  # its first claim has been answered
+
+        assert await at_once(world, await plain(world, 8)) == most
+
+
+@SEEDS
+def test_an_engine_claims_again_as_soon_as_cores_are_free(seed: int) -> None:
+    @story(seed)
+    async def _(world: World) -> None:
+        node = await world.node(concurrency=4, queues=("runs",))
+        node.cores.total = 4
+        node.engine.cores_elsewhere(4)
+        await asyncio.sleep(1.0)  # its first claim has been answered
+        jobs = await plain(world, 4)
+        await asyncio.sleep(30.0)
+        assert {(await world.row(job)).status for job in jobs} == {"pending"}
+
+        node.engine.cores_elsewhere(0)
+
+        for job in jobs:
+            await world.until(job, "succeeded", within_s=2.0)
+
+
+def test_work_that_needs_more_cores_than_are_free_is_given_back_and_the_end_of_others_frees_theirs() -> None:
+    @story()
+    async def _(world: World) -> None:
+        node = await world.node()
+        node.cores.total = 4
+
+        async def needs(unit: str, cores: int, seconds: float = 0.0) -> str:
+            context().link.take_cores(cores)
+            await asyncio.sleep(seconds)
+            return unit
+
+        act = node.stage.acts["needs"] = Act(needs, "loop")
+        act.supervises = True  # type: ignore[attr-defined]
+        first = await world.placed(node, "needs", unit="a", cores=3, seconds=2.0)
+        await world.until(first, "running", within_s=1.0)
+        refused = await world.placed(node, "needs", unit="b", cores=2)
+        row = await world.until(refused, "pending", within_s=1.0)
+        await world.until(first, "succeeded", within_s=3.0)
+        await world.assign(refused, node.session)
+
+        await world.until(refused, "succeeded", within_s=1.0)
+        assert row.reason == "it needs 2 cores; 1 of 4 on this node are free"

@@ -37,12 +37,25 @@ class Collected:
 class FleetTrial:
     """A fleet, and a run of it."""
 
-    def __init__(self, fleet: SimulatedFleet, folder: Path, **options: Any) -> None:
+    def __init__(self, fleet: SimulatedFleet, folder: Path, text: str = GET, **options: Any) -> None:
         self.fleet = fleet
         self.output = Collected()
         count = sum(fleet.processes)
-        self.planned = PlannedRun(written(folder, GET), LoadOptions(processes=count, **options))
+        self.planned = PlannedRun(written(folder, text), LoadOptions(processes=count, **options))
         self.run = LoadRun(self.planned.spec(), "run-1", clock=fleet.clock, runner=fleet.make, outputs=[self.output])
+
+    def succeed(self, *, earlier: Summary | None = None) -> LoadRun:
+        """What a new leader runs. `earlier`: what the one before has saved."""
+        self.output = Collected()
+        self.run = LoadRun(
+            self.planned.spec(),
+            "run-1",
+            clock=self.fleet.clock,
+            runner=self.fleet.make,
+            outputs=[self.output],
+            earlier=earlier,
+        )
+        return self.run
 
     async def until_loaded(self) -> None:
         while not self.fleet.sent:

@@ -15,7 +15,7 @@ from mainstay.model import LEAD_QUEUE, Job
 from mainstay.testing import a_job
 
 JOB = "018bcfe5-6800-7000-8000-000000000001"
-GO = GoRecord(go=1, workflows=["Shop"], wall=1.0, tokens=[1], nodes=["n1"])
+GO = GoRecord(go=1, workflows=["Shop"], wall=1.0, tokens=[1], nodes=["n"])
 
 
 def a_slice(number: int = 0, *, round_: int = 1, status: str = "running") -> Job:

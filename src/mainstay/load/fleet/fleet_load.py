@@ -196,12 +196,15 @@ class FleetLoad:
         fleet = self._fleet
         self._merger.open(range(len(self._slices)), holding=True)
         gos = self._reports.begin([SliceGo(fleet, one, go) for one in self._slices])
+        before = [part.total for part in fleet.record.lost if part.go == go.number and part.total is not None]
         asking = [asyncio.ensure_future(one.adopt(recorded)) for one in gos]
         try:
             await asyncio.wait(asking, timeout=_ADOPT_S)
             in_time = {number: task.result() for number, task in enumerate(asking) if task.done()}
             if any(one.link is not None for one in in_time.values()):
-                self._begin_with([one.total for one in in_time.values() if one.total is not None])
+                totals = [one.total for one in in_time.values() if one.total is not None]
+                self._begin_with([*before, *totals])
+                before = []
             adopted: list[AdoptedSlice] = await asyncio.gather(*asking)
         finally:
             for task in asking:
@@ -220,7 +223,7 @@ class FleetLoad:
                 self._merger.add(number, one.total)
             if one.link is None:
                 self._merger.close(number)
-        self._begin_with([])
+        self._begin_with(before)
         if math.isinf(go.at_s):
             passed_s = fleet.clock.now_ms() / 1000 - recorded.wall
             go.begin(at_s=fleet.steady() - max(0.0, passed_s), wall_s=recorded.wall)

@@ -53,7 +53,7 @@ class FleetReports:
             found += [part.report for part in record.lost if part.go == go.go]
         found += self._unrecorded
         found += [report for one in self._running for report in one.reports]
-        links = [one.link for one in self._slices if one.link is not None]
+        links = [one.link for one in self._slices if one.link is not None and not one.is_dropped]
         found += [link.report() for link in links if link.is_loading]
         known = {(report.slice, report.token) for report in found}
         # not under load yet

@@ -237,16 +237,18 @@ class FleetRunner:
 
     async def _led(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something, for as long as this leader can lead."""
-        working = asyncio.ensure_future(work)
+        working: asyncio.Task[T] = asyncio.ensure_future(work)
         failing = asyncio.ensure_future(self._fleet.until_failed())
+        # they are waited for at the end
+        self._tasks |= {working, failing}
         try:
             await asyncio.wait([working, failing], return_when=asyncio.FIRST_COMPLETED)
             self._fleet.check()
-            return await working
+            return working.result()
         finally:
             for task in (working, failing):
                 task.cancel()
-            await asyncio.gather(working, failing, return_exceptions=True)
+                task.add_done_callback(self._forget)
 
     def _halt(self) -> None:
         """Something was lost that ends the run."""
@@ -299,6 +301,11 @@ class FleetRunner:
         link = None if own is None else own.live
         # a subject proves its sender: a node cannot speak for another one
         return link if link is not None and link.member.node == node else None
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved: its caller has it, or something else ended the call
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

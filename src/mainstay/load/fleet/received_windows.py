@@ -19,7 +19,7 @@ class ReceivedWindows:
     [True, True, False]
     >>> received.due = 3
     >>> received.wanted(), received.known_s
-    ([1], 0.3)
+    ([1], 0.1)
     """
 
     def __init__(
@@ -29,7 +29,10 @@ class ReceivedWindows:
         assignment begins. `upto`: the number of the first window that is expected."""
         self._on_window = on_window
         self._wall_s = wall_s
-        self._beyond: set[int] = set()
+        self._beyond: dict[int, int] = {}
+        """by number: the bucket after it"""
+        self._known = -1
+        """the bucket after all windows of which none is missing"""
         self.begin_s = begin_s
         self.upto = upto
         """all windows with lower numbers have arrived"""
@@ -43,9 +46,9 @@ class ReceivedWindows:
         if number < self.upto or number in self._beyond:
             self.repeated += 1
             return False
-        self._beyond.add(number)
+        self._beyond[number] = window.bucket + window.width
         while self.upto in self._beyond:
-            self._beyond.remove(self.upto)
+            self._known = max(self._known, self._beyond.pop(self.upto))
             self.upto += 1
         self.count += 1
         self.sum.add(window)
@@ -55,6 +58,7 @@ class ReceivedWindows:
     def add_sum(self, total: Window) -> None:
         """Count the sum of the windows before the first one that is expected."""
         self.sum.add(total)
+        self._known = total.bucket + total.width
 
     def wanted(self) -> list[int]:
         """Windows that should have arrived: the oldest of them."""
@@ -67,10 +71,8 @@ class ReceivedWindows:
 
     @property
     def known_s(self) -> float:
-        """The time of the plan up to which the numbers are known."""
-        if self.sum.end < 0:
-            return self.begin_s
-        return max(self.begin_s, round(self.sum.end * WINDOW_MS / 1000 - self._wall_s, 3))
+        """The time of the plan up to which all numbers are known."""
+        return max(self.begin_s, round(self._known * WINDOW_MS / 1000 - self._wall_s, 3))
 
     @property
     def requests(self) -> int:

@@ -207,14 +207,15 @@ class SliceGo:
     async def _lost_unseen(self, recorded: GoRecord, begin_s: float, why: str) -> None:
         """Record a loss of which nothing was received: the leader that had received its windows is gone."""
         number = self._slice.number
+        node = recorded.nodes[number]
         report = SliceReport(
             slice=number,
             token=recorded.tokens[number],
-            node=recorded.nodes[number],
+            node=node,
             processes=self._slice.processes,
             begin_s=begin_s,
             end_s=begin_s,
-            loss=why or f"slice {number} ({recorded.nodes[number]}) was lost while the run had no leader",
+            loss=why or f"slice {number} ({node}) was lost while the run had no leader",
         )
         self._fleet.record.lost.append(LostPart(go=recorded.go, report=report, total=None))
         await self._fleet.save()

@@ -74,6 +74,8 @@ class SliceLink:
         """it is prepared, and its clock is known"""
         self.is_fenced = False
         """the store says that the assignment is over"""
+        self.is_released = False
+        """it was ended because the run is over"""
         self.go = 0
         """the last one that it was ordered"""
         self.is_loading = False
@@ -138,6 +140,7 @@ class SliceLink:
 
     async def release(self) -> None:
         """End the processes and the service of the slice."""
+        self.is_released = True
         command = self._command(ReleaseSlice(), self._next_number())
         try:
             while isinstance(await self._send(command, self._within_s), CommandPending | None):
@@ -309,7 +312,7 @@ class SliceLink:
 
     def fail(self, loss: GeneratorLost) -> None:
         """The same, for an error that says how."""
-        if self.loss is None:
+        if self.loss is None and not self.is_released:
             self.loss = loss
             log.warning("job=%s %s", self._job, self.loss)
             self.lost.set()

@@ -9,7 +9,7 @@ What must hold at every moment, beyond what `cluster` checks:
 - a core of a node has one slice: no node has more generators than cores, and no assignment makes it hold more;
 - a generator process, by its number in the run, is under load at one place, and its load is never above its plan;
 - no load begins after a cancel was answered;
-- the number of requests that a run shows never falls, unless a slice is lost together with the leader that had heard it.
+- the number of requests that a run shows never falls, unless a slice is lost with the leader that had heard it.
 
 And in the end: every run is settled for a reason; a run that finished counts what the target counted, slice by slice,
 and tells each loss; no generator, no open slice and no held core is left.
@@ -91,6 +91,7 @@ class LoadClusterWorld(ClusterWorld):
     servers: Sequence[str] = (*ClusterWorld.managers, *nodes)
     zones: Sequence[str] = ("a", "b")
     submits = 5
+    notices_s = 0.1
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.ledgers: dict[str, RunLedger] = {}
@@ -213,11 +214,12 @@ class LoadClusterWorld(ClusterWorld):
             requests=0 if summary is None else summary.requests,
         )
         before = self._shown.get(job.id)
-        if before is not None and before.start == shown.start and shown.requests < before.requests:
-            # what only the former leader had of a slice that was lost with it is unknown
-            if shown.leader == before.leader or shown.lost == before.lost:
-                self._found(f"{job.id} showed {before.requests} requests, and then {shown.requests}")
         self._shown[job.id] = shown
+        if before is None or before.start != shown.start or shown.requests >= before.requests:
+            return
+        # what only the former leader had of a slice that was lost with it is unknown
+        if shown.leader == before.leader or shown.lost == before.lost:
+            self._found(f"{job.id} showed {before.requests} requests, and then {shown.requests}")
 
     def _check_assignment(self, before: Job, after: Job) -> None:
         if after.name != SLICE:

@@ -55,10 +55,17 @@ _LEFT_S = 30.0
 _HELD = ("dispatched", "running")
 
 
+class ShownHeader(msgspec.Struct):
+    """The claim of the job by the leader that made the summary."""
+
+    token: int
+
+
 class ShownRun(msgspec.Struct):
     """What a stored summary shows to those who look at a run."""
 
     requests: int
+    header: ShownHeader
 
 
 class _Shown(NamedTuple):
@@ -66,8 +73,6 @@ class _Shown(NamedTuple):
 
     start: tuple[int, int, int]
     leader: int
-    lost: int
-    """assignments of its slices that were lost by then"""
     requests: int
 
 
@@ -162,8 +167,12 @@ class LoadClusterWorld(ClusterWorld):
             self._found(
                 f"load of {ledger.job} {key} began {self.loop.time() - answered_s:.1f} s after it was cancelled"
             )
+        host = self.loop.running_host
+        assert host is not None
+        ledger.under_load.append(host)
         with self.at_work(f"{ledger.job} process {process}", 1_000 * key.round + key.token):
             yield
+        ledger.under_load.remove(host)
 
     async def ask(self, name: str) -> None:
         await LoadUser(self, name).run()
@@ -206,20 +215,17 @@ class LoadClusterWorld(ClusterWorld):
             return
         self.gone += [(job.id, go.go) for go in saved.fleet.gos if (job.id, go.go) not in self.gone]
         summary = msgspec.msgpack.decode(saved.summary, type=ShownRun | None)
-        rows = self.store._rows.jobs.values()  # noqa: SLF001 - the world sees everything
-        shown = _Shown(
-            start=(job.failures, saved.restarts, saved.fleet.round),
-            leader=job.token,
-            lost=sum(row.losses + row.failures for row in rows if row.parent == job.id),
-            requests=0 if summary is None else summary.requests,
-        )
-        before = self._shown.get(job.id)
-        self._shown[job.id] = shown
-        if before is None or before.start != shown.start or shown.requests >= before.requests:
+        if summary is None:
             return
-        # what only the former leader had of a slice that was lost with it is unknown
-        if shown.leader == before.leader or shown.lost == before.lost:
-            self._found(f"{job.id} showed {before.requests} requests, and then {shown.requests}")
+        start, before = (job.failures, saved.restarts, saved.fleet.round), self._shown.get(job.id)
+        if before is not None and before.leader == summary.header.token:
+            start = before.start  # a run that is started again shows what it had, until it has more
+        self._shown[job.id] = _Shown(start, summary.header.token, summary.requests)
+        if before is None or before.start != start or summary.requests >= before.requests:
+            return
+        # what only the former leader had of a slice that died with it is unknown
+        if summary.header.token == before.leader or not self._ledger(job.id).has_died:
+            self._found(f"{job.id} showed {before.requests} requests, and then {summary.requests}")
 
     def _check_assignment(self, before: Job, after: Job) -> None:
         if after.name != SLICE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainstay.cluster.isolation import Isolation
-from mainstay.load.fleet import FleetSettings, leading
+from mainstay.load.fleet import FleetSettings, fleet_work
 from mainstay.load.fleet.fleet_load import FleetLoad
 from mainstay.load.fleet.slice_work import SliceWork
 from mainstay.load.placement import allocate, decisions
@@ -52,7 +52,7 @@ def test_slices_that_ignore_their_isolation_are_found(monkeypatch: pytest.Monkey
 
 
 def test_a_leader_that_replaces_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leading, "FleetSettings", lambda: FleetSettings(lost_s=4.0))
+    monkeypatch.setattr(fleet_work, "FleetSettings", lambda: FleetSettings(lost_s=4.0))
     first_failure()
 
 

@@ -143,7 +143,7 @@ def test_a_follower_shows_the_wait_the_windows_and_the_end() -> None:
         await place(run, now_ms)
         await leader.claim()
         await asyncio.sleep(2)
-        assert run.waits[-1] == "the nodes prepare"
+        assert run.waits[-1] == "is prepared on its nodes"
 
         await leader.live.start(HEADER)
         await leader.send(MOMENTS)

@@ -146,9 +146,9 @@ async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("demand", "error"),
     [
-        (FleetDemand(3), "nodes: 3 nodes are needed, and this cluster has 2"),
-        (FleetDemand(cores=9), "cores: 9 cores are needed, and the nodes of this cluster have 8"),
-        (FleetDemand(labels={"zone": "moon"}), "nodes: none of the 2 nodes has the labels zone=moon"),
+        (FleetDemand(3), "nodes: it needs 3 nodes, and there are 2: n1, n2"),
+        (FleetDemand(cores=9), "cores: it needs 9 cores, and the nodes have 8"),
+        (FleetDemand(labels={"zone": "moon"}), "nodes: no node has zone=moon; the nodes have: zone=eu"),
         (FleetDemand(labels={"zone": " "}), "labels: 'zone'=' ' is not a label"),
         (FleetDemand(share="most"), "share: 'most' is not one of low, normal"),  # type: ignore[arg-type]
         (FleetDemand(on_loss="ignore"), "on_loss: 'ignore' is not one of replace"),  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ async def test_a_store_that_is_not_behind_managers_is_refused(tmp_path: Path) ->
     app = App("memory:")
     app.load(written(tmp_path, GET))
     async with app:
-        with pytest.raises(InvalidInput, match="nodes: needs the nodes of a cluster"):
+        with pytest.raises(InvalidInput, match="nodes: needs a cluster, and this store is not"):
             await app.submit_load("shop", nodes=1)
 
 
@@ -252,8 +252,8 @@ async def test_a_submit_waits_for_nodes_that_are_starting_and_says_what_is_missi
         payload = await cluster.submitter(sleep=sleep).prepare(planned, FleetDemand(2, wait="5m"))
 
         assert cluster.notes == [
-            "waiting for nodes: this cluster has no node that runs load tests",
-            "waiting for nodes: 2 nodes are needed, and this cluster has 1",
+            "waiting for nodes: no node runs slices of load tests",
+            "waiting for nodes: it needs 2 nodes, and there are 1: n1",
         ]
         assert payload.options.demand.start_by_ms == begun_ms + 300_000
 
@@ -261,7 +261,7 @@ async def test_a_submit_waits_for_nodes_that_are_starting_and_says_what_is_missi
 async def test_nodes_that_do_not_come_in_time_are_named(tmp_path: Path) -> None:
     planned = planned_of(written(tmp_path, GET))
     async with small_cluster() as cluster:
-        with pytest.raises(InvalidInput, match="nodes: this cluster has no node that runs load tests after 1m"):
+        with pytest.raises(InvalidInput, match="nodes: no node runs slices of load tests after 1m"):
             await cluster.submitter().prepare(planned, FleetDemand(2, wait="1m"))
         with pytest.raises(InvalidInput, match="if nodes are still starting, add a wait"):
             await cluster.submitter().prepare(planned, FleetDemand(2))

@@ -63,7 +63,7 @@ class RunFollower:
         by: str = "client",
         now_s: Callable[[], float] | None = None,
     ) -> None:
-        """`on_wait` takes what the run waits for before it begins, whenever that changes; "" when it begins. `on_note`
+        """`on_wait` takes what the run does before it begins, whenever that changes; "" when it begins. `on_note`
         takes what else the user should know meanwhile."""
         self._control = control
         self._job_id = job_id
@@ -143,11 +143,11 @@ class RunFollower:
         """What the row says, if the windows do not."""
         state = table_of(job.parent).get(job.status)
         if not self._shown and not (state is not None and state.holds):
-            self._waiting(job.reason or f"it is {job.status}")
+            self._waiting(job.reason or f"is {job.status}")
             return
         self._begun = True
         if not self._shown:
-            self._waiting("the nodes prepare")
+            self._waiting("is prepared on its nodes")
         if not self._is_silent:
             return
         summary = summary_of(job, Sealer(None))

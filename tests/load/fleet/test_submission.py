@@ -64,6 +64,7 @@ async def test_a_test_is_sent_as_a_bundle_and_its_job_waits_for_a_manager(
         assert (options.demand.nodes, options.demand.processes, options.demand.most) == (2, None, 20)
         assert (options.on_loss, options.vus, options_of(job.payload).vus) == ("continue", 20, 20)
         assert options.spec.order.source == Source(file="shop.py")
+        assert (options.demand.start_by_ms, job.options.start_by_ms) == (None, None)
         assert options.spec.plan.workflows["Shop"].most_users == 20
         listing = await cluster.bundles.listing()
         assert [each.digest for each in listing.bundles] == [options.code]
@@ -122,6 +123,7 @@ async def test_two_submits_with_one_key_are_one_job_and_another_test_is_a_confli
         again = await submitted(cluster, test, FleetDemand(1, wait="5m"), key="nightly")
 
         assert again.id == first.id
+        assert first.options.start_by_ms == stored_options(first).demand.start_by_ms == first.created_ms + 300_000
         with pytest.raises(KeyConflict):
             await submitted(cluster, test, FleetDemand(1, on_loss="fail"), key="nightly")
 
@@ -158,6 +160,7 @@ async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.Mo
         (FleetDemand(2, cores=1), "cores: 1 core cannot be spread over 2 nodes"),
         (FleetDemand(cores=2, share="high"), "cores: 2 cores and share='high' are both given"),
         (FleetDemand(1, wait="soon"), "wait: "),
+        (FleetDemand(1, wait="0s"), "wait: '0s' must be longer than zero"),
         (FleetDemand(1, data=("gone.csv",)), "data: there is no file"),
     ],
 )

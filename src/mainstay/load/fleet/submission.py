@@ -25,6 +25,8 @@ from .spec import FleetOptions
 
 #: a submit whose answer was lost is sent again with the same key
 _TRIES = 4
+#: what is left at least of the wait for cores, once the code was sent
+_LEAST_WAIT_MS = 5_000
 #: how often the nodes are looked at that are still starting
 _LOOK_S = 1.0
 
@@ -106,6 +108,10 @@ class FleetSubmitter:
         await self._await_nodes(cores, demand.wait_s)
         if code.bundle is not None:
             await publish_bundle(self._bundles, code.bundle, by=self._by, limits=limits, sleep=self._sleep)
+        if cores.start_by_ms is not None:
+            # the code was sent when the time was nearly over: a moment is left for cores that are free
+            least_ms = store.clock.now_ms() + _LEAST_WAIT_MS
+            cores = msgspec.structs.replace(cores, start_by_ms=max(cores.start_by_ms, least_ms))
         return fleet_payload(planned, demand, code, cores)
 
     async def _await_nodes(self, cores: CoreDemand, wait_s: float) -> None:

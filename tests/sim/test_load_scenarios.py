@@ -17,7 +17,7 @@ from mainstay.load.fleet.fleet_load import FleetLoad
 from mainstay.load.fleet.slice_service import SliceService
 from mainstay.load.fleet.slice_work import SliceWork
 from mainstay.load.fleet.spec import SLICE
-from mainstay.load.placement import allocate, decisions
+from mainstay.load.placement import decisions
 from mainstay.load.stats.model import Summary
 from mainstay.model import Job
 from mainstay.testing import BusFaults, LoopClock
@@ -495,7 +495,7 @@ def test_a_leader_that_replaces_too_early_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_placement_that_forgets_cores_in_use_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "allocate", lambda *given, held, **named: allocate(*given, held=(), **named))
+    monkeypatch.setattr(decisions._Account, "_hold", lambda *_: None)
     with pytest.raises(AssertionError, match="cores, and slices with"):
         play(two_runs_at_once)
 

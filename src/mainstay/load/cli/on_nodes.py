@@ -223,13 +223,15 @@ async def _written(files: Sequence[Output], summary: Summary) -> Summary:
     await outputs.stop(summary)
     # of the leader's own outputs, only one that failed is worth mentioning
     failed = [each for each in (*summary.outputs, *outputs.outcomes()) if each.error]
-    return msgspec.structs.replace(summary, outputs=failed)
+    # the leader's recording is seldom on this machine
+    stream = summary.stream if Path(summary.stream).is_file() else ""
+    return msgspec.structs.replace(summary, outputs=failed, stream=stream)
 
 
 def _submitted(handle: Handle[Summary]) -> str:
     if not handle.created:
         return f"job {handle.id} was submitted before with this key; it is followed"
-    return f"job {handle.id} is submitted; it survives: {handle.durability}"
+    return f"job {handle.id} is submitted; durability: {handle.durability}"
 
 
 def _left(job: Job, place: ClusterPlace) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -93,6 +94,8 @@ class ClusterWorld(NodesWorld):
     """by each client"""
     cores = 4
     """of each node"""
+    notices_s = _LOOK_S
+    """how long the bus takes to notice that a process has ended"""
     faults_until_s = 100.0
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
@@ -287,9 +290,11 @@ class ClusterWorld(NodesWorld):
 
     async def _look(self) -> None:
         """Look at everything every second."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            self.look()
+        looks = round(_LOOK_S / self.notices_s)
+        for number in itertools.count(1):
+            await asyncio.sleep(self.notices_s)
+            if number % looks == 0:
+                self.look()
             for client, process in list(self._clients_of.items()):
                 if not process.alive:  # the bus notices that its connection is closed
                     del self._clients_of[client]

@@ -13,7 +13,9 @@ from mainstay.lifecycle import Event
 from mainstay.load.fleet.spec import SLICE, SliceCall
 from mainstay.load.stats.model import SliceReport, Summary
 from mainstay.model import Job
-from mainstay.testing import SimulatedHost, VirtualLoop
+from mainstay.stores.remote import MAINSTAY_VERSION
+from mainstay.testing import BusFaults, SimulatedHost, VirtualLoop
+from sim.bus_weather import BusWeather
 from sim.load_cluster import LoadClusterWorld
 from sim.load_ledger import SliceKey
 from sim.load_plans import fleet_options, load_request
@@ -29,6 +31,8 @@ class LoadScene(ClusterScene, LoadClusterWorld):
         """called with each row that is written"""
         super().__init__(loop, folder, seed)
         self.faulty = True
+        self.version = MAINSTAY_VERSION
+        self.weather = BusWeather(self.network, self.host_names(), BusFaults(latency_s=0.001, jitter_s=0.002))
 
     def _check_write(self, before: Job | None, after: Job, events: Sequence[Event]) -> None:
         super()._check_write(before, after, events)

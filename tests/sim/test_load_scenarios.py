@@ -308,7 +308,7 @@ def test_a_leader_that_dies_at_go_has_the_run_started_once_or_ended(after_s: flo
 
 
 async def at_dispatch(scene: LoadScene, job: str) -> None:
-    await scene.until(lambda: any(row.status == "dispatched" for row in scene.slices(job)))
+    await scene.until(lambda: any(row.status in ("dispatched", "running") for row in scene.slices(job)))
 
 
 async def at_go(scene: LoadScene, job: str) -> None:

@@ -253,7 +253,7 @@ class LoadRun:
         for name in workflows:
             own = [report.workflows[name] for report in reports if name in report.workflows]
             self._ledger.settle(name, [one.account for one in own])
-            if not own and self._lost_windows():
+            if not own and self._sliced is not None and any(one.loss for one in self._sliced.reports()):
                 continue  # nothing that could tell is left; that it was lost is in the verdict
             why = failure_of(own, self._spec.plan.workflows[name].iterations)
             if why and not self._ended:

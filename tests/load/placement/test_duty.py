@@ -74,6 +74,15 @@ async def test_a_run_gets_its_cores_and_its_slices_in_one_round(store: JobStore)
     assert len(await cluster.confirm()) == 3
 
 
+async def test_a_payload_that_is_too_long_to_read_each_time_is_read_once(store: JobStore) -> None:
+    labels = {f"label-{at}": "x" * 100 for at in range(60)}
+    cluster = await Cluster(store).open()
+    await cluster.node("n1", 8, labels=labels)
+    job_id = await cluster.submit(processes=8, labels=labels)
+    await cluster.place()
+    assert await cluster.where(job_id) == {"n1": 8}
+
+
 async def test_every_write_of_the_leader_names_its_epoch(store: JobStore) -> None:
     cluster = await Cluster(store).open(8)
     job_id = await cluster.submit(processes=4)
@@ -406,6 +415,7 @@ async def test_a_run_that_is_being_cancelled_gets_no_replacement(store: JobStore
     await cluster.nodes["n1"].die()
     await cluster.place()
     assert await cluster.where(job_id) == {}
+    assert [row.status for row in await cluster.slices(job_id)] == ["cancelled"]
 
 
 async def test_the_open_slices_of_a_settled_run_are_cancelled_and_their_cores_are_free(store: JobStore) -> None:

@@ -27,7 +27,7 @@ POOL = [
         (CoreDemand(nodes=3, labels={"zone": "a"}), "it needs 3 nodes with zone=a, and there are 2: a1, a2"),
         (
             CoreDemand(nodes=3, processes=15),
-            "it needs 15 cores on 3 nodes, 5 on a node, and 1 of 3 have so many",
+            "it needs 15 cores on 3 nodes, 5 on a node; 1 of 3 has that",
         ),
         (CoreDemand(labels={"zone": "c"}), "no node has zone=c; the nodes have: zone=a, zone=b"),
         (CoreDemand(labels={"rack": "1"}), "no node has a label 'rack'; the labels of the nodes: gpu, zone"),

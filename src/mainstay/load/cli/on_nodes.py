@@ -39,7 +39,7 @@ from .execution import (
     show_result,
 )
 from .files import to_stdout
-from .lines import Lines
+from .lines import Lines, print_line
 from .live import Display, LiveView
 from .options import ClusterRunOptions, RunOptions
 from .wait_line import WaitLine
@@ -181,6 +181,7 @@ class _Session:
                 displays=[] if display is None else [display],
                 on_note=waits.note,
                 on_wait=waits.wait,
+                on_line=display.said if isinstance(display, LiveView) else print_line,
                 by=local_actor(),
             )
             followed = await follower.follow(stop=interrupts.stop, give_up=interrupts.give_up)

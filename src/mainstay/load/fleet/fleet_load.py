@@ -141,7 +141,7 @@ class FleetLoad:
             gos[number].open(link)
         refused, unstarted = await self._order_all(go, gos, links)
         if unstarted:
-            self._halt()
+            await self._end_early(f"not started together: {unstarted}")
         for number in refused:
             self._merger.close(number)
             links[number].is_loading = False
@@ -227,11 +227,13 @@ class FleetLoad:
         if math.isinf(go.at_s):
             passed_s = fleet.clock.now_ms() / 1000 - recorded.wall
             go.begin(at_s=fleet.steady() - max(0.0, passed_s), wall_s=recorded.wall)
-        if unbegun:
-            self._halt()
-        going = [self._through(gos[number], one.link) for number, one in enumerate(adopted) if number not in unbegun]
         names = ", ".join(self._slices[number].name for number in unbegun)
         never = f"{names} never heard the order to go" if unbegun else ""
+        if never:
+            await self._end_early(f"not started together: {never}")
+        elif fleet.record.ending:
+            self._halt()
+        going = [self._through(gos[number], one.link) for number, one in enumerate(adopted) if number not in unbegun]
         return list(await asyncio.gather(*going)), never
 
     def _begin_with(self, totals: list[Window]) -> None:
@@ -241,8 +243,17 @@ class FleetLoad:
         """A slice until its end. If that ends the run, all others stop."""
         result = await one.run_through(link)
         if result.loss is not None and not self._fleet.is_killed:
-            self._halt()
+            await self._end_early(str(result.loss))
         return result
+
+    async def _end_early(self, why: str) -> None:
+        """Stop all, and tell successors why."""
+        fleet = self._fleet
+        is_first = not fleet.is_ending()
+        self._halt()
+        if is_first:
+            fleet.record.ending = fleet.record.ending or why
+            await fleet.save()
 
     async def _ended_go(
         self, go: FleetGo, results: list[SliceResult], unstarted: str
@@ -251,6 +262,8 @@ class FleetLoad:
         fleet.check()
         reports = [report for result in results for report in result.reports]
         losses = [result.loss for result in results if result.loss is not None]
+        if fleet.record.ending and not fleet.is_killed:
+            losses = losses or [GeneratorLost(fleet.record.ending)]
         ended_s = min(go.planned_s, max((report.loaded for report in reports), default=go.now_s))
         own = fleet.go_record(go.number)
         if own is None:
@@ -268,7 +281,7 @@ class FleetLoad:
         if losses:
             return reports, self._fatal(losses[0])
         if is_done:
-            if not self._wanted:
+            if not self._wanted or (not reports and total is None):
                 return [], GeneratorLost("all slices were lost")
             fleet.record.ends.append(GoEnd(go=go.number, reports=reports, total=total, slices=slices))
             await fleet.save()

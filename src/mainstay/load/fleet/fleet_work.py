@@ -150,15 +150,17 @@ class _Lead:
                 )
                 return self._fleet
 
-            spec = self._options.spec
+            spec, live = self._options.spec, BusOutput(self._host.bus, job.id, epoch=job.token)
             run = LoadRun(
                 replace(spec, processes=sum(cores), header=replace(spec.header, processes=sum(cores))),
                 job.id,
                 token=job.token,
                 clock=self._control.store.clock,
-                outputs=[stream, BusOutput(self._host.bus, job.id, epoch=job.token)],
+                outputs=[stream, live],
                 stream=str(stream.path),
+                on_line=live.said,
                 runner=make,
+                earlier=self._earlier(),
             )
             try:
                 summary = await self._run_to_end(run)
@@ -172,6 +174,12 @@ class _Lead:
             # only now: a successor that finds no slices would not know what they had done
             await self._release()
             return summary
+
+    def _earlier(self) -> Summary | None:
+        """What an earlier leader of this run has saved; None: it had no load yet."""
+        if not self._saved.fleet.gos:
+            return None
+        return msgspec.msgpack.decode(self._saved.summary, type=Summary | None)
 
     async def _run_to_end(self, run: LoadRun) -> Summary:
         here = self._here

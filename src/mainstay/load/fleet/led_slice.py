@@ -136,7 +136,7 @@ class LedSlice:
         try:
             if running is not None and running.tokens[self.number] == link.member.token:
                 # it has obeyed a leader before: what it knows of the load matters more than whether it can go on
-                link.expect()
+                link.expect_load()
             elif not fleet.is_ending():
                 order = PrepareSlice(
                     order=fleet.order, limits=fleet.limits, processes=self.processes, first=self._first, of=self._of

@@ -163,6 +163,8 @@ class SliceEnd(msgspec.Struct, tag=True, kw_only=True):
     windows: int
     total: Window | None
     """the sum of all its windows, for a leader that has not received them"""
+    stopped: bool = False
+    """a leader has stopped it, before its plan was over"""
     began: bool = True
     """whether there was an order to go; if not, it is refused from now on"""
 

@@ -53,7 +53,7 @@ class OnceOrders:
                     raise self._lost(own)
                 answer = await self._ask(own.live, key, TearDown(names), doing, calls)
             except GeneratorLost as error:
-                if fleet.is_ending() or fleet.on_loss in ("fail", "restart"):
+                if fleet.is_killed or fleet.on_loss in ("fail", "restart"):
                     raise
                 answer = Values(failed=dict.fromkeys(names, f"the machine that set it up was lost ({error})"))
             values.failed.update(answer.failed)

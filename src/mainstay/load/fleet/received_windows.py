@@ -57,6 +57,7 @@ class ReceivedWindows:
 
     def add_sum(self, total: Window) -> None:
         """Count the sum of the windows before the first one that is expected."""
+        self.count += self.upto
         self.sum.add(total)
         self._known = total.bucket + total.width
 

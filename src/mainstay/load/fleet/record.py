@@ -62,6 +62,8 @@ class FleetRecord(msgspec.Struct, kw_only=True):
     is sent: a successor asks the same one, which executes it once"""
     answers: dict[str, Values] = {}
     """by order: what was executed, and what it returned"""
+    ending: str = ""
+    """why a leader has stopped the load: something was lost that ends the run"""
     notes: list[str] = []
     """what a reader of the result must know, besides losses"""
 

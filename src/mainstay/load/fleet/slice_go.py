@@ -48,10 +48,14 @@ class SliceGo:
         self._fleet = fleet
         self._slice = slice_
         self._go = go
+        self._over = 0
+        """the token of the last assignment that was lost"""
         self.reports: list[SliceReport] = []
         """of the assignment that came to the end"""
         self.totals: list[Window] = []
         """the sum of its windows"""
+        self._told: GeneratorLost | None = None
+        """a leader before this one has stopped the load"""
         self.is_confirmed = False
         """the last assignment has heard the order to go"""
 
@@ -81,6 +85,7 @@ class SliceGo:
             return AdoptedSlice()
         lost = [part.report for part in fleet.record.lost if part.go == recorded.go]
         if any((report.slice, report.token) == (own.number, token) for report in lost):
+            self._over = token
             return AdoptedSlice()
         await fleet.until(lambda: own.error or self._is_found(token), within_s=fleet.settings.lost_s)
         link = own.ready
@@ -94,6 +99,7 @@ class SliceGo:
                 return self._adopted(link, answer, begin_s)
         why = str(own.link.loss) if own.link is not None and own.link.member.token == token else ""
         await self._lost_unseen(recorded, begin_s, why)
+        self._unload(own.link)
         return AdoptedSlice()
 
     def _is_found(self, token: int) -> bool:
@@ -105,6 +111,8 @@ class SliceGo:
         go = self._go
         if not answer.began:
             # a replacement is ordered again, alone
+            self._over = link.member.token - 1
+            self._unload(link)
             return AdoptedSlice(is_unbegun=not begin_s)
         if math.isinf(go.at_s):
             at_s = answer.at_s - link.peer_clock.offset_s
@@ -128,7 +136,7 @@ class SliceGo:
                     if (result := self._without(link.loss or error)) is not None:
                         return result
                 else:
-                    return SliceResult(reports)
+                    return SliceResult(reports, self._told)
             elif (result := self._without(None)) is not None:
                 return result
             link = await self._replacement()
@@ -169,7 +177,10 @@ class SliceGo:
             await link.receive_all(end.windows)
             if not end.began and self.is_confirmed:
                 raise link.not_done("it does not know that it was under load")
-            if end.isolated:
+            if end.stopped and not self._fleet.is_ending():
+                why = self._fleet.record.ending or link.not_done("a leader before this one has stopped the run")
+                self._told = GeneratorLost(str(why))
+            elif end.isolated:
                 limit_s = self._fleet.settings.isolation_s
                 raise link.not_done(f"it had no contact for {limit_s:g} s, and stopped its load")
             if end.loss:
@@ -179,8 +190,7 @@ class SliceGo:
         self.reports.append(replace(link.report(), late_windows=self._fleet.merger.take_late(link.number)))
         if link.windows.total is not None:
             self.totals.append(link.windows.total)
-        link.is_loading = False
-        self._fleet.change()
+        self._unload(link)
         # their times are those of the whole load
         late_s = link.windows.begin_s - self._go.begin_s
         return [replace(one, took=one.took + late_s, loaded=one.loaded + late_s) for one in end.reports]
@@ -198,11 +208,17 @@ class SliceGo:
             end_s=min(link.windows.known_s, go.planned_s),
         )
         begun = begun_by_workflow(total, go.workflows, fleet.order.plan)
+        self._over = link.member.token
         fleet.record.lost.append(LostPart(go=go.number, report=report, total=total, begun=begun))
         if not fleet.is_stopping:
             await fleet.save()
-        link.is_loading = False
-        fleet.change()
+        self._unload(link)
+
+    def _unload(self, link: SliceLink | None) -> None:
+        """All is known of the load of an assignment that will be known."""
+        if link is not None:
+            link.is_loading = False
+            self._fleet.change()
 
     async def _lost_unseen(self, recorded: GoRecord, begin_s: float, why: str) -> None:
         """Record a loss of which nothing was received: the leader that had received its windows is gone."""
@@ -217,6 +233,7 @@ class SliceGo:
             end_s=begin_s,
             loss=why or f"slice {number} ({node}) was lost while the run had no leader",
         )
+        self._over = report.token
         self._fleet.record.lost.append(LostPart(go=recorded.go, report=report, total=None))
         await self._fleet.save()
 
@@ -227,8 +244,8 @@ class SliceGo:
         fleet, go, own = self._fleet, self._go, self._slice
         while True:
             left_s = None if math.isinf(go.planned_s) else max(0.0, go.planned_s - go.now_s)
-            await fleet.until(lambda: own.ready or own.error or fleet.is_ending(), within_s=left_s)
-            link = own.ready
+            await fleet.until(lambda: self._ready or own.error or fleet.is_ending(), within_s=left_s)
+            link = self._ready
             if link is None or self._is_over:
                 return None
             try:
@@ -240,6 +257,17 @@ class SliceGo:
                 await self._lost(link, error)
             else:
                 return None
+
+    @property
+    def _ready(self) -> SliceLink | None:
+        """The assignment after the one that was lost, if it can go."""
+        live = self._slice.live
+        if live is not None and live.member.token <= self._over:
+            # the store was late: this one was counted as lost before it was found
+            live.fail(live.not_done("it was not found in time"))
+            self._unload(live)
+        ready = self._slice.ready
+        return ready if ready is not None and ready.member.token > self._over else None
 
     async def _start_alone(self, link: SliceLink) -> bool:
         """Start a replacement in the middle of the plan. Returns whether it has begun: the plan may be over."""
@@ -285,12 +313,12 @@ class SliceGo:
                 begin_s=_with(recorded.begin_s or [0.0] * count, number, begin_s),
             )
         )
-        last = max(
-            at
-            for at, part in enumerate(fleet.record.lost)
-            if (part.go, part.report.slice) == (self._go.number, number) and part.report.token < link.member.token
-        )
-        fleet.record.lost = _with(fleet.record.lost, last, with_gap(fleet.record.lost[last], begin_s))
+        fleet.record.lost = [
+            with_gap(part, begin_s)
+            if (part.go, part.report.slice, part.report.token) == (self._go.number, number, self._over)
+            else part
+            for part in fleet.record.lost
+        ]
 
 
 def _with(values: list[T], at: int, value: T) -> list[T]:

@@ -262,6 +262,11 @@ class SliceLink:
         """It has answered a leader before: a silence counts from now on."""
         self._silent_s = self._silent_s or 0.0
 
+    def expect_load(self) -> None:
+        """It was ordered to go by a leader before: whether it can go on is found out with what it did."""
+        self.expect()
+        self.is_loading, self._moved_s = True, self._steady()
+
     def hurry(self, within_s: float) -> None:
         """The run is ending: a slice that is silent is lost soon, also one that may not have started yet."""
         self._is_stopping = True

@@ -75,6 +75,8 @@ class SliceWork:
         """why it starts nothing any more"""
         self._isolated = False
         self._stopped = False
+        self._is_told = False
+        """a leader has stopped the run"""
         self._go = 0
         self._barred = 0
         self._order: StartSlice | None = None
@@ -155,6 +157,7 @@ class SliceWork:
             case StartSlice():
                 self._start(order)
             case StopRun() | GiveUp() | KillSlice():
+                self._is_told = True
                 self._apply(order)
             case AdoptGo(go):
                 return self._adopted(go)
@@ -256,6 +259,7 @@ class SliceWork:
             reports=reports,
             loss=loss,
             isolated=self._isolated,
+            stopped=self._is_told,
             windows=self._windows,
             total=self._total.window() if self._windows else None,
         )

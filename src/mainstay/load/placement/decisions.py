@@ -36,6 +36,7 @@ from ...control import (
     open_nodes,
     window_is_over,
 )
+from ...lifecycle import is_stopping
 from ...model import ErrorInfo, Job, Session
 from ..kind import KIND, SLICE
 from .allocation import Allocation, CoreNode, CoreWait, HeldCores, RunRequest, SliceCores, allocate, matching_nodes
@@ -183,6 +184,9 @@ def _upkeep(run: PlacedRun, now_ms: int) -> list[UnitAction]:
         return _cancel(run.open, f"the job is {job.status}")
     if job.awaits_cores:
         return _cancel(run.open, "the run waits for other cores")
+    if is_stopping(job.parent, job.status):
+        # its leader stops those that run; no other one begins
+        return _cancel([each for each in run.open if each.row.status != "running"], f"the job is {job.status}")
     actions = _cancel([each for each in run.open if each.call.round < run.round], "the run was started again since")
     for each in run.current:
         row = each.row

@@ -27,7 +27,7 @@ from ...stores import Query
 from ..kind import KIND, SLICE
 from .changes import run_changes
 from .decisions import Decisions, Place, PlacedRun, RunAction, decide, node_pool
-from .reading import VALUE_BYTES, PlacedRows
+from .placed_rows import VALUE_BYTES, PlacedRows
 
 log = logging.getLogger("mainstay.load")
 

@@ -11,7 +11,7 @@ from ...words import counted, moment, span
 from ..kind import SLICE
 from .allocation import matching_nodes
 from .decisions import PlacedRun, PlacedSlice, is_out
-from .snapshot import RunSnapshot, read_snapshot
+from .snapshot import PlacementSnapshot, read_snapshot
 from .words import long_wait
 
 #: slices and nodes that are named; the rest is counted
@@ -34,7 +34,7 @@ async def obstacles(store: JobStore, row: Job) -> list[Obstacle] | None:
     return slice_obstacles(snapshot, run, each)
 
 
-def run_obstacles(snapshot: RunSnapshot, job: Job) -> list[Obstacle]:
+def run_obstacles(snapshot: PlacementSnapshot, job: Job) -> list[Obstacle]:
     """What an unsettled run waits for."""
     run = snapshot.runs.get(job.id)
     if job.awaits or (job.due_ms > snapshot.now_ms and not job.awaits_cores):
@@ -45,7 +45,7 @@ def run_obstacles(snapshot: RunSnapshot, job: Job) -> list[Obstacle]:
     return found if run is None else [*found, *_open_slices(snapshot, run)]
 
 
-def _cores(snapshot: RunSnapshot, run: PlacedRun | None) -> list[Obstacle]:
+def _cores(snapshot: PlacementSnapshot, run: PlacedRun | None) -> list[Obstacle]:
     """What a run without cores waits for, and until when."""
     if run is None or run.wants is None:
         return [Obstacle(text="Its payload cannot be read here, so what it waits for is not known.", stops=False)]
@@ -66,14 +66,14 @@ def _cores(snapshot: RunSnapshot, run: PlacedRun | None) -> list[Obstacle]:
     return found
 
 
-def _no_placement(snapshot: RunSnapshot) -> list[Obstacle]:
+def _no_placement(snapshot: PlacementSnapshot) -> list[Obstacle]:
     if snapshot.is_led:
         return []
     text = "No manager leads placement now, so no cores are given away. Another manager takes over within seconds."
     return [Obstacle(text=text, advice=(Advice(why="see the leaders", command="mainstay cluster leaders"),))]
 
 
-def _no_manager(snapshot: RunSnapshot) -> list[Obstacle]:
+def _no_manager(snapshot: PlacementSnapshot) -> list[Obstacle]:
     """A run is led by a manager that claims it."""
     if any(session.serves(LEAD_QUEUE) and not session.dead for session in snapshot.sessions):
         return []
@@ -81,7 +81,7 @@ def _no_manager(snapshot: RunSnapshot) -> list[Obstacle]:
     return [Obstacle(text=text, advice=(Advice(why="see the managers", command="mainstay cluster status"),))]
 
 
-def _open_slices(snapshot: RunSnapshot, run: PlacedRun) -> list[Obstacle]:
+def _open_slices(snapshot: PlacementSnapshot, run: PlacedRun) -> list[Obstacle]:
     """The slices that are not at work: the first ones by name, the others by number."""
     found: list[Obstacle] = []
     for each in run.open:
@@ -92,7 +92,7 @@ def _open_slices(snapshot: RunSnapshot, run: PlacedRun) -> list[Obstacle]:
     return [*found[:_NAMED], Obstacle(text=f"{counted(more, 'more slice waits', 'more slices wait')}.", stops=False)]
 
 
-def slice_obstacles(snapshot: RunSnapshot, run: PlacedRun, each: PlacedSlice) -> list[Obstacle]:
+def slice_obstacles(snapshot: PlacementSnapshot, run: PlacedRun, each: PlacedSlice) -> list[Obstacle]:
     """What a slice waits for; empty: it is at work."""
     row, what = each.row, f"Slice {each.call.number}"
     if row.session is not None:
@@ -109,7 +109,7 @@ def slice_obstacles(snapshot: RunSnapshot, run: PlacedRun, each: PlacedSlice) ->
     return [Obstacle(text=text, advice=(_NODES,)), *_no_placement(snapshot)]
 
 
-def _held(snapshot: RunSnapshot, each: PlacedSlice, what: str) -> list[Obstacle]:
+def _held(snapshot: PlacementSnapshot, each: PlacedSlice, what: str) -> list[Obstacle]:
     row, lease_ms = each.row, snapshot.lease_ms
     session = next((session for session in snapshot.sessions if session.id == row.session), None)
     if session is None or not is_present(session, lease_ms):
@@ -125,7 +125,7 @@ def _held(snapshot: RunSnapshot, each: PlacedSlice, what: str) -> list[Obstacle]
     return [Obstacle(text=text, stops=False)]
 
 
-def _nodes_of(snapshot: RunSnapshot, run: PlacedRun, each: PlacedSlice) -> list[str]:
+def _nodes_of(snapshot: PlacementSnapshot, run: PlacedRun, each: PlacedSlice) -> list[str]:
     """Why each node that the slice may use does not get it."""
     free = snapshot.free_cores()
     pool = matching_nodes(snapshot.pool.core_nodes, each.call.labels)

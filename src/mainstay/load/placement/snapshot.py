@@ -8,12 +8,12 @@ from ...stores import JobStore, Query
 from ..kind import KIND
 from .allocation import CoreWait
 from .decisions import NodePool, PlacedRun, decide, node_pool
-from .reading import VALUE_BYTES, PlacedRows
+from .placed_rows import VALUE_BYTES, PlacedRows
 
 _PAGE = 500
 
 
-class RunSnapshot:
+class PlacementSnapshot:
     """All unsettled runs of a cluster, decided on as its placement leader does."""
 
     def __init__(
@@ -50,7 +50,7 @@ class RunSnapshot:
         return free
 
 
-async def read_snapshot(store: JobStore) -> RunSnapshot:
+async def read_snapshot(store: JobStore) -> PlacementSnapshot:
     """The cost grows with the number of runs that are unsettled."""
     rows = PlacedRows(store)
     runs: dict[str, PlacedRun] = {}
@@ -59,7 +59,7 @@ async def read_snapshot(store: JobStore) -> RunSnapshot:
         if run is not None:
             runs[job.id] = run
     sessions, stats = await store.sessions(), await store.stats()
-    return RunSnapshot(
+    return PlacementSnapshot(
         runs,
         node_pool(sessions, lease_ms=store.clock.lease_ms()),
         sessions,
@@ -81,4 +81,4 @@ async def _unsettled(store: JobStore) -> list[Job]:
             return jobs
 
 
-__all__ = ["RunSnapshot", "read_snapshot"]
+__all__ = ["PlacementSnapshot", "read_snapshot"]

@@ -70,10 +70,8 @@ def demand_problem(demand: CoreDemand, nodes: Sequence[CoreNode]) -> str:
     size = even_sizes(least, demand.nodes)[0]
     largest = sorted((node.cores for node in pool), reverse=True)
     fitting = sum(1 for cores in largest if cores >= size)
-    return (
-        f"it needs {counted(least, 'core')} on {demand.nodes} {where}, {size} on a node, and {fitting} of "
-        f"{len(pool)} have so many"
-    )
+    shares = f"{counted(least, 'core')} on {demand.nodes} {where}, {size} on a node"
+    return f"it needs {shares}; {fitting} of {len(pool)} {'has' if fitting == 1 else 'have'} that"
 
 
 def _unknown_labels(labels: Mapping[str, str], nodes: Sequence[CoreNode]) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from ...control import past_assignments
 from ...model import Job
-from ...stores import JobStore, Query, size_left_out
+from ...stores import OMITTED_FIELDS, JobStore, Query, size_left_out
 from ..kind import SLICE
 from .decisions import PlacedRun, PlacedSlice
 from .spec import RunDemand, SliceCall
@@ -27,12 +27,15 @@ class PlacedRows:
         self._store = store
         self._wants: dict[str, RunDemand | None] = {}
         """by job; a payload never changes"""
+        self._calls: dict[str, SliceCall] = {}
+        """by slice"""
         self._idle: dict[str, tuple[int, PlacedRun]] = {}
         """waiting jobs without an open slice, at a version: only a write of the job creates slices"""
 
     def keep(self, job_ids: Collection[str]) -> None:
         """Forget all other jobs."""
         self._wants = {job_id: wants for job_id, wants in self._wants.items() if job_id in job_ids}
+        self._calls = {slice_id: call for slice_id, call in self._calls.items() if call.job in job_ids}
         self._idle = {job_id: idle for job_id, idle in self._idle.items() if job_id in job_ids}
 
     async def run(self, job: Job) -> PlacedRun | None:
@@ -49,22 +52,24 @@ class PlacedRows:
 
     async def whole(self, rows: Sequence[Job]) -> dict[str, Job] | None:
         """Some rows with all their values, by id; None: one has moved since it was read."""
-        found = {row.id: row for row in await self._store.get([row.id for row in rows]) if row is not None}
-        if all(row.id in found and found[row.id].version == row.version for row in rows):
-            return found
-        return None
+        cut = [row.id for row in rows if any(size_left_out(getattr(row, name)) is not None for name in OMITTED_FIELDS)]
+        found = {row.id: row for row in rows}
+        found |= {row.id: row for row in (await self._store.get(cut) if cut else []) if row is not None}
+        return found if all(found[row.id].version == row.version for row in rows) else None
 
     async def _wanted(self, job: Job) -> RunDemand | None:
         if job.id not in self._wants:
-            payload: bytes = job.payload
-            if size_left_out(payload) is not None:
-                [whole] = await self._store.get([job.id])
-                payload = b"" if whole is None else whole.payload
             try:
-                self._wants[job.id] = msgspec.msgpack.decode(payload, type=RunDemand)
+                self._wants[job.id] = msgspec.msgpack.decode(await self._payload(job), type=RunDemand)
             except msgspec.DecodeError:
                 self._wants[job.id] = None  # its leader fails it
         return self._wants[job.id]
+
+    async def _payload(self, row: Job) -> bytes:
+        if size_left_out(row.payload) is None:
+            return row.payload
+        [whole] = await self._store.get([row.id])
+        return b"" if whole is None else whole.payload
 
     async def _slices(self, job: Job) -> list[PlacedSlice]:
         units: list[Job] = []
@@ -78,7 +83,9 @@ class PlacedRows:
         return [await self._slice(unit) for unit in units]
 
     async def _slice(self, unit: Job) -> PlacedSlice:
-        call = msgspec.msgpack.decode(unit.payload, type=SliceCall)
+        call = self._calls.get(unit.id)
+        if call is None:
+            call = self._calls[unit.id] = msgspec.msgpack.decode(await self._payload(unit), type=SliceCall)
         if unit.status != "pending" or not unit.token:
             return PlacedSlice(unit, call)
         events = await self._store.events(unit.id, after=unit.trimmed_seq, limit=_EVENTS)

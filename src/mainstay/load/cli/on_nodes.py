@@ -101,6 +101,9 @@ def run_on_nodes(
     if summary is None:
         return _without_numbers(followed, planned, pressed=pressed)
     summary = asyncio.run(_written(files, summary))
+    if not Path(summary.stream).is_file():
+        # the leader has recorded it on its own machine
+        summary = msgspec.structs.replace(summary, stream="")
     show_result(summary, printed, quiet=ui == "none", strict=given.strict)
     return INTERRUPTED if pressed else code_of(summary, strict=given.strict)
 
@@ -224,9 +227,7 @@ async def _written(files: Sequence[Output], summary: Summary) -> Summary:
     await outputs.stop(summary)
     # of the leader's own outputs, only one that failed is worth mentioning
     failed = [each for each in (*summary.outputs, *outputs.outcomes()) if each.error]
-    # the leader's recording is seldom on this machine
-    stream = summary.stream if Path(summary.stream).is_file() else ""
-    return msgspec.structs.replace(summary, outputs=failed, stream=stream)
+    return msgspec.structs.replace(summary, outputs=failed)
 
 
 def _submitted(handle: Handle[Summary]) -> str:

@@ -123,10 +123,10 @@ def up(
         int,
         typer.Option(
             "--cores",
-            min=1,
+            min=0,
             metavar="INT",
-            help="Cores of each node for load tests, which run one process on each.",
-            show_default="all of this machine",
+            help="Cores of each node for load tests, which run one process on each; 0: all of this machine.",
+            show_default="all",
         ),
     ] = 0,
     port: Annotated[

@@ -144,6 +144,7 @@ def _content(job: Job, texts: SummaryTexts) -> dict[str, Any]:
     from ..report import page  # noqa: PLC0415 - an extra that most servers do without
     from ..report.advice import verdict_words  # noqa: PLC0415 - the same
     from ..report.limits import limits_of  # noqa: PLC0415 - the same
+    from ..report.slices import slice_losses, slice_rows  # noqa: PLC0415 - the same
     from ..report.text import several_workflows, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
 
     summary = texts.shown(summary)
@@ -164,6 +165,8 @@ def _content(job: Job, texts: SummaryTexts) -> dict[str, Any]:
         ],
         "steps": [_row(one, step_name(one, several=several)) for one in summary.steps],
         "tags": [_row(one, tag_name(one)) for one in summary.by_tag],
+        "slices": slice_rows(summary),
+        "losses": slice_losses(summary),
         "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -51,7 +51,6 @@ class UnitRoute(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     """its name within the job"""
     status: str
-    reason: str | None = None
     assignments: tuple[UnitAssignment, ...] = ()
     """the oldest first"""
 
@@ -62,15 +61,15 @@ class JobRoutes(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     status: str
-    reason: str | None = None
     units: tuple[UnitRoute, ...] = ()
     """by name; without those that were never placed on a node"""
     more: int = 0
     """units that are left out because there are too many"""
 
 
-async def read_routes(store: JobStore, job_id: str) -> JobRoutes:
-    """The routes of a job, or of one unit; raises `JobNotFound`."""
+async def read_routes(store: JobStore, job_id: str, *, shown: Callable[[Event], Event] | None = None) -> JobRoutes:
+    """The routes of a job, or of one unit; raises `JobNotFound`. `shown` changes each event first: a mask for private
+    fields."""
     [job] = await store.get([check_id(job_id)])
     if job is None:
         raise JobNotFound(job_id)
@@ -79,14 +78,14 @@ async def read_routes(store: JobStore, job_id: str) -> JobRoutes:
 
     async def read(unit: Job) -> UnitRoute:
         async with limit:
-            return unit_route(unit, await store.events(unit.id, after=unit.trimmed_seq, limit=_EVENTS))
+            events = await store.events(unit.id, after=unit.trimmed_seq, limit=_EVENTS)
+        return unit_route(unit, events if shown is None else map(shown, events))
 
     routes = await asyncio.gather(*(read(unit) for unit in units[:_MOST_UNITS]))
     return JobRoutes(
         id=job.id,
         name=job.name,
         status=job.status,
-        reason=job.reason,
         units=tuple(sorted(routes, key=_order)),
         more=max(0, len(units) - _MOST_UNITS),
     )
@@ -98,7 +97,6 @@ def unit_route(unit: Job, events: Iterable[Event]) -> UnitRoute:
         id=unit.id,
         unit=unit.unit or "",
         status=unit.status,
-        reason=unit.reason,
         assignments=tuple(assignments_of(events)),
     )
 

@@ -105,9 +105,9 @@ OPERATIONS = (
         "/cluster/stream",
         stream_cluster,
         "Watch the cluster",
-        "`event: cluster` with the state now, and after each change, at most once a second; `event: journal` for each "
-        "entry of the journal from now on: a client that reconnects with `Last-Event-ID` gets those after it; `event: cores` with the cores of "
-        "the nodes now, and after each change. `event: trouble` if no manager answers.",
+        "`event: cluster` with the state now, and after each change, at most once a second; `event: cores` with the cores "
+        "of the nodes in the same way; `event: journal` for each entry of the journal from now on: a client that "
+        "reconnects with `Last-Event-ID` gets those after it. `event: trouble` if no manager answers.",
         tag="cluster",
         refusals=(404,),
         in_store=False,

@@ -105,8 +105,8 @@ OPERATIONS = (
         "/cluster/stream",
         stream_cluster,
         "Watch the cluster",
-        "`event: cluster` with the state now, and after each change, at most once a second; `event: cores` with the cores "
-        "of the nodes in the same way; `event: journal` for each entry of the journal from now on: a client that "
+        "`event: cluster` with the state now, and after each change, at most once a second; `event: cores` with the "
+        "cores of the nodes in the same way; `event: journal` for each entry of the journal from now on: a client that "
         "reconnects with `Last-Event-ID` gets those after it. `event: trouble` if no manager answers.",
         tag="cluster",
         refusals=(404,),

@@ -152,7 +152,6 @@ def _content(summary: Summary | None) -> dict[str, Any]:
     from ..report import page  # noqa: PLC0415 - an extra that most servers do without
     from ..report.advice import verdict_words  # noqa: PLC0415 - the same
     from ..report.limits import limits_of  # noqa: PLC0415 - the same
-    from ..report.slices import slice_losses, slice_rows  # noqa: PLC0415 - the same
     from ..report.text import several_workflows, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
 
     several = several_workflows(summary)
@@ -172,8 +171,6 @@ def _content(summary: Summary | None) -> dict[str, Any]:
         ],
         "steps": [_row(one, step_name(one, several=several)) for one in summary.steps],
         "tags": [_row(one, tag_name(one)) for one in summary.by_tag],
-        "slices": slice_rows(summary),
-        "losses": slice_losses(summary),
         "errors": sorted(summary.errors.items(), key=lambda one: -one[1])[:20],
     }
 

@@ -66,7 +66,6 @@ class SummaryTexts:
             outputs=[replace(one, error=self._text(one.error) if one.error else "") for one in summary.outputs],
             slices=[replace(one, loss=self._text(one.loss)) if one.loss else one for one in summary.slices],
             trust=replace(summary.trust, reasons=[self._doubt(reason) for reason in summary.trust.reasons]),
-            slices=[replace(one, loss=self._text(one.loss) if one.loss else "") for one in summary.slices],
             stream=summary.stream if self._masker.shows else "",
         )
 

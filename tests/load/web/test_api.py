@@ -131,7 +131,6 @@ async def test_the_texts_of_a_load_test_are_masked_and_left_out_where_no_payload
         f"slice 1 (n2) was lost, while it was under load: {said}",
     ]
     assert told["slices"][0]["loss"] == said
-    assert "slice 1" in answers[0].text
     assert told["stream"] == ("/srv/private/run.ndjson.zst" if shows else "")
     assert ("is refused" in text) is shows
 

@@ -20,7 +20,7 @@ from mainstay.load.fleet.spec import SLICE
 from mainstay.load.placement import decisions
 from mainstay.load.stats.model import Summary
 from mainstay.model import Job
-from mainstay.testing import BusFaults, LoopClock
+from mainstay.testing import BusFaults, LoopClock, StoreFaults
 from sim.cluster import STOPS_S
 from tests.sim.load_scenes import LoadScene, lost_parts, play_in
 
@@ -261,6 +261,27 @@ def summary_of(row: Job) -> Summary:
 
 
 # leaders ---------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_away_when_a_manager_claims_a_run_fails_nothing() -> None:
+    async def script(scene: LoadScene) -> None:
+        away = StoreFaults(unavailable=True, calls=("find", "report"))
+
+        def cut(row: Job) -> None:
+            if row.kind == "load" and row.parent is None and row.status == "running":
+                scene.watchers.clear()
+                for link in scene.links.values():
+                    link.faults = away
+
+        scene.watchers.append(cut)
+        job = await scene.submit_run(duration="10s")
+        await asyncio.sleep(6)
+        for link in scene.links.values():
+            link.faults = StoreFaults()
+        [summary] = await scene.finished(job)
+        assert summary.requests == 400
+
+    play(script)
 
 
 async def leader_ends(scene: LoadScene, *, polite: bool) -> None:

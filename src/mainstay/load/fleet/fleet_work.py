@@ -7,19 +7,21 @@ slices run on, and the manager that claims the job next leads them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim
+from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim, StoreError
 from ...lifecycle import Move
 from ...model import Job
 from ...stores import Query
-from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, OutOfTime, context
+from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, Outage, OutOfTime, context
 from ..generator_process import GeneratorLost
 from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, stored
 from ..plan import SCHEMA
@@ -36,6 +38,8 @@ from .spec import FleetOptions
 from .stored_assignments import StoredAssignments
 
 log = logging.getLogger("mainstay.load")
+
+R = TypeVar("R")
 
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
@@ -101,7 +105,7 @@ class _Lead:
 
     async def run(self) -> Summary:
         job = self._here.job
-        saved, slices = saved_run_of(job), stored_slices(await self._units(job))
+        saved, slices = saved_run_of(job), stored_slices(await self._patiently(lambda: self._units(job)))
         step = next_step(saved, slices)
         if step == "place":
             await self._await_cores()
@@ -109,7 +113,7 @@ class _Lead:
             assert saved is not None
             self._saved = saved
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
-        if not (await self._control.claims.start([job]))[0]:
+        if not (await self._patiently(lambda: self._control.claims.start([job])))[0]:
             raise LetGo("its claim was lost")
         newest = slices[0].call.round
         if saved is None or saved.fleet.round != newest:
@@ -226,6 +230,8 @@ class _Lead:
             granted_s = (await self._here.extend()).granted_s
         except StaleClaim as error:
             raise LetGo(str(error)) from None
+        except StoreError:
+            return max(left_s, SAVE_S)  # it may still be granted, when the store is back
         if granted_s:
             log.info("job=%s has earned %g s more", self._here.id, granted_s)
             self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
@@ -252,7 +258,8 @@ class _Lead:
     # cores ------------------------------------------------------------------------------------------
 
     async def _await_cores(self) -> None:
-        await self._control.drivers.await_placement(self._here.job)
+        with contextlib.suppress(StaleClaim):  # it was given back, and the answer was lost
+            await self._patiently(lambda: self._control.drivers.await_placement(self._here.job))
         raise LetGo("it waits for cores")
 
     async def _start_again(self, slices: list[StoredSlice], error: RestartNeeded) -> None:
@@ -269,9 +276,22 @@ class _Lead:
         def cancel(row: Job, _: int) -> tuple[Move, ...]:
             return () if row.settled_ms is not None else (Move(to="cancelled", reason=reason),)
 
+        actor = self._here.job.session or ""
         for each in slices:
-            await self._control.drivers.act(each.row.id, cancel, actor=self._here.job.session or "")
+            await self._patiently(functools.partial(self._control.drivers.act, each.row.id, cancel, actor=actor))
         await self._await_cores()
+
+    async def _patiently(self, call: Callable[[], Awaitable[R]]) -> R:
+        """Make a call that may be repeated. While the store is away it waits: the run must not fail by that."""
+        outage = Outage(f"run on nodes job_id={self._here.id}", self._host.rng)
+        while True:
+            try:
+                found = await call()
+            except StoreError as error:
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                return found
 
     async def _units(self, job: Job) -> list[Job]:
         units: list[Job] = []

@@ -70,5 +70,10 @@ class BusWeather:
         elif not self._unplugged[client]:
             self._network.reconnect(client)
 
+    def is_heard(self, source: str, destination: str) -> bool:
+        """Whether messages arrive that one host sends to another."""
+        cut = self._cuts[source, destination] > 0
+        return not cut and not any(self._lossy[name] for name in ("", source, destination))
+
     def is_unplugged(self, client: str) -> bool:
         return self._unplugged[client] > 0

@@ -9,7 +9,7 @@ What must hold at every moment, beyond what `cluster` checks:
 - a core of a node has one slice: no node has more generators than cores, and no assignment makes it hold more;
 - a generator process, by its number in the run, is under load at one place, and its load is never above its plan;
 - no load begins after a cancel was answered;
-- the number of requests that a run shows never falls, unless a slice is lost with the leader that had heard it.
+- the number of requests that a run shows never falls, unless a successor of the leader cannot ask a slice.
 
 And in the end: every run is settled for a reason; a run that finished counts what the target counted, slice by slice,
 and tells each loss; no generator, no open slice and no held core is left.
@@ -224,9 +224,23 @@ class LoadClusterWorld(ClusterWorld):
         self._shown[job.id] = _Shown(start, summary.header.token, summary.requests)
         if before is None or before.start != start or summary.requests >= before.requests:
             return
-        # what only the former leader had of a slice that died with it is unknown
-        if summary.header.token == before.leader or not self._ledger(job.id).has_died:
+        # what only the former leader had of a slice that has died, or does not answer, is unknown
+        if summary.header.token == before.leader or not self._has_unknown(job):
             self._found(f"{job.id} showed {before.requests} requests, and then {summary.requests}")
+
+    def _has_unknown(self, job: Job) -> bool:
+        """Whether the leader of a run cannot ask all of its slices."""
+        ledger, leader = self._ledger(job.id), self.leader_of(job.id)
+        nodes = {each.node for each in ledger.assignments.values()}
+        away = [
+            node
+            for node in nodes
+            if self.weather.is_unplugged(self._client_name(node))
+            or self.hosts[node].frozen
+            or self.went_on(node)
+            or not (self.weather.is_heard(node, leader) and self.weather.is_heard(leader, node))
+        ]
+        return bool(away) or ledger.has_died
 
     def _check_assignment(self, before: Job, after: Job) -> None:
         if after.name != SLICE:

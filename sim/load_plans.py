@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
@@ -75,24 +74,20 @@ def _limits(options: FleetOptions) -> dict[str, Any]:
 
 def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions:
     """A run: how much load, for how long, on how many cores, and what happens after a loss."""
-    lasts_s = round(rng.choice([rng.uniform(5, 12), rng.uniform(5, 25), rng.uniform(20, 60)]), 1)
     layers = rng.choice([1, 1, 2])
+    longest_s = rng.choice([12.0, 25.0, 60.0]) if layers == 1 else 20.0
+    lasts_s = round(rng.uniform(5, longest_s), 1)
     users = rng.randint(2, 12)
-    model = rng.choice(["rate", "vus", "iterations"])
     options: dict[str, Any] = {"duration": f"{lasts_s}s"}
-    if model == "rate":
-        options |= {"rate": f"{rng.randint(5, 60)}/s", "max_in_flight": users}
-    elif model == "vus":
-        options["vus"] = users
-    else:
-        # as many as the users make in about this time
-        options |= {
-            "vus": users,
-            "iterations": max(users, math.ceil(users * lasts_s * rng.uniform(0.3, 0.8) / CALL_S / 2)),
-        }
-        options["duration"] = f"{2 * lasts_s}s"
-    if layers == 2:
-        options["duration"] = f"{min(lasts_s, 20.0)}s"
+    match rng.choice(["rate", "vus", "iterations"]):
+        case "rate":
+            options |= {"rate": f"{rng.randint(5, 60)}/s", "max_in_flight": users}
+        case "vus":
+            options["vus"] = users
+        case _:
+            # users can make more of them, also of those with two steps: a replacement may need the time
+            most = users * lasts_s / (2 * CALL_S)
+            options |= {"vus": users, "iterations": max(users, round(most * rng.uniform(0.2, 0.6)))}
     demand: dict[str, Any] = {}
     kind = rng.random()
     if kind < 0.35:
@@ -100,7 +95,7 @@ def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions
     elif kind < 0.6:
         demand["nodes"] = rng.randint(1, min(users, 3))
         if rng.random() < 0.5:
-            demand["processes"] = rng.randint(demand["nodes"], min(users, 6))
+            demand["processes"] = rng.randint(demand["nodes"], min(users, 6, 4 * demand["nodes"]))
     else:
         demand["share"] = rng.choice(["low", "low", "normal", "high", "exclusive", "auto"])
     if rng.random() < 0.2:

@@ -330,7 +330,8 @@ class ClusterWorld(NodesWorld):
         paused = (
             worker.host.frozen or self.loop.time() - self._thawed_s.get(machine.name, -1e9) < self.liveness.closed_s
         )
-        if not paused and session in worker.supervisor.sessions and not worker.is_isolated:
+        unanswered = worker.is_isolated or worker.is_unheard
+        if not paused and session in worker.supervisor.sessions and not unanswered:
             self._found(f"{lead.holder} closed {session}, although {machine.name} beats and is answered")
 
     # faults -------------------------------------------------------------------------------------

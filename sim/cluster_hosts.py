@@ -99,6 +99,7 @@ class WorkerOfNode:
         world.starts += 1
         number = world.starts
         self.host = world.loop.host(f"{machine.name}/worker")
+        self._began_s = world.loop.time()
         self.config = config
         self.returncode: int | None = None
         self._machine = machine
@@ -141,6 +142,12 @@ class WorkerOfNode:
     def is_isolated(self) -> bool:
         """Whether it has stopped its work because no manager answers."""
         return self.heart is None or self.heart.is_isolated
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether it has started so lately that it is not isolated, although no manager answers."""
+        is_young = self._machine.world.loop.time() - self._began_s < self._machine.world.liveness.isolation_s
+        return is_young and (self.heart is None or not self.heart._answered)  # noqa: SLF001 - the world sees everything
 
     @property
     def hosts(self) -> list[SimulatedHost]:

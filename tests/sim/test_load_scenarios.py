@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from mainstay.cluster.isolation import Isolation
+from mainstay.load.fleet import FleetSettings, fleet_work
+from mainstay.load.fleet.fleet_load import FleetLoad
 from mainstay.load.fleet.slice_service import SliceService
+from mainstay.load.fleet.slice_work import SliceWork
 from mainstay.load.fleet.spec import SLICE
+from mainstay.load.placement import decisions
 from mainstay.load.stats.model import Summary
 from mainstay.model import Job
 from mainstay.testing import BusFaults, LoopClock
@@ -203,28 +209,29 @@ def test_a_lost_slice_is_replaced_in_time_and_the_gap_is_told(lose: Loss, within
     is_replaced_and_counted(lose, within_s)
 
 
-def test_a_node_that_is_cut_off_stops_its_load_before_it_is_replaced_and_its_late_windows_are_refused() -> None:
+async def cut_off_under_load(scene: LoadScene) -> None:
+    """A node stops its load before it is replaced, and its late windows are refused."""
+    job = await scene.run_under_load(duration="45s", demand={"nodes": 3, "processes": 3})
+    await asyncio.sleep(5)
+    node = scene.node_with(scene.slices(job)[0])
+    number = scene.slice_on(job, node)
+
+    def loads_there() -> bool:
+        return any(load.host.name.startswith(f"{node}/") for load in scene.loads(job))
+
+    async with scene.fault("split", node):
+        stopped_s = await scene.until(lambda: not loads_there())
+        replaced_s = stopped_s + await scene.is_replaced(job, number)
+        assert 18 <= stopped_s < 24
+        assert 23 < replaced_s <= UNPROVEN_S
+    [summary] = await scene.finished(job)
+    [lost] = lost_parts(summary)
+    assert lost.requests <= scene.sent_by(job, number=number, token=1)
+
+
+def test_a_node_that_is_cut_off_stops_its_load_before_it_is_replaced() -> None:
     """Scenario 12."""
-
-    async def script(scene: LoadScene) -> None:
-        job = await scene.run_under_load(duration="45s", demand={"nodes": 3, "processes": 3})
-        await asyncio.sleep(5)
-        node = scene.node_with(scene.slices(job)[0])
-        number = scene.slice_on(job, node)
-
-        def loads_there() -> bool:
-            return any(load.host.name.startswith(f"{node}/") for load in scene.loads(job))
-
-        async with scene.fault("split", node):
-            stopped_s = await scene.until(lambda: not loads_there())
-            replaced_s = stopped_s + await scene.is_replaced(job, number)
-            assert 18 <= stopped_s < 24
-            assert 23 < replaced_s <= UNPROVEN_S
-        [summary] = await scene.finished(job)
-        [lost] = lost_parts(summary)
-        assert lost.requests <= scene.sent_by(job, number=number, token=1)
-
-    play(script)
+    play(cut_off_under_load)
 
 
 @pytest.mark.parametrize("on_loss", ["continue", "fail", "restart"])
@@ -256,24 +263,26 @@ def summary_of(row: Job) -> Summary:
 # leaders ---------------------------------------------------------------------------------------------
 
 
+async def leader_ends(scene: LoadScene, *, polite: bool) -> None:
+    """The manager that leads stops, or dies: nothing restarts, and all is counted."""
+    job = await scene.run_under_load(duration="30s")
+    await asyncio.sleep(5)
+    first = scene.leader_of(job)
+    if polite:
+        await scene.manager_machines[first].stop()
+    else:
+        scene.hosts[first].crash()
+    await scene.until(lambda: scene.leader_of(job) not in ("", first))
+    assert len(scene.loads(job)) == 4
+    [summary] = await scene.finished(job)
+    assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
+    assert not lost_parts(summary)
+    assert summary.requests == 1200
+
+
 @pytest.mark.parametrize("polite", [True, False])
 def test_when_the_manager_that_leads_ends_nothing_restarts_and_all_is_counted(polite: bool) -> None:
-    async def script(scene: LoadScene) -> None:
-        job = await scene.run_under_load(duration="30s")
-        await asyncio.sleep(5)
-        first = scene.leader_of(job)
-        if polite:
-            await scene.manager_machines[first].stop()
-        else:
-            scene.hosts[first].crash()
-        await scene.until(lambda: scene.leader_of(job) not in ("", first))
-        assert len(scene.loads(job)) == 4
-        [summary] = await scene.finished(job)
-        assert [row.token for row in scene.slices(job)] == [1, 1, 1, 1]
-        assert not lost_parts(summary)
-        assert summary.requests == 1200
-
-    play(script)
+    play(functools.partial(leader_ends, polite=polite))
 
 
 def test_a_leader_that_dies_between_two_layers_is_followed_by_the_next_layer() -> None:
@@ -427,6 +436,17 @@ def test_when_all_lost_their_power_every_run_goes_on_whatever_their_clocks_say()
 # cores -----------------------------------------------------------------------------------------------
 
 
+async def two_runs_at_once(scene: LoadScene) -> None:
+    """They need more cores than the nodes have."""
+    options: dict[str, Any] = {"vus": 12, "duration": "8s", "demand": {"processes": 10}}
+    jobs = [await scene.submit_run(**options) for _ in range(2)]
+    await scene.finished(*jobs)
+
+
+def test_of_two_runs_that_need_more_cores_than_there_are_one_waits() -> None:
+    play(two_runs_at_once)
+
+
 def test_of_two_runs_over_an_exclusive_pool_the_second_waits_and_says_for_what() -> None:
     async def script(scene: LoadScene) -> None:
         demand = {"share": "exclusive"}
@@ -456,3 +476,34 @@ def test_a_frozen_node_that_goes_on_stops_its_load_within_seconds() -> None:
         await scene.finished(job)
 
     play(script)
+
+
+# planted bugs ----------------------------------------------------------------------------------------
+
+
+def test_slices_that_ignore_their_isolation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Isolation, "_isolate", lambda self: None)
+    monkeypatch.setattr(SliceWork, "refuse", lambda self, why: None)
+    with pytest.raises(AssertionError):
+        play(cut_off_under_load)
+
+
+def test_a_leader_that_replaces_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_work, "FleetSettings", lambda: FleetSettings(lost_s=4.0))
+    with pytest.raises(AssertionError):
+        play(cut_off_under_load)
+
+
+def test_a_placement_that_forgets_cores_in_use_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions._Account, "_hold", lambda *_: None)
+    with pytest.raises(AssertionError, match="cores, and slices with"):
+        play(two_runs_at_once)
+
+
+def test_a_successor_that_orders_a_go_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(self: FleetLoad, go: object, recorded: object) -> None:
+        del go, recorded
+
+    monkeypatch.setattr(FleetLoad, "_adopt", forget)
+    with pytest.raises(AssertionError):
+        play(functools.partial(leader_ends, polite=False))

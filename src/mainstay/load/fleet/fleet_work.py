@@ -15,11 +15,23 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim
+from ...errors import BadArguments, BusError, InvalidInput, SchemaTooNew, StaleClaim
 from ...lifecycle import Move
 from ...model import Job
 from ...stores import Query
-from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, OutOfTime, context
+from ...worker import (
+    CANCELLED,
+    OVERRAN,
+    PASSING,
+    STALLED,
+    Context,
+    GiveBack,
+    LeadHost,
+    LetGo,
+    Mode,
+    OutOfTime,
+    context,
+)
 from ..generator_process import GeneratorLost
 from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, stored
 from ..plan import SCHEMA
@@ -41,6 +53,9 @@ log = logging.getLogger("mainstay.load")
 _MOST_RESTARTS = 3
 #: before the end of its time, a run asks for more
 _ASKS_S = 10.0
+#: before a job is given back because the store or the bus does not answer: the next claim may meet the same
+_PAUSE_S = 1.0
+_LONGEST_REASON = 1000
 _PAGE = 500
 
 
@@ -66,8 +81,13 @@ class FleetWork:
         return msgspec.Raw(stored(result))
 
     async def call(self, options: FleetOptions) -> Summary:
-        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine."""
-        return await _Lead(self, self._host, context(), options).run()
+        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine, and
+        `GiveBack` if this manager cannot lead it now: the slices run on, and whoever claims the job next leads them."""
+        try:
+            return await _Lead(self, self._host, context(), options).run()
+        except (BusError, *PASSING) as error:
+            await asyncio.sleep(_PAUSE_S)
+            raise GiveBack(f"its manager could not lead it: {error}"[:_LONGEST_REASON]) from error
 
 
 def fleet_options_of(payload: bytes) -> FleetOptions:

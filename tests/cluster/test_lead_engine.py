@@ -83,3 +83,33 @@ def test_a_store_that_does_not_answer_for_a_while_fails_no_run(tmp_path: Path) -
         assert (job.status, job.awaits_cores, job.failures) == ("pending", True, 0)
 
     with_manager(tmp_path, test)
+
+
+def test_an_engine_stops_although_the_store_does_not_answer(tmp_path: Path) -> None:
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        manager.link.faults = StoreFaults(unavailable=True, calls=("find",))
+        await manager.submit()
+        while not manager.engine.leads:
+            await asyncio.sleep(0.1)
+        manager.link.faults = StoreFaults(unavailable=True)
+
+        async with asyncio.timeout(15):
+            await manager.engine.stop()
+
+    with_manager(tmp_path, test)
+
+
+def test_an_engine_that_a_run_would_not_leave_is_replaced_once_the_store_answers(tmp_path: Path) -> None:
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        manager.link.faults = StoreFaults(unavailable=True)
+        manager.engine._retire("a run would not stop")
+        await asyncio.sleep(20)
+        manager.link.faults = StoreFaults()
+        job_id = await manager.submit()
+        await asyncio.sleep(10)
+
+        assert (await manager.job(job_id)).awaits_cores
+
+    with_manager(tmp_path, test)

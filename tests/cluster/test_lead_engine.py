@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from mainstay.bus import MemoryBusNetwork
+from mainstay.cluster import lead_program
 from mainstay.cluster.lead_engine import LeadEngine
 from mainstay.control import Control, JobRequest, OptionReader
+from mainstay.errors import MissingExtra
 from mainstay.load.fleet.spec import CoreDemand, FleetOptions
 from mainstay.load.kind import KIND
 from mainstay.load.plan import LoadOptions
@@ -111,5 +114,25 @@ def test_an_engine_that_a_run_would_not_leave_is_replaced_once_the_store_answers
         await asyncio.sleep(10)
 
         assert (await manager.job(job_id)).awaits_cores
+
+    with_manager(tmp_path, test)
+
+
+def test_a_manager_without_the_extra_of_load_tests_leaves_a_run_to_others_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(target: str) -> None:
+        raise MissingExtra("load", "a load test needs numpy, which is not installed; run: pip install 'mainstay[load]'")
+
+    monkeypatch.setattr(lead_program, "part", missing)
+
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        job_id = await manager.submit()
+        await asyncio.sleep(5)
+
+        job = await manager.job(job_id)
+        assert job.status == "scheduled"
+        assert job.reason is not None and "needs numpy" in job.reason
 
     with_manager(tmp_path, test)

@@ -311,8 +311,10 @@ def test_a_leader_that_leaves_sends_nothing_any_more(tmp_path: Path) -> None:
         leaders = Leaders(trial)
         leaders.lead()
         await leaders.until(15)
+        first = trial.output
         trial.fleet.leaders[0].leave()
         assert isinstance(await leaders.outcome(0), StaleClaim)
+        assert first.stopped == 1
         leaders.lead()
 
         judge_whole(trial, await leaders.result(), 6000)

@@ -31,7 +31,7 @@ from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import LeadHost, Outage, state_folder
 from .cluster_service import ClusterService
-from .core_reading import CoreReadings
+from .core_readings import CoreReadings
 from .core_view import ClusterCores
 from .journal import ClusterJournal
 from .lead_engine import LeadEngine

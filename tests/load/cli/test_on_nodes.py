@@ -91,6 +91,23 @@ def test_a_wait_for_cores_is_a_line_with_its_reason(place: Place) -> None:
     assert done.stdout.count("the run waits for 8 cores: 4 of 8 are free\n") == 1
 
 
+def test_a_line_that_a_node_sends_cannot_control_the_terminal(place: Place) -> None:
+    async def printing(cluster: SmallCluster) -> None:
+        leader = Leader(cluster, await submitted(cluster))
+        await leader.claim()
+        await asyncio.sleep(0.1)
+        await leader.live.start(summary().header)
+        leader.live.said(0, "red\tis \x1b[31mred")
+        await leader.complete(summary())
+        await leader.live.stop(summary())
+
+    place.lead = printing
+    done = place.run("--nodes", "1")
+
+    assert "[0] red\tis \\x1b[31mred" in done.stderr
+    assert "\x1b[31m" not in done.output
+
+
 def test_a_detached_run_prints_its_id_and_how_to_get_its_report(place: Place) -> None:
     async def nothing(cluster: SmallCluster) -> None:
         del cluster

@@ -255,10 +255,10 @@ async def status(
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between two looks of --watch.")] = "1s",
     as_json: JsonOption = False,
 ) -> CommandOutput | int:
-    """Show a cluster: its managers, nodes, leaders, alarms and what happened lately; the cores of each node with the
-    load tests that hold them, and the load tests that wait for cores, with the reason.
+    """Show a cluster: its managers, nodes, leaders, alarms and what happened lately; the cores of each node with
+    the runs that hold them, and the runs that wait for cores, with the reason.
 
-    Cores: held by load tests, of all.
+    Cores: held by runs of load tests, of all.
 
     Exit codes: 0 fine, 2 error (no manager answers).
 

@@ -47,7 +47,7 @@ def cores_line(cores: ClusterCores | None) -> str | None:
         return None
     waiting = sum(not each.part for each in cores.waiting)
     runs = f"; {counted(len(cores.runs), 'run')}, {waiting} waiting" if cores.runs or waiting else ""
-    return f"{cores.used} of {cores.total} held by load tests, {cores.free} free{runs}"
+    return f"{cores.used} of {cores.total} held by runs, {cores.free} free{runs}"
 
 
 def waiting_parts(cores: ClusterCores | None, console: Console) -> list[RenderableType]:

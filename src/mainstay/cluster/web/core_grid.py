@@ -69,6 +69,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True):
 
     run: CoreRun
     style: RunStyle
+    label: str
 
 
 class CoreGrid(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +93,7 @@ def core_grid(cores: ClusterCores) -> CoreGrid:
         used=cores.used,
         free=cores.free,
         cells=tuple(_cell(node, styles, names) for node in sorted(cores.nodes, key=lambda node: _natural(node.node))),
-        runs=tuple(RunLine(run=run, style=styles[run.job]) for run in cores.runs),
+        runs=tuple(RunLine(run=run, style=styles[run.job], label=_run_label(run)) for run in cores.runs),
         waiting=cores.waiting,
         dense=len(cores.nodes) >= _DENSE,
     )
@@ -159,6 +160,10 @@ def _label(node: ClusterNodeCores, styles: dict[str, RunStyle], names: dict[str,
     if node.labels:
         parts.append(", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())))
     return "; ".join(parts)
+
+
+def _run_label(run: CoreRun) -> str:
+    return f"{run.name} {run.job}: {counted(run.cores, 'core')} on {counted(run.nodes, 'node')}"
 
 
 def _path(squares: Iterable[int], columns: int) -> str:

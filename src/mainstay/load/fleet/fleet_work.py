@@ -7,21 +7,30 @@ slices run on, and the manager that claims the job next leads them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim, StoreError
-from ...lifecycle import Move
+from ...errors import BadArguments, BusError, InvalidInput, SchemaTooNew, StaleClaim
 from ...model import Job
 from ...stores import Query
-from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, Outage, OutOfTime, context
+from ...worker import (
+    CANCELLED,
+    OVERRAN,
+    PASSING,
+    STALLED,
+    Context,
+    GiveBack,
+    LeadHost,
+    LetGo,
+    Mode,
+    OutOfTime,
+    context,
+)
 from ..generator_process import GeneratorLost
 from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, stored
 from ..plan import SCHEMA
@@ -32,19 +41,20 @@ from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
 from .live import BusOutput
 from .record import FleetRecord
-from .saved_run import SavedRun, StoredSlice, next_step, saved_run_of, stored_slices
+from .saved_run import SavedRun, StoredSlice, ended_round, next_step, saved_run_of, stored_slices
 from .settings import FleetSettings
 from .spec import FleetOptions
 from .stored_assignments import StoredAssignments
 
 log = logging.getLogger("mainstay.load")
 
-R = TypeVar("R")
-
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
 #: before the end of its time, a run asks for more
 _ASKS_S = 10.0
+#: before a job is given back because the store or the bus does not answer: the next claim may meet the same
+_PAUSE_S = 1.0
+_LONGEST_REASON = 1000
 _PAGE = 500
 
 
@@ -70,8 +80,13 @@ class FleetWork:
         return msgspec.Raw(stored(result))
 
     async def call(self, options: FleetOptions) -> Summary:
-        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine."""
-        return await _Lead(self, self._host, context(), options).run()
+        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine, and
+        `GiveBack` if this manager cannot lead it now: the slices run on, and whoever claims the job next leads them."""
+        try:
+            return await _Lead(self, self._host, context(), options).run()
+        except (BusError, *PASSING) as error:
+            await asyncio.sleep(_PAUSE_S)
+            raise GiveBack(f"its manager could not lead it: {error}"[:_LONGEST_REASON]) from error
 
 
 def fleet_options_of(payload: bytes) -> FleetOptions:
@@ -105,15 +120,15 @@ class _Lead:
 
     async def run(self) -> Summary:
         job = self._here.job
-        saved, slices = saved_run_of(job), stored_slices(await self._patiently(lambda: self._units(job)))
-        step = next_step(saved, slices)
+        saved, slices = saved_run_of(job), stored_slices(await self._units(job))
+        step = next_step(saved, slices, ended=ended_round(job))
         if step == "place":
             await self._await_cores()
         if step == "end":
             assert saved is not None
             self._saved = saved
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
-        if not (await self._patiently(lambda: self._control.claims.start([job])))[0]:
+        if not (await self._control.claims.start([job]))[0]:
             raise LetGo("its claim was lost")
         newest = slices[0].call.round
         if saved is None or saved.fleet.round != newest:
@@ -169,7 +184,7 @@ class _Lead:
             try:
                 summary = await self._run_to_end(run)
             except RestartNeeded as error:
-                await self._start_again(slices, error)
+                await self._start_again(error)
                 raise
             except (GeneratorLost, InvalidInput) as error:
                 await self._release()
@@ -230,8 +245,6 @@ class _Lead:
             granted_s = (await self._here.extend()).granted_s
         except StaleClaim as error:
             raise LetGo(str(error)) from None
-        except StoreError:
-            return max(left_s, SAVE_S)  # it may still be granted, when the store is back
         if granted_s:
             log.info("job=%s has earned %g s more", self._here.id, granted_s)
             self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
@@ -258,40 +271,25 @@ class _Lead:
     # cores ------------------------------------------------------------------------------------------
 
     async def _await_cores(self) -> None:
-        with contextlib.suppress(StaleClaim):  # it was given back, and the answer was lost
-            await self._patiently(lambda: self._control.drivers.await_placement(self._here.job))
+        await self._control.drivers.await_placement(self._here.job)
         raise LetGo("it waits for cores")
 
-    async def _start_again(self, slices: list[StoredSlice], error: RestartNeeded) -> None:
+    async def _start_again(self, error: RestartNeeded) -> None:
         """Give all cores back, and have the whole run placed once more."""
         if self._saved.restarts >= _MOST_RESTARTS:
             again = f"was started again {_MOST_RESTARTS} times, and lost a slice each time"
             raise LoadFailed(f"load test {self._here.job.name} {again}: {error}") from error
         log.warning("job=%s is started again: %s", self._here.id, error)
-        self._saved = replace(self._saved, restarts=self._saved.restarts + 1, fleet=FleetRecord(round=0))
+        self._saved = replace(
+            self._saved,
+            restarts=self._saved.restarts + 1,
+            fleet=FleetRecord(round=0),
+            ended_round=self._saved.fleet.round,
+        )
         await self._write()
         await self._release()
-        reason = "the run is started again after a loss"
-
-        def cancel(row: Job, _: int) -> tuple[Move, ...]:
-            return () if row.settled_ms is not None else (Move(to="cancelled", reason=reason),)
-
-        actor = self._here.job.session or ""
-        for each in slices:
-            await self._patiently(functools.partial(self._control.drivers.act, each.row.id, cancel, actor=actor))
+        # the leader of placement cancels the slices that could not be released
         await self._await_cores()
-
-    async def _patiently(self, call: Callable[[], Awaitable[R]]) -> R:
-        """Make a call that may be repeated. While the store is away it waits: the run must not fail by that."""
-        outage = Outage(f"run on nodes job_id={self._here.id}", self._host.rng)
-        while True:
-            try:
-                found = await call()
-            except StoreError as error:
-                await asyncio.sleep(outage.failed(error))
-            else:
-                outage.over()
-                return found
 
     async def _units(self, job: Job) -> list[Job]:
         units: list[Job] = []

@@ -16,7 +16,7 @@ import msgspec
 from ...bus import Bus, BusMessage, Subscription
 from ...errors import BusError, PayloadTooLarge
 from ..stats.model import Header, Moment, Summary
-from .messages import encode, live_subject
+from .messages import UNREADABLE, encode, live_subject
 
 #: windows that wait to be sent; older ones are dropped
 _WAITING = 50
@@ -140,7 +140,7 @@ class LiveWatch:
             message = await anext(self._messages)
             try:
                 found = decode_live(message.body)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue  # of another version
             place = (found.epoch, found.number)
             if place <= self._last:

@@ -114,6 +114,7 @@ class SliceGo:
         if not answer.began:
             # a replacement is ordered again, alone
             self._over = link.member.token - 1
+            self._take_back()
             self._unload(link)
             return AdoptedSlice(is_unbegun=not begin_s)
         if math.isinf(go.at_s):
@@ -298,6 +299,7 @@ class SliceGo:
             begin_s = max(begin_s, go.next_window_s(ahead_s / 2))
             self._put(link, begin_s)
             if fleet.is_ending():
+                self._take_back()
                 return False
             self.open(link, begin_s=begin_s)
             fleet.merger.join(link.number)
@@ -313,6 +315,14 @@ class SliceGo:
             else:
                 return True
         raise link.not_done(f"it did not start within {_TRIES} tries")
+
+    def _take_back(self) -> None:
+        """The recorded start of a replacement has not happened: the gap goes on."""
+        fleet, number = self._fleet, self._slice.number
+        recorded = fleet.go_record(self._go.number)
+        lost = [one.report for one in fleet.record.lost if (one.go, one.report.slice) == (self._go.number, number)]
+        if recorded is not None and lost:
+            fleet.put_go(replace(recorded, tokens=_with(recorded.tokens, number, lost[-1].token)))
 
     def _put(self, link: SliceLink, begin_s: float) -> None:
         """Record that a slice continues the go, and the gap before."""

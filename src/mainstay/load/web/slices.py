@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ..stats.model import SliceReport, Summary
 
 
+#: more rows stand below the curves, those that need attention first
+_SHORT = 12
+
+
 class SliceStyle(NamedTuple):
     """The state of a slice: the kind of its colour, its sign and its word."""
 
@@ -64,6 +68,16 @@ class LoadPlaces(msgspec.Struct, frozen=True):
     @property
     def nodes(self) -> int:
         return len({row.node for row in self.rows if row.node})
+
+    @property
+    def cores(self) -> int:
+        """Of all slices that are not lost."""
+        return sum(row.cores for row in self.rows if not row.loss)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the rows may stand above the curves."""
+        return len(self.rows) <= _SHORT
 
     @property
     def has_gaps(self) -> bool:
@@ -115,7 +129,9 @@ def slice_places(
                 unit=each.row.id,
             )
         )
-    return sorted(rows, key=lambda row: row.number)
+    if len(rows) <= _SHORT:
+        return sorted(rows, key=lambda row: row.number)
+    return sorted(rows, key=lambda row: (row.style.kind in ("busy", "off") and not row.failed, row.number))
 
 
 __all__ = ["LoadPlaces", "SlicePlace", "SliceStyle", "load_places", "slice_places"]

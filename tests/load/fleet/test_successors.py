@@ -243,7 +243,9 @@ def test_a_teardown_that_was_done_is_done_although_its_slice_is_lost_later(tmp_p
 
         assert (summary.ended, summary.skipped) == ("finished", {})
 
-    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM, "on_loss": on_loss}, text=LAYERS, rate="50/s", duration="5s")
+    with_fleet(
+        test, tmp_path, [1, 1], fleet={"faults": CALM, "on_loss": on_loss}, text=LAYERS, rate="50/s", duration="5s"
+    )
 
 
 def test_a_slice_that_was_lost_without_a_leader_is_replaced_and_what_is_unknown_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ...errors import BadArguments, BusError, InvalidInput, SchemaTooNew, StaleClaim
-from ...lifecycle import Move
 from ...model import Job
 from ...stores import Query
 from ...worker import (
@@ -42,7 +41,7 @@ from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
 from .live import BusOutput
 from .record import FleetRecord
-from .saved_run import SavedRun, StoredSlice, next_step, saved_run_of, stored_slices
+from .saved_run import SavedRun, StoredSlice, ended_round, next_step, saved_run_of, stored_slices
 from .settings import FleetSettings
 from .spec import FleetOptions
 from .stored_assignments import StoredAssignments
@@ -122,7 +121,7 @@ class _Lead:
     async def run(self) -> Summary:
         job = self._here.job
         saved, slices = saved_run_of(job), stored_slices(await self._units(job))
-        step = next_step(saved, slices)
+        step = next_step(saved, slices, ended=ended_round(job))
         if step == "place":
             await self._await_cores()
         if step == "end":
@@ -185,7 +184,7 @@ class _Lead:
             try:
                 summary = await self._run_to_end(run)
             except RestartNeeded as error:
-                await self._start_again(slices, error)
+                await self._start_again(error)
                 raise
             except (GeneratorLost, InvalidInput) as error:
                 await self._release()
@@ -275,22 +274,21 @@ class _Lead:
         await self._control.drivers.await_placement(self._here.job)
         raise LetGo("it waits for cores")
 
-    async def _start_again(self, slices: list[StoredSlice], error: RestartNeeded) -> None:
+    async def _start_again(self, error: RestartNeeded) -> None:
         """Give all cores back, and have the whole run placed once more."""
         if self._saved.restarts >= _MOST_RESTARTS:
             again = f"was started again {_MOST_RESTARTS} times, and lost a slice each time"
             raise LoadFailed(f"load test {self._here.job.name} {again}: {error}") from error
         log.warning("job=%s is started again: %s", self._here.id, error)
-        self._saved = replace(self._saved, restarts=self._saved.restarts + 1, fleet=FleetRecord(round=0))
+        self._saved = replace(
+            self._saved,
+            restarts=self._saved.restarts + 1,
+            fleet=FleetRecord(round=0),
+            ended_round=self._saved.fleet.round,
+        )
         await self._write()
         await self._release()
-        reason = "the run is started again after a loss"
-
-        def cancel(row: Job, _: int) -> tuple[Move, ...]:
-            return () if row.settled_ms is not None else (Move(to="cancelled", reason=reason),)
-
-        for each in slices:
-            await self._control.drivers.act(each.row.id, cancel, actor=self._here.job.session or "")
+        # the leader of placement cancels the slices that could not be released
         await self._await_cores()
 
     async def _units(self, job: Job) -> list[Job]:

@@ -20,6 +20,7 @@ from ..model import LEAD_QUEUE, Job
 from ..task import AppClient, Sealer, enter_job
 from ..worker import Context, LetGo, Mode, Outage, context
 from .fleet.saved_run import saved_summary
+from .fleet.settings import RELEASE_S, FleetSettings
 from .generator_process import LineHandler
 from .generators import Generators
 from .outputs import Output
@@ -324,3 +325,10 @@ def limits_of(planned: PlannedRun) -> dict[str, Any]:
         "stall_timeout": "off",
         "grace": exact_duration(timedelta(seconds=plan.drain_s + _GRACE_S)),
     }
+
+
+def limits_on_nodes(planned: PlannedRun) -> dict[str, Any]:
+    """The same for a run on nodes: its leader also waits for nodes that do not confirm the stop, and for the others to
+    end. An engine that a run would not leave in time gives all its runs to other managers."""
+    grace_s = planned.plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
+    return {**limits_of(planned), "grace": exact_duration(timedelta(seconds=grace_s))}

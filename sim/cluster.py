@@ -488,10 +488,14 @@ class ClusterUser:
         store = await insist(lambda: world.remote("operator", self.name))
         self.control = Control(store, settings=world.app.settings, rng=self._rng)
         for number in range(world.submits):
-            await asyncio.sleep(self._rng.uniform(0, 1.5 * world.faults_until_s / world.submits))
+            await asyncio.sleep(self.pause_s())
             job_id = await self._submit(f"{self.name}-{number}", self.request(number))
             if self._rng.random() < 0.15:
                 await self._cancel(job_id)
+
+    def pause_s(self) -> float:
+        """How long it waits before the next submit."""
+        return self._rng.uniform(0, 1.5 * self.world.faults_until_s / self.world.submits)
 
     def request(self, number: int) -> JobRequest:
         """What it submits as its next job."""

@@ -96,6 +96,7 @@ class LoadClusterWorld(ClusterWorld):
     servers: Sequence[str] = (*ClusterWorld.managers, *nodes)
     zones: Sequence[str] = ("a", "b")
     submits = 5
+    faults_until_s = 80.0
     notices_s = 0.1
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
@@ -387,12 +388,15 @@ class LoadClusterWorld(ClusterWorld):
 
 
 class LoadUser(ClusterUser):
-    """Submits load runs, too, and cancels some of them at any moment."""
+    """Submits load runs, too, often some at once, and cancels some of them at any moment."""
+
+    def pause_s(self) -> float:
+        return self._rng.choice([0.5, 1.0]) * super().pause_s() if self._rng.random() < 0.6 else 0.0
 
     def request(self, number: int) -> JobRequest:
         key = f"{self.name}-{number}"
         drawn = self.world.rng(f"load {key}")
-        if drawn.random() < 0.4:
+        if drawn.random() < 0.3:
             return super().request(number)
         options = drawn_options(drawn, zones=tuple(LoadClusterWorld.zones))
         return load_request(self.control, options, key=key)

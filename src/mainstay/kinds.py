@@ -105,6 +105,8 @@ class Kind(ServerParts, frozen=True, kw_only=True):
     obstacles: str = ""
     """what an unsettled job or unit waits for, if no worker claims it:
     `(JobStore, Job) -> Awaitable[list[control.explain.Obstacle] | None]`. None: workers claim it"""
+    cores: str = ""
+    """reads the cores of nodes that its jobs hold and wait for: `(JobStore) -> control.CoreReader`"""
 
     commands: tuple[Command, ...] = ()
     job_commands: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ class LoadScene(ClusterScene, LoadClusterWorld):
 
     async def submit_run(self, *, on_loss: str = "replace", layers: int = 1, demand: Any = None, **options: Any) -> str:
         """Submit a load test: by default with 40 arrivals a second, on four nodes with a core each."""
-        given = options or {"rate": "40/s", "duration": "60s", "max_in_flight": 16}
+        given = {"rate": "40/s", "max_in_flight": 16, **options} if "vus" not in options else options
         wanted = {"nodes": 4, "processes": 4} if demand is None else demand
         made = fleet_options(layers=layers, on_loss=on_loss, demand=wanted, **given)
         return (await self.control.jobs.submit_request(load_request(self.control, made))).id

@@ -8,7 +8,7 @@ from mainstay.cluster.isolation import Isolation
 from mainstay.load.fleet import FleetSettings, fleet_work
 from mainstay.load.fleet.fleet_load import FleetLoad
 from mainstay.load.fleet.slice_work import SliceWork
-from mainstay.load.placement import allocate, decisions
+from mainstay.load.placement import decisions
 from sim.faults import Fault
 from sim.load_cluster import LoadClusterWorld
 from sim.runs import RunResult, simulate
@@ -57,7 +57,7 @@ def test_a_leader_that_replaces_too_early_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_placement_that_forgets_cores_in_use_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions, "allocate", lambda *given, held, **named: allocate(*given, held=(), **named))
+    monkeypatch.setattr(decisions._Account, "_hold", lambda *_: None)
     assert "cores, and slices with" in first_failure().error
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 import msgspec
 
 from ..clock import duration_text, seconds
-from ..control import JobView, move_index, note_stored
+from ..control import JobRoutes, JobView, move_index, note_stored
 from ..control.explain import Explanation
 from ..errors import InvalidInput, MainstayError, RequestRefused, WaitTimeout
 from ..model import ErrorInfo, check_id
@@ -168,6 +168,9 @@ class Core:
 
     def explain(self, job_id: str) -> Flow[Explanation]:
         return self.ask(get(self._of(job_id, "explain"), Explanation, self.query()))
+
+    def routes(self, job_id: str) -> Flow[JobRoutes]:
+        return self.ask(get(self._of(job_id, "routes"), JobRoutes, self.query()))
 
     def awaited(self, job_id: str) -> Flow[list[str]]:
         awaited = yield from self.ask(get(self._of(job_id, "awaited"), AwaitedJobs, self.query()))

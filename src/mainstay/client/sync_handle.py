@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
-from ..control import EventView, JobView
+from ..control import EventView, JobRoutes, JobView
 from ..control.explain import Explanation
 from ..web.live import JobMessage
 from .core import Core, Duration
@@ -86,6 +86,11 @@ class JobHandle:
     def explain(self) -> Explanation:
         """Explain the state of the job: why it is there, and what to do."""
         return self._run(self._core.explain(self.id))
+
+    def routes(self) -> JobRoutes:
+        """Read on which nodes its units were placed, and why they moved: slices of a load test, members of a node
+        job."""
+        return self._run(self._core.routes(self.id))
 
     def awaited(self) -> list[str]:
         """Read the ids of the jobs that it waits for, or waited for."""

@@ -33,6 +33,7 @@ from ..stores.remote import (
     fault_of,
     may_answer,
 )
+from .core_view import ClusterCores
 from .journal_merge import merge_journals
 from .output_messages import JobOutput, JobOutputQuery, OutputChunk
 from .status import ClusterStatus, JournalEntry
@@ -55,6 +56,8 @@ class ClusterView(Protocol):
     """What a manager shows of its cluster."""
 
     async def status(self) -> ClusterStatus: ...
+
+    async def cores(self) -> ClusterCores: ...
 
     async def drain(self, node: str, by: str) -> bool:
         """False: no such node."""
@@ -216,6 +219,8 @@ class ClusterService:
         match method:
             case "status":
                 return await self._view.status()
+            case "cores":
+                return await self._view.cores()
             case "journal":
                 return await self.journal(msgspec.convert(values, JournalRange))
             case "drain":
@@ -266,6 +271,10 @@ class ClusterClient:
     async def status(self) -> ClusterStatus:
         """The cluster as one manager sees it."""
         return msgspec.msgpack.decode(await self._ask("status", {}), type=ClusterStatus)
+
+    async def cores(self) -> ClusterCores:
+        """The cores of the nodes, with the runs that hold them and those that wait."""
+        return msgspec.msgpack.decode(await self._ask("cores", {}), type=ClusterCores)
 
     async def drain(self, node: str, *, by: str) -> bool:
         """Ask a node to drain; False: no such node."""

@@ -31,6 +31,8 @@ from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import LeadHost, Outage, state_folder
 from .cluster_service import ClusterService
+from .core_readings import CoreReadings
+from .core_view import ClusterCores
 from .journal import ClusterJournal
 from .lead_engine import LeadEngine
 from .liveness_settings import LivenessSettings
@@ -139,6 +141,7 @@ class Manager:
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
+        self._cores = CoreReadings(placed, self.members.nodes)
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes
         self.findings: list[str] = []
         # without tasks: it brings the duties of every installed kind
@@ -291,6 +294,7 @@ class Manager:
             refused=self.refused(),
             closed=dict(self.members.closed),
             stale=self.calls.stale,
+            dispatches=self._dispatches(),
             alarms=self._alarms(),
         )
 
@@ -317,6 +321,14 @@ class Manager:
             away_s=self._liveness.away_s,
             closed_s=self._liveness.closed_s,
         )
+
+    async def cores(self) -> ClusterCores:
+        """The cores of the nodes, with the runs that hold them and those that wait."""
+        return await self._cores.read()
+
+    def _dispatches(self) -> dict[str, int]:
+        """What became of the work that it has assigned to nodes, by outcome."""
+        return {} if self._placement is None else dict(self._placement.counts())
 
     def _alarms(self) -> dict[str, str]:
         """What it reports: sort and name of an alarm -> a sentence."""

@@ -90,6 +90,9 @@ class ManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """nodes that it has closed as the leader since it began, by cause"""
     stale: int = 0
     """late writes with an old token that were refused through it since it began"""
+    dispatches: Mapping[str, int] = {}
+    """slices of runs that it has assigned to nodes as the placement leader since its session began, by outcome:
+    assigned, confirmed, replaced, given_back, lost, failed, given_up"""
     alarms: Mapping[str, str] = {}
     """what an operator should look at: sort and name, such as `mass_silence` or `version:n1` -> a sentence"""
 

@@ -10,6 +10,7 @@ from .attempts import AttemptEnd, AttemptEnds, Completion, Failure
 from .chunks import move_index, note_stored
 from .claims import Extension, check_labels, check_short_name
 from .control import Control
+from .core_use import CoreHolding, CoreReader, CoreUse, CoreWaiter
 from .drivers import AWAITS_CORES, driver_id
 from .duties import LEADER, PLACEMENT, PLACEMENT_LEASE_S, Duties, Duty
 from .ended_log import log_end
@@ -49,6 +50,7 @@ from .placement_rounds import (
     read_given_back,
 )
 from .progress import checked_progress
+from .routes import JobRoutes, UnitAssignment, UnitRoute, assignments_of, read_routes, unit_route
 from .rules.attempts import error_line
 from .rules.blame import is_suspect, runs_alone
 from .rules.overdue import has_stalled
@@ -130,6 +132,10 @@ __all__ = [
     "CancelUnits",
     "Completion",
     "Control",
+    "CoreHolding",
+    "CoreReader",
+    "CoreUse",
+    "CoreWaiter",
     "Decide",
     "Duties",
     "Duty",
@@ -142,6 +148,7 @@ __all__ = [
     "InsertResult",
     "JobFactory",
     "JobRequest",
+    "JobRoutes",
     "JobView",
     "MemberSessions",
     "Operations",
@@ -160,10 +167,13 @@ __all__ = [
     "TakeBack",
     "TaskDefaults",
     "UnitAction",
+    "UnitAssignment",
+    "UnitRoute",
     "Verdict",
     "Wait",
     "ask_again",
     "assign_unit",
+    "assignments_of",
     "budget_spent",
     "by_age",
     "cancel_unit",
@@ -205,6 +215,7 @@ __all__ = [
     "past_assignments",
     "read_deadline",
     "read_given_back",
+    "read_routes",
     "read_stats",
     "read_story",
     "read_time",
@@ -221,6 +232,7 @@ __all__ = [
     "take_unit_back",
     "unique_of",
     "unit_changes",
+    "unit_route",
     "unserved",
     "value_of",
     "window_is_over",

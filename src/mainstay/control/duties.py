@@ -20,7 +20,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -55,6 +56,8 @@ class Duty(msgspec.Struct, frozen=True):
     run: Callable[[Leadership], Awaitable[object]]
     first_s: float = 0.0
     """seconds from taking the lead to the first run: an expensive duty should not add to the load of a start"""
+    counts: Mapping[str, int] = {}
+    """what it has done, for metrics; it grows as the duty runs"""
 
 
 class Duties:
@@ -127,6 +130,13 @@ class Duties:
     def lead(self) -> Leadership | None:
         """The leadership that this session holds, as far as it knows; None: another session leads."""
         return self._lead
+
+    def counts(self) -> Counter[str]:
+        """What the duties have done in this process, for metrics."""
+        total: Counter[str] = Counter()
+        for duty in self._duties:
+            total.update(duty.counts)
+        return total
 
     def start(self) -> None:
         """Begin to compete for leadership."""

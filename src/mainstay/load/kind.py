@@ -11,6 +11,7 @@ KIND = Kind(
     lead="mainstay.load.fleet.fleet_work:FleetWork",
     submission="mainstay.load.cli.submission:LoadMaker",
     obstacles="mainstay.load.placement.obstacles:obstacles",
+    cores="mainstay.load.placement.run_cores:RunCores",
     commands=(
         Command(
             name="load",

@@ -297,6 +297,8 @@ class LoadRun:
 
     def so_far(self) -> tuple[Summary, list[msgspec.Raw]]:
         """The summary so far without its points, and the points as they are stored."""
+        if self._sliced is not None:
+            self._sliced.note()
         summary = self._summary(self._judge.outcomes(), ended=RUNNING, points=False)
         summary.outputs = self._outputs.outcomes()
         return summary, self._tally.packed_points()

@@ -59,9 +59,10 @@ def test_a_run_on_nodes_is_shown_and_reported_like_one_here(place: Place) -> Non
     options = msgspec.msgpack.decode(place.jobs[0].payload, type=FleetOptions)
     assert (options.demand.nodes, options.on_loss, options.vus) == (1, "continue", 8)
     lines = done.stdout
-    assert f"job {place.jobs[0].id} is submitted; it survives: " in lines
+    assert f"job {place.jobs[0].id} is submitted; durability: " in lines
     assert "shop begins, 1m, 2 processes" in lines
     assert "100 in 1s" in lines
+    assert "/srv/m1/run.ndjson" not in lines
     assert json.loads((place.folder / "run.json").read_text())["requests"] == 100
     assert "n2" in (place.folder / "run.html").read_text()
 

@@ -89,12 +89,13 @@ class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    from . import bundle  # noqa: PLC0415 - its commands have the options of this module
+    from . import bundle, routes  # noqa: PLC0415 - their commands have the options of this module
 
     command(group, "up")(up)
     command(group, "status")(status)
     command(group, "nodes")(nodes)
     command(group, "leaders")(leaders)
+    command(group, "routes")(routes.routes)
     command(group, "drain")(drain)
     command(group, "check")(check_cluster)
     command(group, "kill")(kill)
@@ -123,10 +124,10 @@ def up(
         int,
         typer.Option(
             "--cores",
-            min=1,
+            min=0,
             metavar="INT",
-            help="Cores of each node for load tests, which run one process on each.",
-            show_default="all of this machine",
+            help="Cores of each node for load tests, which run one process on each; 0: all of this machine.",
+            show_default="all",
         ),
     ] = 0,
     port: Annotated[
@@ -254,7 +255,10 @@ async def status(
     every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between two looks of --watch.")] = "1s",
     as_json: JsonOption = False,
 ) -> CommandOutput | int:
-    """Show a cluster: its managers, nodes, leaders, alarms and what happened lately.
+    """Show a cluster: its managers, nodes, leaders, alarms and what happened lately; the cores of each node with
+    the runs that hold them, and the runs that wait for cores, with the reason.
+
+    Cores: held by runs of load tests, of all.
 
     Exit codes: 0 fine, 2 error (no manager answers).
 
@@ -263,13 +267,14 @@ async def status(
       mainstay cluster status
       mainstay cluster status --watch
       mainstay cluster status --json | jq '.nodes[].name'
+      mainstay cluster status --json | jq '.cores.waiting[] | {name, place, reason}'
     """
     async with cluster.client() as client:
         if watch:
             await watch_status(client, every_s=seconds(every, field="every"), as_json=as_json)
             return exits.DONE
         found = await whole_status(client)
-    return CommandOutput(found, lambda console: view.show_status(found, console))
+    return CommandOutput(found.data(), lambda console: view.show_status(found.status, console, found.cores))
 
 
 async def nodes(cluster: ClusterOptions) -> CommandOutput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -11,8 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from ...cli import print_line
-from ...errors import BusError
+from ...errors import BusError, InvalidInput, NoResponders, RequestTimeout
 from ..cluster_service import ClusterClient
+from ..core_view import ClusterCores
 from ..status import ClusterStatus
 from . import view
 
@@ -21,10 +23,28 @@ _ENTRIES = 50
 _SHORTEST_S = 0.1
 
 
-async def whole_status(client: ClusterClient) -> ClusterStatus:
-    """The status with the journal of all managers."""
+class ShownStatus(NamedTuple):
+    """A status with what belongs to it."""
+
+    status: ClusterStatus
+    """with the journal of all managers"""
+    cores: ClusterCores | None
+    """None: the managers are of an earlier version, or cannot read them now"""
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        data: dict[str, Any] = msgspec.to_builtins(self.status)
+        return {**data, "cores": msgspec.to_builtins(self.cores)}
+
+
+async def whole_status(client: ClusterClient) -> ShownStatus:
+    """The status with the journal of all managers, and the cores."""
     status = await client.status()
-    return msgspec.structs.replace(status, journal=await client.journal(most=_ENTRIES))
+    journal = await client.journal(most=_ENTRIES)
+    cores = None
+    with contextlib.suppress(NoResponders, RequestTimeout, InvalidInput):  # an earlier version has no such request
+        cores = await client.cores()
+    return ShownStatus(msgspec.structs.replace(status, journal=journal), cores)
 
 
 async def watch_status(client: ClusterClient, *, every_s: float, as_json: bool, rounds: int | None = None) -> None:
@@ -38,11 +58,11 @@ async def watch_status(client: ClusterClient, *, every_s: float, as_json: bool, 
         while rounds is None or done < rounds:
             error = ""
             try:
-                status = await whole_status(client)
+                found = await whole_status(client)
                 if lines:
-                    print_line(msgspec.to_builtins(status))
+                    print_line(found.data())
                 else:
-                    shown = view.status_parts(status, console)
+                    shown = view.status_parts(found.status, console, found.cores)
             except BusError as failed:
                 error = f"no manager answers: {failed}"
                 if lines:
@@ -54,4 +74,4 @@ async def watch_status(client: ClusterClient, *, every_s: float, as_json: bool, 
             await asyncio.sleep(max(_SHORTEST_S, every_s))
 
 
-__all__ = ["watch_status", "whole_status"]
+__all__ = ["ShownStatus", "watch_status", "whole_status"]

@@ -7,20 +7,22 @@ from rich.text import Text
 
 from ...cli import Column, facts, table
 from ...lifecycle import time_text
+from ..core_view import ClusterCores
 from ..problems import DIGITS
 from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
+from .cores_view import CoreColumns, cores_line, waiting_parts
 
 _STYLES = {"active": "green", "away": "yellow", "draining": "cyan", "closed": "red"}
 _WIDE = 100
 _EVENTS = 8
 
 
-def show_status(status: ClusterStatus, console: Console) -> None:
+def show_status(status: ClusterStatus, console: Console, cores: ClusterCores | None = None) -> None:
     """Everything at a glance."""
-    console.print(status_parts(status, console))
+    console.print(status_parts(status, console, cores))
 
 
-def status_parts(status: ClusterStatus, console: Console) -> RenderableType:
+def status_parts(status: ClusterStatus, console: Console, cores: ClusterCores | None = None) -> RenderableType:
     """The same, to be drawn."""
     active = sum(node.state == "active" for node in status.nodes)
     parts: list[RenderableType] = [
@@ -29,13 +31,15 @@ def status_parts(status: ClusterStatus, console: Console) -> RenderableType:
                 ("cluster", f"{status.cluster} ({status.environment}), seen by manager {status.manager}"),
                 ("managers", f"{len(status.managers)}: {', '.join(each.name for each in status.managers)}"),
                 ("nodes", f"{active} active of {len(status.nodes)}"),
+                ("cores", cores_line(cores)),
                 ("leaders", ", ".join(f"{lead.name}: {_holder(lead)}" for lead in status.leads) or "none"),
                 ("refused", ", ".join(f"{n} by {reason}" for reason, n in status.refused.items())),
             ]
         ),
         *(Text(f"alarm: {alarm}", style="bold red") for alarm in status.alarms),
         "",
-        _nodes(status, console),
+        _nodes(status, console, cores),
+        *waiting_parts(cores, console),
     ]
     if status.journal:
         parts += ["", _journal(status.journal[-_EVENTS:], console)]
@@ -47,13 +51,15 @@ def show_nodes(status: ClusterStatus, console: Console) -> None:
     console.print(_nodes(status, console))
 
 
-def _nodes(status: ClusterStatus, console: Console) -> RenderableType:
+def _nodes(status: ClusterStatus, console: Console, cores: ClusterCores | None = None) -> RenderableType:
     if not status.nodes:
         return Text("no nodes; add one: mainstay node join URL module:app")
+    held = CoreColumns(cores)
     columns: list[Column[NodeInfo]] = [
         Column("node", lambda node: node.name),
         Column("state", lambda node: Text(node.state, style=_STYLES[node.state])),
-        Column("cores", lambda node: str(node.beat.cores), right=True),
+        Column("cores", lambda node: held.held(node.name, node.beat.cores), right=True),
+        *([Column[NodeInfo]("runs", lambda node: held.runs(node.name))] if cores is not None and cores.runs else []),
         Column("cpu", lambda node: f"{node.beat.cpu:.0%}", right=True),
         Column("memory", lambda node: f"{node.beat.memory:.0%}", right=True),
         Column("running", lambda node: str(node.beat.running_count), right=True),

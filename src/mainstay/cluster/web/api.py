@@ -11,6 +11,7 @@ from starlette.responses import Response
 from ...errors import MainstayError
 from ...web import Problem
 from ...web.api import ApiOperation, ApiRequest, ApiResponse, Millis, NoParameters, json_response
+from ..core_view import ClusterCores
 from ..status import ClusterStatus, NodeInfo, NodeState
 from .views import (
     ClusterJournalPage,
@@ -19,6 +20,7 @@ from .views import (
     ClusterNodes,
     DrainedNode,
     no_manager,
+    shown_cores,
     shown_status,
     watch_of,
 )
@@ -62,6 +64,10 @@ async def get_cluster_node(ask: ApiRequest[NoParameters, None]) -> Response:
     if node is None:
         raise _no_node(name, status)
     return json_response(node)
+
+
+async def get_cores(ask: ApiRequest[NoParameters, None]) -> Response:
+    return json_response(await shown_cores(watch_of(ask.site.cluster), ask.site.masker))
 
 
 async def list_managers(ask: ApiRequest[NoParameters, None]) -> Response:
@@ -126,6 +132,7 @@ OPERATIONS = (
     _read("", get_cluster, "Get the cluster: its managers, nodes, leaders, alarms and newest journal", ClusterStatus),
     _read("/nodes", list_cluster_nodes, "List the nodes of the cluster", ClusterNodes, query=NodeQuery),
     _read("/nodes/{name}", get_cluster_node, "Get one node of the cluster", NodeInfo),
+    _read("/cores", get_cores, "Get the cores of the nodes: who holds them, and which runs wait", ClusterCores),
     _read("/managers", list_managers, "List the managers of the cluster", ClusterManagers),
     _read("/leaders", list_leaders, "List the leads, with the managers that hold them", ClusterLeaders),
     _read("/journal", list_journal, "Read the journal of the cluster", ClusterJournalPage, query=JournalQuery),

@@ -13,8 +13,9 @@ from ...web.dashboard import PageView
 from ...web.live import HeldJob
 from ..problems import problems_of
 from ..status import ClusterStatus, LeadInfo, NodeInfo, NodeState
+from .core_grid import core_grid
 from .metrics import working_nodes
-from .views import masked_status, watch_of
+from .views import masked_cores, masked_status, watch_of
 
 #: jobs that are listed for one node, and for one of many nodes
 _JOBS, _FEW_JOBS = 5, 1
@@ -72,6 +73,7 @@ async def cluster_page(view: PageView) -> Response:
         problems=[] if status is None else problems_of(status),
         rows=_rows(nodes, _held(view)),
         dense=len(nodes) >= _DENSE,
+        grid=None if error or watch.cores is None else core_grid(masked_cores(watch.cores, view.masker)),
         looks=LOOKS,
         counts={state: n for state in _ORDER if (n := Counter(node.state for node in nodes)[state])},
         totals=None if status is None else _totals(status),

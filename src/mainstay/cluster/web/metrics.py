@@ -8,6 +8,7 @@ from typing import Literal
 
 from ...stores.metrics import StoreMetric
 from ...web import ClusterRow
+from ..core_view import ClusterCores
 from ..node_health import LEVELS
 from ..status import ClusterStatus, NodeInfo, NodeState
 
@@ -42,6 +43,22 @@ ALARMS = _metric("alarms", "gauge", ("alarm",), "alarms that are raised, by sort
 MASS_SILENCE = _metric("mass_silence", "gauge", (), "1 while no silent node is judged because most became silent")
 REFUSED = _metric("refused_total", "counter", ("manager", "reason"), "requests and messages that a manager refused")
 STALE = _metric("stale_refused_total", "counter", ("manager",), "late writes that were refused by their old token")
+CORES_HELD = _metric("cores_held", "gauge", (), "cores that runs on nodes hold")
+CORES_FREE = _metric("cores_free", "gauge", (), "cores that a run on nodes could get now")
+RUNS = _metric("runs", "gauge", ("state",), "runs on nodes: holding cores, waiting for cores")
+SLICES = _metric(
+    "slices",
+    "gauge",
+    ("state",),
+    "slices of runs: waiting for a node, assigned and not confirmed, running",
+)
+DISPATCHES = _metric(
+    "dispatches_total",
+    "counter",
+    ("manager", "outcome"),
+    "slices that a manager assigned to nodes: assigned, confirmed, and of those that were assigned again: replaced, "
+    "given_back, lost, failed; given_up: not assigned again",
+)
 CLOSED = _metric("nodes_closed_total", "counter", ("manager", "cause"), "nodes closed: by silence, proven, replaced")
 
 CLUSTER_METRICS = (
@@ -51,6 +68,10 @@ CLUSTER_METRICS = (
     OVERLOADED,
     CORES,
     CORES_BUSY,
+    CORES_HELD,
+    CORES_FREE,
+    RUNS,
+    SLICES,
     RUNNING,
     MANAGERS,
     LEADER,
@@ -61,10 +82,11 @@ CLUSTER_METRICS = (
     REFUSED,
     STALE,
     CLOSED,
+    DISPATCHES,
 )
 
 
-def rows_of(status: ClusterStatus | None, *, is_up: bool) -> Iterator[ClusterRow]:
+def rows_of(status: ClusterStatus | None, *, is_up: bool, cores: ClusterCores | None = None) -> Iterator[ClusterRow]:
     """The metrics of the last answer. Old numbers would pass for the current state, so without an answer there is only
     `up`; before the first one there is nothing."""
     if status is None:
@@ -95,6 +117,10 @@ def rows_of(status: ClusterStatus | None, *, is_up: bool) -> Iterator[ClusterRow
         yield STALE, (*of, manager.name), manager.stale
         for cause, n in sorted(manager.closed.items()):
             yield CLOSED, (*of, manager.name, cause), n
+        for outcome, n in sorted(manager.dispatches.items()):
+            yield DISPATCHES, (*of, manager.name, outcome), n
+    if cores is not None:
+        yield from _of_cores(cores, of)
 
 
 def _of_nodes(status: ClusterStatus, of: tuple[str, ...]) -> Iterator[ClusterRow]:
@@ -110,6 +136,17 @@ def _of_nodes(status: ClusterStatus, of: tuple[str, ...]) -> Iterator[ClusterRow
     yield CORES, of, sum(node.beat.cores for node in working)
     yield CORES_BUSY, of, round(sum(node.beat.cores * node.beat.cpu for node in working), 3)
     yield RUNNING, of, sum(node.beat.running_count for node in working)
+
+
+def _of_cores(cores: ClusterCores, of: tuple[str, ...]) -> Iterator[ClusterRow]:
+    yield CORES_HELD, of, cores.used
+    yield CORES_FREE, of, cores.free
+    yield RUNS, (*of, "holding"), len(cores.runs)
+    yield RUNS, (*of, "waiting"), sum(not each.part for each in cores.waiting)
+    assigned = sum(share.status == "dispatched" for node in cores.nodes for share in node.shares)
+    yield SLICES, (*of, "waiting"), sum(bool(each.part) for each in cores.waiting)
+    yield SLICES, (*of, "assigned"), assigned
+    yield SLICES, (*of, "running"), sum(len(node.shares) for node in cores.nodes) - assigned
 
 
 def working_nodes(status: ClusterStatus) -> list[NodeInfo]:

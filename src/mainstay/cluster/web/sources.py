@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from ..address import ClusterAddress
 from ..cluster_service import JournalRange
+from ..core_view import ClusterCores
 from ..manager import Manager
 from ..operator import connected_operator
 from ..status import ClusterStatus, JournalEntry
@@ -21,6 +22,9 @@ class ManagerReader:
 
     async def status(self) -> ClusterStatus:
         return await self._manager.status()
+
+    async def cores(self) -> ClusterCores:
+        return await self._manager.cores()
 
     async def journal(
         self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50

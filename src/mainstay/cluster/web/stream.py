@@ -19,7 +19,7 @@ from ...errors import InvalidInput, MainstayError
 from ...web.api import ApiRequest, Masker, NoParameters
 from ...web.live import TroubleMessage, event, event_of, stream_operation, stream_response
 from ..status import JournalEntry
-from .views import masked_status, watch_of
+from .views import masked_cores, masked_status, watch_of
 from .watch import ClusterWatch
 
 _MARK = re.compile(r"([0-9a-f]{12})-(0|[1-9][0-9]{0,11})-(0|[1-9][0-9]{0,14})")
@@ -63,7 +63,7 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
         elif last is not None:
             for entry in await _since(watch, last.at_ms - _LATE_MS):
                 yield event("journal", entry, f"{watch.run_id}-{number}-{max(at_ms, entry.at_ms)}")
-        sent = 0
+        sent = sent_cores = 0
         trouble = ""
         while True:
             changed, status = watch.changed, watch.status
@@ -83,6 +83,9 @@ async def _messages(watch: ClusterWatch, masker: Masker, last: StreamMark | None
                 mark = f"{watch.run_id}-{number}-{at_ms or status.at_ms}"
                 data = watch.encoded(status) if shown is status else msgspec.json.encode(shown)
                 yield event_of("cluster", data, mark)
+            if watch.cores is not None and watch.cores_version != sent_cores:
+                sent_cores = watch.cores_version
+                yield event("cores", masked_cores(watch.cores, masker))
             trouble = watch.error
             if watch.changed is changed:
                 await changed.wait()
@@ -102,9 +105,9 @@ OPERATIONS = (
         "/cluster/stream",
         stream_cluster,
         "Watch the cluster",
-        "`event: cluster` with the state now, and after each change, at most once a second; `event: journal` for each "
-        "entry of the journal from now on: a client that reconnects with `Last-Event-ID` gets those after it. `event: "
-        "trouble` if no manager answers.",
+        "`event: cluster` with the state now, and after each change, at most once a second; `event: cores` with the "
+        "cores of the nodes in the same way; `event: journal` for each entry of the journal from now on: a client that "
+        "reconnects with `Last-Event-ID` gets those after it. `event: trouble` if no manager answers.",
         tag="cluster",
         refusals=(404,),
         in_store=False,

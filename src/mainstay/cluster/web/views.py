@@ -7,6 +7,7 @@ import msgspec
 from ...errors import MainstayError
 from ...web import ClusterSource, Problem
 from ...web.api import Masker
+from ..core_view import ClusterCores
 from ..status import ClusterStatus, JournalEntry, LeadInfo, ManagerInfo, NodeInfo
 from .watch import ClusterWatch
 
@@ -76,6 +77,22 @@ def masked_status(status: ClusterStatus, masker: Masker) -> ClusterStatus:
     return msgspec.structs.replace(status, nodes=[_masked(node, masker) for node in status.nodes])
 
 
+async def shown_cores(watch: ClusterWatch, masker: Masker) -> ClusterCores:
+    """The cores as a caller may see them; raises a `Problem` if no manager answers."""
+    await shown_status(watch, masker)
+    if watch.cores is None:
+        raise no_manager(MainstayError("it has not read the cores of its nodes in time"))
+    return masked_cores(watch.cores, masker)
+
+
+def masked_cores(cores: ClusterCores, masker: Masker) -> ClusterCores:
+    """The same with secret values of labels masked."""
+    if not any(node.labels for node in cores.nodes):
+        return cores
+    nodes = [msgspec.structs.replace(node, labels=masker.mask(dict(node.labels))) for node in cores.nodes]
+    return msgspec.structs.replace(cores, nodes=tuple(nodes))
+
+
 def _masked(node: NodeInfo, masker: Masker) -> NodeInfo:
     labels = masker.mask(dict(node.beat.labels))
     return msgspec.structs.replace(node, beat=msgspec.structs.replace(node.beat, labels=labels))
@@ -87,8 +104,10 @@ __all__ = [
     "ClusterManagers",
     "ClusterNodes",
     "DrainedNode",
+    "masked_cores",
     "masked_status",
     "no_manager",
+    "shown_cores",
     "shown_status",
     "watch_of",
 ]

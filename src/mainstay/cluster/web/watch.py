@@ -20,6 +20,7 @@ from ...control.explain import ClusterFacts
 from ...errors import MainstayError
 from ...web import ClusterRow
 from ..cluster_facts import cluster_facts
+from ..core_view import ClusterCores
 from ..journal_merge import MergedJournal
 from ..status import ClusterStatus, JournalEntry
 from .metrics import rows_of
@@ -32,6 +33,8 @@ _IDLE_S = 5.0
 _FRESH_S = 2.0
 #: how long a manager may take to answer
 _ANSWER_S = 6.0
+#: and how long with the cores: without them, the rest is still shown
+_CORES_S = 2.0
 #: another manager may report what happened this long ago
 _LATE_MS = 20_000
 #: entries that are kept for streams, for the page, and read at a time
@@ -42,6 +45,8 @@ class ClusterReader(Protocol):
     """Answers about a cluster: `ClusterClient` over the bus, or a manager in this process."""
 
     async def status(self) -> ClusterStatus: ...
+
+    async def cores(self) -> ClusterCores: ...
 
     async def journal(
         self, *, from_ms: int | None = None, until_ms: int | None = None, most: int = 50
@@ -66,6 +71,10 @@ class ClusterWatch:
         """the last answer, without its journal"""
         self.version = 0
         """grows when an answer differs from the one before in more than its time and the manager that gave it"""
+        self.cores: ClusterCores | None = None
+        """the cores at the last answer; None: the manager could not read them, or is of an earlier version"""
+        self.cores_version = 0
+        """grows when they differ from those before in more than their time"""
         self.error = ""
         """why the last read failed; empty: it did not"""
         self.changed = asyncio.Event()
@@ -148,7 +157,7 @@ class ClusterWatch:
 
     def metrics(self) -> Iterable[ClusterRow]:
         """The last answer as metrics."""
-        return rows_of(self.status, is_up=not self.error)
+        return rows_of(self.status, is_up=not self.error, cores=self.cores)
 
     async def facts(self) -> ClusterFacts | None:
         """What explains jobs."""
@@ -181,15 +190,25 @@ class ClusterWatch:
                     entries = await self.reader.journal(from_ms=from_ms, most=_READ)
             except (MainstayError, TimeoutError) as error:
                 self.error = str(error) or "no manager answers in time"
+                self.cores = None
             else:
                 self.error = ""
                 status = msgspec.structs.replace(status, journal=[])
                 self.version += self.status is None or _content(self.status) != _content(status)
                 self.status = status
                 self._add(entries)
+                await self._read_cores()
             self._answered_s = _now_s()
         self.changed.set()
         self.changed = asyncio.Event()
+
+    async def _read_cores(self) -> None:
+        cores: ClusterCores | None = None
+        with contextlib.suppress(MainstayError, TimeoutError):
+            async with asyncio.timeout(_CORES_S):
+                cores = await self.reader.cores()
+        self.cores_version += _untimed(cores) != _untimed(self.cores)
+        self.cores = cores
 
     def _add(self, entries: list[JournalEntry]) -> None:
         for entry in entries:
@@ -210,6 +229,10 @@ def _content(status: ClusterStatus) -> tuple[object, ...]:
     has another number."""
     nodes = [(node.name, node.state, node.reason, node.overload, node.beat) for node in status.nodes]
     return status.managers, status.leads, status.alarms, status.refused, nodes
+
+
+def _untimed(cores: ClusterCores | None) -> ClusterCores | None:
+    return None if cores is None else msgspec.structs.replace(cores, at_ms=0)
 
 
 def _now_s() -> float:

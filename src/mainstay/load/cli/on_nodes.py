@@ -102,6 +102,9 @@ def run_on_nodes(
     if summary is None:
         return _without_numbers(followed, planned, pressed=pressed)
     summary = asyncio.run(_written(files, summary))
+    if not Path(summary.stream).is_file():
+        # the leader has recorded it on its own machine
+        summary = msgspec.structs.replace(summary, stream="")
     show_result(summary, printed, quiet=ui == "none", strict=given.strict)
     return INTERRUPTED if pressed else code_of(summary, strict=given.strict)
 
@@ -240,7 +243,7 @@ async def _written(files: Sequence[Output], summary: Summary) -> Summary:
 def _submitted(handle: Handle[Summary]) -> str:
     if not handle.created:
         return f"job {handle.id} was submitted before with this key; it is followed"
-    return f"job {handle.id} is submitted; it survives: {handle.durability}"
+    return f"job {handle.id} is submitted; durability: {handle.durability}"
 
 
 def _left(job: Job, place: ClusterPlace) -> str:

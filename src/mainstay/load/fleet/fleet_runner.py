@@ -217,6 +217,15 @@ class FleetRunner:
         """The facts of each slice so far: one for each assignment."""
         return self._reports.reports()
 
+    @property
+    def record(self) -> FleetRecord:
+        """What the next leader must know. It changes."""
+        return self._fleet.record
+
+    def note(self) -> None:
+        """Put what was received so far into the record, which is stored with the numbers so far."""
+        self._reports.note()
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from assignments that were lost."""
         return [part.total for part in self._fleet.record.lost if part.total is not None]

@@ -27,6 +27,7 @@ from ...stores import Query
 from ..kind import KIND, SLICE
 from .changes import run_changes
 from .decisions import Decisions, Place, PlacedRun, RunAction, decide, node_pool
+from .dispatch_counts import DispatchCounts
 from .placed_rows import VALUE_BYTES, PlacedRows
 
 log = logging.getLogger("mainstay.load")
@@ -42,6 +43,7 @@ class RunPlacementDuty:
         self._store = control.store
         self._rounds = PlacementRounds(control.store, control.jobs)
         self._rows = PlacedRows(control.store)
+        self.counts = DispatchCounts()
         self._unsettled: set[str] = set()
         """jobs of the last round: those that have settled since may have open slices"""
         self._epoch: int | None = None
@@ -49,7 +51,7 @@ class RunPlacementDuty:
 
     def duties(self) -> list[Duty]:
         return [
-            Duty("runs on nodes", PLACEMENT_IDLE_S, self.run),
+            Duty("runs on nodes", PLACEMENT_IDLE_S, self.run, counts=self.counts.by_outcome),
             Duty("runs on nodes: clean up", CLEAN_UP_S, self.clean_up),
         ]
 
@@ -77,7 +79,8 @@ class RunPlacementDuty:
 
     async def _step(self, lead: Leadership) -> tuple[int, bool]:
         """Decide once, and write it. Returns how many runs are unsettled, and whether to decide again at once."""
-        if self._epoch != lead.epoch:
+        is_new = self._epoch != lead.epoch
+        if is_new:
             self._unsettled |= await self._jobs_of_nodes()
             self._epoch = lead.epoch
         query = Query(
@@ -89,6 +92,7 @@ class RunPlacementDuty:
         self._unsettled |= {job.id for job in jobs}
         gone = await self._store.get(sorted(settled)) if settled else []
         runs = await self._runs([*jobs, *(job for job in gone if job is not None)])
+        self.counts.observe(runs, is_first=is_new)
         sessions = await self._store.sessions()
         pool = node_pool(sessions, lease_ms=self._store.clock.lease_ms())
         now_ms = self._store.clock.now_ms()
@@ -135,7 +139,10 @@ class RunPlacementDuty:
                 if whole is None:
                     return False
                 changes = [msgspec.structs.replace(change, row=whole[change.row.id]) for change in rows]
-                done = await self._rounds.write(changes, lead, now_ms=now_ms) and done
+                written = await self._rounds.write(changes, lead, now_ms=now_ms)
+                if written:
+                    self.counts.add(run, action)
+                done = written and done
                 if isinstance(action, Place) and done:
                     cores = {each.node: each.cores for each in action.slices}
                     log.info("placed a run job_id=%s round=%d cores=%s", job.id, action.round, cores)

@@ -50,14 +50,16 @@ class PlacementSnapshot:
         return free
 
 
-async def read_snapshot(store: JobStore) -> PlacementSnapshot:
-    """The cost grows with the number of runs that are unsettled."""
-    rows = PlacedRows(store)
+async def read_snapshot(store: JobStore, rows: PlacedRows | None = None) -> PlacementSnapshot:
+    """The cost grows with the number of runs that are unsettled. Who reads often keeps `rows`, which remember what does
+    not change."""
+    rows = rows or PlacedRows(store)
     runs: dict[str, PlacedRun] = {}
     for job in await _unsettled(store):
         run = await rows.run(job)
         if run is not None:
             runs[job.id] = run
+    rows.keep(runs)
     sessions, stats = await store.sessions(), await store.stats()
     return PlacementSnapshot(
         runs,

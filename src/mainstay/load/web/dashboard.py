@@ -20,6 +20,7 @@ from ...worker import state_folder
 from ..extra import extra_needed
 from ..local_run import FOLDER
 from .api import NO_CODEC
+from .slices import load_places
 from .texts import SummaryTexts, texts_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ async def loads(view: PageView) -> Response:
 async def load(view: PageView) -> Response:
     job = await view.served.control.jobs.get(check_id(view.path("id")))
     texts = await texts_of(view.served.store, job, view.masker)
-    content = await in_thread(lambda: _content(job, texts), size_of(job))
+    summary = await in_thread(lambda: _shown_summary(job, texts), size_of(job))
+    content = await in_thread(lambda: _content(summary), size_of(job))
+    places = await load_places(view.served.store, job, summary)
     state = table_of(job.parent).get(job.status)
     return view.page(
         "load/load.html",
@@ -55,6 +58,7 @@ async def load(view: PageView) -> Response:
         can=allowed_actions(job, state),
         settled=state is not None and state.settled,
         force_to=forced_states(job),
+        places=places,
         **content,
     )
 
@@ -136,9 +140,13 @@ def _summary(job: Job) -> Summary | None:
         return None
 
 
-def _content(job: Job, texts: SummaryTexts) -> dict[str, Any]:
-    """The parts of the report that the page of a run shows, during the run as well."""
+def _shown_summary(job: Job, texts: SummaryTexts) -> Summary | None:
     summary = _summary(job)
+    return None if summary is None else texts.shown(summary)
+
+
+def _content(summary: Summary | None) -> dict[str, Any]:
+    """The parts of the report that the page of a run shows, during the run as well."""
     if summary is None:
         return {"verdict": None}
     from ..report import page  # noqa: PLC0415 - an extra that most servers do without
@@ -146,7 +154,6 @@ def _content(job: Job, texts: SummaryTexts) -> dict[str, Any]:
     from ..report.limits import limits_of  # noqa: PLC0415 - the same
     from ..report.text import several_workflows, step_name, tag_name, threshold_text  # noqa: PLC0415 - the same
 
-    summary = texts.shown(summary)
     several = several_workflows(summary)
     return {
         "verdict": verdict_words(summary),

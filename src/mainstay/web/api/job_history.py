@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...clock import seconds
-from ...control import read_story
+from ...control import JobRoutes, read_routes, read_story
 from ...errors import InvalidInput, WaitTimeout
 from ...lifecycle import table_of
 from ...model import Job, check_id
@@ -110,6 +110,14 @@ async def explain_job(ask: ApiRequest[NoParameters, None]) -> Response:
     return json_response(await explained(ask.served.store, ask.path("id"), ask.site.masker, cluster))
 
 
+async def get_routes(ask: ApiRequest[NoParameters, None]) -> Response:
+    job_id, masker = ask.path("id"), ask.site.masker
+    mask = await text_mask_of(ask.served.store, (await ask.served.store.get([check_id(job_id)]))[0], masker)
+    found = await read_routes(ask.served.store, job_id, shown=mask.event)
+    units = tuple(msgspec.structs.replace(route, unit=masker.unit(route.unit)) for route in found.units)
+    return json_response(msgspec.structs.replace(found, units=units))
+
+
 async def list_awaited(ask: ApiRequest[NoParameters, None]) -> Response:
     return json_response(AwaitedJobs(ids=await ask.served.control.jobs.awaited(ask.path("id"))))
 
@@ -179,6 +187,7 @@ OPERATIONS = (
     ),
     _read("story", get_story, "Read a job's audit trail in words", Story),
     _read("explain", explain_job, "Explain a job: its state and the reason, and what to do", ExplanationView),
+    _read("routes", get_routes, "Read on which nodes the units of a job were placed, and why they moved", JobRoutes),
     _read("awaited", list_awaited, "List the jobs that a job waits for", AwaitedJobs),
     _read(
         "units",

@@ -143,8 +143,11 @@ class Loads(Declarations):
             )
         if "queue" in options:
             raise InvalidInput("queue", "a run on nodes waits in a queue of its own; leave it out")
+        from .handler import limits_on_nodes  # noqa: PLC0415 - an extra
+
         # a submit whose answer is lost is sent again, and must not run twice
-        job_options = self._job_options(planned, {"key": secrets.token_hex(16), **options})
+        given = {**limits_on_nodes(planned), "key": secrets.token_hex(16), **options}
+        job_options = self._job_options(planned, given)
         plan = self._plan(name, planned.options, job_options)
         submitter = FleetSubmitter(await client.open(), by=by, on_note=on_note, rng=client.rng)
         payload = await submitter.prepare(planned, demand, durability=plan.durability)

@@ -70,6 +70,12 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     """the time of the plan at the start: what is due before it was another process's"""
     done: dict[str, int] = {}
     """by workflow: iterations of this process's share that another process began before"""
+    alone_s: float = 0.0
+    """without a message for this long, the load ends; 0: it goes on"""
+
+
+class KeepAlive(msgspec.Struct, tag=True):
+    """The collector is alive: it would stop the load if it had to."""
 
 
 class StopRun(msgspec.Struct, tag=True):
@@ -153,7 +159,7 @@ class WorkflowsDone(msgspec.Struct, tag=True, kw_only=True):
     """between the agreed instant and the start of this process"""
 
 
-ToGenerator = Begin | SetUp | Go | StopRun | GiveUp | CollectProvided | TearDown | Quit
+ToGenerator = Begin | SetUp | Go | KeepAlive | StopRun | GiveUp | CollectProvided | TearDown | Quit
 FromGenerator = Ready | BeginRefused | Values | WindowReport | WorkflowsDone
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode

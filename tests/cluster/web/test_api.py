@@ -141,7 +141,17 @@ async def test_the_description_has_the_cluster_on_every_server() -> None:
     async with serving() as server:
         paths = (await server.client.get("/api/v1/openapi.json")).json()["paths"]
     assert {path.partition("/cluster")[2] for path in paths if "/cluster" in path} == {
-        *("", "/nodes", "/nodes/{name}", "/nodes/{name}/drain", "/managers", "/leaders", "/journal", "/stream"),
+        *(
+            "",
+            "/cores",
+            "/nodes",
+            "/nodes/{name}",
+            "/nodes/{name}/drain",
+            "/managers",
+            "/leaders",
+            "/journal",
+            "/stream",
+        ),
     }
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -93,6 +94,8 @@ class ClusterWorld(NodesWorld):
     """by each client"""
     cores = 4
     """of each node"""
+    notices_s = _LOOK_S
+    """how long the bus takes to notice that a process has ended"""
     faults_until_s = 100.0
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
@@ -287,9 +290,11 @@ class ClusterWorld(NodesWorld):
 
     async def _look(self) -> None:
         """Look at everything every second."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            self.look()
+        looks = round(_LOOK_S / self.notices_s)
+        for number in itertools.count(1):
+            await asyncio.sleep(self.notices_s)
+            if number % looks == 0:
+                self.look()
             for client, process in list(self._clients_of.items()):
                 if not process.alive:  # the bus notices that its connection is closed
                     del self._clients_of[client]
@@ -483,10 +488,14 @@ class ClusterUser:
         store = await insist(lambda: world.remote("operator", self.name))
         self.control = Control(store, settings=world.app.settings, rng=self._rng)
         for number in range(world.submits):
-            await asyncio.sleep(self._rng.uniform(0, 1.5 * world.faults_until_s / world.submits))
+            await asyncio.sleep(self.pause_s())
             job_id = await self._submit(f"{self.name}-{number}", self.request(number))
             if self._rng.random() < 0.15:
                 await self._cancel(job_id)
+
+    def pause_s(self) -> float:
+        """How long it waits before the next submit."""
+        return self._rng.uniform(0, 1.5 * self.world.faults_until_s / self.world.submits)
 
     def request(self, number: int) -> JobRequest:
         """What it submits as its next job."""

@@ -14,7 +14,7 @@ import msgspec
 
 from mainstay.load.fleet.spec import FleetOptions, SliceCall
 from mainstay.load.plan import WorkflowPlan
-from mainstay.testing import VirtualLoop
+from mainstay.testing import SimulatedHost, VirtualLoop
 
 from .load_plans import CALL_S
 from .load_runner import SimulatedTarget, WorkflowLoad
@@ -75,6 +75,8 @@ class RunLedger:
         self.job = job
         self.options = options
         self.assignments: dict[SliceKey, AssignmentLoad] = {}
+        self.under_load: list[SimulatedHost] = []
+        """its generators that are under load, or were when they died"""
         self._loop = loop
         self._broken = broken
         self._went_on = went_on
@@ -102,6 +104,11 @@ class RunLedger:
     def begin(self, key: SliceKey, plans: Sequence[WorkflowPlan]) -> None:
         for plan in plans:
             self._origin_s.setdefault((key.round, plan.name), self._loop.time())
+
+    @property
+    def has_died(self) -> bool:
+        """Whether a generator has died under load."""
+        return any(not host.alive for host in self.under_load)
 
     @property
     def rounds(self) -> list[int]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mainstay import App
+from mainstay.cluster.operator import operator_store
 from mainstay.load import FleetDemand, LoadOptions, load_file, run_on_cluster
 from tests.cluster.local_clusters import RunningCluster, running_cluster, until
 
@@ -86,11 +87,12 @@ class LoadCommand:
         return json.loads((self._folder / "run.json").read_text())
 
 
-async def load_run(folder: Path, cluster: RunningCluster, target: Target, *words: str) -> LoadCommand:
+async def load_run(folder: Path, cluster: RunningCluster | None, target: Target, *words: str) -> LoadCommand:
+    """Start it in the folder; without a cluster, it finds the one that runs there."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAINSTAY_")}
     process = await asyncio.create_subprocess_exec(
-        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--cluster", cluster.file.url,
-        "--json", "run.json", "--ui", "ci", *words,
+        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--json", "run.json", "--ui", "ci",
+        *([] if cluster is None else ["--cluster", cluster.file.url]), *words,
         cwd=folder, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     return LoadCommand(process, folder)
@@ -98,9 +100,12 @@ async def load_run(folder: Path, cluster: RunningCluster, target: Target, *words
 
 async def test_a_run_on_two_nodes_reports_what_the_target_counted(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
-    async with served(folder) as target, running_cluster(tmp_path / "c", nodes=2, cores=1) as cluster:
+    async with (
+        served(folder) as target,
+        running_cluster(folder / ".mainstay" / "cluster", nodes=2, cores=1) as cluster,
+    ):
         await cluster.ready(2)
-        command = await load_run(folder, cluster, target, "--nodes", "2", "--html", "run.html")
+        command = await load_run(folder, None, target, "--nodes", "2", "--html", "run.html")
 
         code, printed = await command.ended()
 
@@ -145,7 +150,7 @@ async def test_a_run_waits_for_a_node_that_is_still_starting(tmp_path: Path) -> 
 
         code, printed = await command.ended()
 
-        assert lines == ["waiting for nodes: 2 nodes are needed, and this cluster has 1"]
+        assert lines == ["waiting for nodes: it needs 2 nodes, and there are 1: n1"]
         assert code == 0, printed
         assert sorted(one["node"] for one in command.summary()["slices"]) == ["late", "n1"]
 
@@ -157,7 +162,7 @@ async def test_more_than_the_cluster_has_is_refused_before_anything_is_sent(tmp_
         for words, error in (
             (("--nodes", "2"), "nodes: "),
             (("--cores", "3"), "cores: "),
-            (("--nodes", "1", "--label", "zone=moon"), "zone=moon"),
+            (("--nodes", "1", "--label", "zone=moon"), "no node has a label 'zone'"),
         ):
             code, printed = await (await load_run(folder, cluster, target, *words)).ended()
 
@@ -171,7 +176,7 @@ async def test_an_app_and_a_script_run_a_test_on_nodes(tmp_path: Path, monkeypat
         await cluster.ready(1)
         monkeypatch.chdir(folder)
         load = LoadOptions(base_url=target.url, duration="1s")
-        app = App(cluster.file.store)
+        app = App(operator_store(cluster.file.url))
         app.load(load_file("shop.py"))
 
         async with app:

@@ -68,7 +68,7 @@ def _submit_files() -> Measured:
 
 MEASURES = [
     Measure("code lines of src", _code, 63_000, 85_500),
-    Measure("code lines of the command line", _command_line, 6_000, 7_900),
+    Measure("code lines of the command line", _command_line, 6_000, 8_250),
     Measure(
         "functions of a submit on SQLite",
         lambda: Measured(_submit().functions, tuple(_submit().lines)),

@@ -17,7 +17,7 @@ import zstandard
 
 from mainstay.errors import InvalidInput
 from mainstay.load.stats.grammar import parse
-from mainstay.load.stats.model import Health, Moment, Summary, Trust, Window
+from mainstay.load.stats.model import Health, Moment, SliceReport, Summary, Trust, Window
 from mainstay.load.stats.tally import RunTally
 from mainstay.load.stats.thresholds import ThresholdJudge
 from mainstay.load.stats.trust import TrustWatch
@@ -58,6 +58,7 @@ async def recorded(path: Path, windows: Iterable[Window]) -> Summary:
         trust=watch.finish(),
         verdict="failed",
         stream=str(path),
+        slices=[SliceReport(slice=0, node="n1", processes=2, requests=7)],
     )
     await output.stop(summary)
     return summary

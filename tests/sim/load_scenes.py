@@ -13,7 +13,9 @@ from mainstay.lifecycle import Event
 from mainstay.load.fleet.spec import SLICE, SliceCall
 from mainstay.load.stats.model import SliceReport, Summary
 from mainstay.model import Job
-from mainstay.testing import SimulatedHost, VirtualLoop
+from mainstay.stores.remote import MAINSTAY_VERSION
+from mainstay.testing import BusFaults, SimulatedHost, VirtualLoop
+from sim.bus_weather import BusWeather
 from sim.load_cluster import LoadClusterWorld
 from sim.load_ledger import SliceKey
 from sim.load_plans import fleet_options, load_request
@@ -29,6 +31,8 @@ class LoadScene(ClusterScene, LoadClusterWorld):
         """called with each row that is written"""
         super().__init__(loop, folder, seed)
         self.faulty = True
+        self.version = MAINSTAY_VERSION
+        self.weather = BusWeather(self.network, self.host_names(), BusFaults(latency_s=0.001, jitter_s=0.002))
 
     def _check_write(self, before: Job | None, after: Job, events: Sequence[Event]) -> None:
         super()._check_write(before, after, events)
@@ -37,7 +41,7 @@ class LoadScene(ClusterScene, LoadClusterWorld):
 
     async def submit_run(self, *, on_loss: str = "replace", layers: int = 1, demand: Any = None, **options: Any) -> str:
         """Submit a load test: by default with 40 arrivals a second, on four nodes with a core each."""
-        given = options or {"rate": "40/s", "duration": "60s", "max_in_flight": 16}
+        given = {"rate": "40/s", "max_in_flight": 16, **options} if "vus" not in options else options
         wanted = {"nodes": 4, "processes": 4} if demand is None else demand
         made = fleet_options(layers=layers, on_loss=on_loss, demand=wanted, **given)
         return (await self.control.jobs.submit_request(load_request(self.control, made))).id

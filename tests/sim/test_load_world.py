@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mainstay.cluster.isolation import Isolation
+from mainstay.load.fleet import FleetSettings, fleet_work
+from mainstay.load.fleet.fleet_load import FleetLoad
+from mainstay.load.fleet.slice_work import SliceWork
+from mainstay.load.placement import decisions
+from sim.faults import Fault
 from sim.load_cluster import LoadClusterWorld
 from sim.runs import RunResult, simulate
 
@@ -34,3 +40,31 @@ def test_a_seed_gives_the_same_history_again() -> None:
     one, again = simulate(LoadClusterWorld, 1), simulate(LoadClusterWorld, 1)
     assert not one.failed, one.where
     assert (one.digest, one.steps, one.virtual_s) == (again.digest, again.steps, again.virtual_s)
+
+
+# planted bugs ----------------------------------------------------------------------------------------
+
+
+def test_slices_that_ignore_their_isolation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Isolation, "_isolate", lambda self: None)
+    monkeypatch.setattr(SliceWork, "refuse", lambda self, why: None)
+    first_failure()
+
+
+def test_a_leader_that_replaces_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_work, "FleetSettings", lambda: FleetSettings(lost_s=4.0))
+    first_failure()
+
+
+def test_a_placement_that_forgets_cores_in_use_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions._Account, "_hold", lambda *_: None)
+    assert "cores, and slices with" in first_failure().error
+
+
+def test_a_successor_that_orders_a_go_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(self: FleetLoad, go: object, recorded: object) -> None:
+        del go, recorded
+
+    monkeypatch.setattr(FleetLoad, "_adopt", forget)
+    faults = [Fault("leader", "", at_s, 10.0) for at_s in (20.0, 40.0, 60.0, 80.0)]
+    assert any(simulate(LoadClusterWorld, seed, faults=faults).failed for seed in range(3))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from ..control import Control
 from ..errors import StoreError
 from ..model import LEAD_QUEUE, Session
+from ..stores import AnyChange
 from ..worker import Engine, EngineProcess, LeadHost, Outage
 from .lead_program import LeadProgram
 
@@ -68,7 +69,7 @@ class LeadEngine:
 
     async def _start_engine(self) -> None:
         session = await self._open_session()
-        process = EngineProcess(open_session=self._open_session, on_retire=self._retire)
+        process = EngineProcess(open_session=self._open_session, on_retire=self._retire, keep=_leave_to_the_sweep)
         engine = self._engine = Engine(
             self._program,
             self._control,
@@ -98,7 +99,15 @@ class LeadEngine:
         engine, self._engine = self._engine, None
         if engine is not None:
             await self._stop_engine(engine)
-        await self._start_engine()
+        outage = Outage("engine", self._rng)
+        while True:
+            try:
+                await self._start_engine()
+            except StoreError as error:
+                await asyncio.sleep(outage.failed(error))
+            else:
+                outage.over()
+                return
 
     async def _beat(self) -> None:
         every_s = self._control.settings.heartbeat_s
@@ -114,6 +123,11 @@ class LeadEngine:
             except Exception as error:  # noqa: BLE001 - without heartbeats it would lose what it leads
                 wait_s = outage.failed(error)
             await asyncio.sleep(wait_s)
+
+
+def _leave_to_the_sweep(changes: Sequence[AnyChange]) -> None:
+    """An engine that stops does not wait for the store: what it led is taken back when its session has ended."""
+    log.warning("the store does not answer; what was led is left to the sweep jobs=%d", len(changes))
 
 
 __all__ = ["LeadEngine"]

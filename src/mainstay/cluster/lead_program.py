@@ -9,10 +9,18 @@ from typing import Any
 import msgspec
 
 from ..control import Control, Duty
-from ..errors import UnknownTask
+from ..errors import MissingExtra, UnknownTask
 from ..kinds import kind_named, part
 from ..model import LEAD_QUEUE, Settings
 from ..worker import Context, Hook, LeadHost, Work
+
+
+class CannotLead(UnknownTask):
+    """This manager lacks what the handler of a job needs. Another manager may have it."""
+
+    def __init__(self, name: str, why: MissingExtra) -> None:
+        super().__init__(name, ())
+        self.args = (f"this manager cannot lead {name!r}: {why}",)
 
 
 class LeadProgram:
@@ -46,9 +54,15 @@ class LeadProgram:
             declared = kind_named(kind)
             if declared is None or not declared.lead:
                 raise UnknownTask(name, ())
-            made: Work = part(declared.lead)(self._host)
-            work = self._works[kind] = made
+            work = self._works[kind] = self._made(declared.lead, name)
         return work
+
+    def _made(self, target: str, name: str) -> Work:
+        try:
+            made: Work = part(target)(self._host)
+        except MissingExtra as error:
+            raise CannotLead(name, error) from error
+        return made
 
     def pack(self, value: Any) -> bytes:
         return bytes(value) if isinstance(value, msgspec.Raw) else msgspec.msgpack.encode(value)
@@ -72,4 +86,4 @@ class LeadProgram:
         return ()
 
 
-__all__ = ["LeadProgram"]
+__all__ = ["CannotLead", "LeadProgram"]

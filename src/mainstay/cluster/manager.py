@@ -31,7 +31,7 @@ from ..stores import JobStore
 from ..stores.remote import MAINSTAY_VERSION, StoreService
 from ..worker import LeadHost, Outage, state_folder
 from .cluster_service import ClusterService
-from .core_cache import CoreCache
+from .core_readings import CoreReadings
 from .core_view import ClusterCores
 from .journal import ClusterJournal
 from .lead_engine import LeadEngine
@@ -141,7 +141,7 @@ class Manager:
         self.leading_jobs = LeadEngine(leading, worker=options.name, machine=self._host, pid=self._pid)
         placed = MemberSessions(store, self._heard, away_s=self._liveness.away_s)
         self._placing = Control(placed, settings=self._control.settings, rng=rng, actor=f"manager:{options.name}")
-        self._cores = CoreCache(placed, self.members.nodes)
+        self._cores = CoreReadings(placed, self.members.nodes)
         #: what an operator should change about the bus and the certificates, beside the alarms about nodes
         self.findings: list[str] = []
         # without tasks: it brings the duties of every installed kind

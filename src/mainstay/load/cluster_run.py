@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..errors import InvalidInput, MainstayError
 from ..kinds import part
+from ..stores import shown_url
 from .fleet import FleetDemand
 from .fleet.follower import RunFollower
 from .local_run import app_of
@@ -69,6 +70,9 @@ def store_of_cluster(named: str) -> str:
     # by name: the cluster is a layer above
     store_of: Callable[[str], str] = part("mainstay.cluster.operator:operator_store")
     if text := named or os.environ.get(CLUSTER_VARIABLE, ""):
+        if text.startswith(("http://", "https://")):
+            rule = "is the address of an API, which takes no load tests for nodes yet"
+            raise InvalidInput("cluster", f"{shown_url(text)} {rule}; give the URL of the bus: nats://... or tls://...")
         return store_of(text)
     folder = local_cluster_folder()
     try:

@@ -118,10 +118,11 @@ class LoadRun:
                         needed = error
         except asyncio.CancelledError:
             # the caller waits no longer; the outputs still get the numbers so far
-            self._ended = self._ended or "cancelled: given up"
-            self._given_up = True
-            if self._outputs_started:
-                await self._finish()
+            await self._cut_off("cancelled: given up")
+            raise
+        except BaseException as error:
+            # another leader goes on with it, or it broke
+            await self._cut_off(f"failed: {error}")
             raise
         finally:
             self._runner = None
@@ -296,11 +297,20 @@ class LoadRun:
 
     def so_far(self) -> tuple[Summary, list[msgspec.Raw]]:
         """The summary so far without its points, and the points as they are stored."""
+        if self._sliced is not None:
+            self._sliced.note()
         summary = self._summary(self._judge.outcomes(), ended=RUNNING, points=False)
         summary.outputs = self._outputs.outcomes()
         return summary, self._tally.packed_points()
 
     # the end ----------------------------------------------------------------------------------------
+
+    async def _cut_off(self, ended: str) -> None:
+        """It ends here, whatever was under way. Outputs that have begun are stopped: they have threads and files."""
+        self._ended = self._ended or ended
+        self._given_up = True
+        if self._outputs_started:
+            await self._finish()
 
     async def _finish(self) -> Summary:
         summary = self._summary(self._judge.finish(self.load_s), ended=self._ended or "finished")

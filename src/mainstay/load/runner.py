@@ -91,6 +91,10 @@ class SlicedRunner(Protocol):
         """The part of each machine so far."""
         ...
 
+    def note(self) -> None:
+        """The numbers so far are about to be stored: what a successor needs of them should be, too."""
+        ...
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from machines that were lost, if the run went on: no report covers them."""
         ...

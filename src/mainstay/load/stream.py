@@ -44,6 +44,7 @@ _PACKING = zstandard.ZstdCompressionParameters.from_level(3, window_log=18)
 #: fields of a summary that do not follow from its windows
 _REST = (
     "elapsed_s", "load_s", "users", "thresholds", "trust", "verdict", "ended", "skipped", "outputs", "stream",
+    "slices",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 import heapq
 import random
+import sys
 import threading
 import warnings
 from asyncio import _get_running_loop, _set_running_loop  # meant for event loops
@@ -246,6 +247,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         running = _get_running_loop()
         _set_running_loop(self)
         self._ending = True
+        reported, sys.unraisablehook = sys.unraisablehook, _not_reported
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -254,6 +256,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - see above
                     _end(task.get_coro())
         finally:
+            sys.unraisablehook = reported
             self._ending = False
             _set_running_loop(running)
         self._due.clear()
@@ -368,6 +371,10 @@ def virtual_loop(seed: int = 0) -> Iterator[VirtualLoop]:
         yield loop
     finally:
         loop.close()
+
+
+def _not_reported(error: object) -> None:
+    """A coroutine waits in its cleanup although the one that awaited it is gone."""
 
 
 def _end(coroutine: Any) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from .leads import Leads as Leads
     from .messages import Hello as Hello
-    from .outage import Outage as Outage
+    from .outage import PASSING as PASSING, Outage as Outage
     from .outbox import OutboxResult as OutboxResult, kept_files as kept_files, write_kept as write_kept
     from .output_capture import prune_output as prune_output
     from .output_file import (
@@ -73,7 +73,7 @@ __getattr__, __dir__ = lazy_exports(
         ".job_context": "Context GiveBack Input LetGo OutOfTime context",
         ".leads": "Leads",
         ".messages": "Hello",
-        ".outage": "Outage",
+        ".outage": "PASSING Outage",
         ".outbox": "OutboxResult kept_files write_kept",
         ".output_capture": "prune_output",
         ".output_file": "OutputTail TAIL_BYTES output_path read_output",

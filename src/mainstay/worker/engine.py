@@ -21,6 +21,7 @@ from typing import Any
 from ..control import Control
 from ..errors import StoreError
 from ..model import Session
+from ..stores import is_managed
 from .claim_loop import ClaimLoop
 from .engine_session import EngineSession
 from .ledger import Ledger
@@ -73,7 +74,7 @@ class Engine:
             wanted=self._runs.wanted,
             claim=self._session.claim,
             room=self._runs.room,
-            poll_s=control.settings.poll_s,
+            poll_s=_poll_s(control),
             rng=rng,
         )
         self._draining: asyncio.Task[None] | None = None
@@ -244,3 +245,10 @@ class Engine:
         if self._process.children is not None:
             await self._process.children.close()
         self._runs.close_threads()
+
+
+def _poll_s(control: Control) -> float:
+    """How long an idle engine waits for a wake before it polls. Behind managers, polls are most of what an idle cluster
+    does; what was missed is found there as late as by a heartbeat."""
+    settings = control.settings
+    return max(settings.poll_s, settings.heartbeat_s) if is_managed(control.store) else settings.poll_s

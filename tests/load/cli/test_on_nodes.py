@@ -59,9 +59,10 @@ def test_a_run_on_nodes_is_shown_and_reported_like_one_here(place: Place) -> Non
     options = msgspec.msgpack.decode(place.jobs[0].payload, type=FleetOptions)
     assert (options.demand.nodes, options.on_loss, options.vus) == (1, "continue", 8)
     lines = done.stdout
-    assert f"job {place.jobs[0].id} is submitted; it survives: " in lines
+    assert f"job {place.jobs[0].id} is submitted; durability: " in lines
     assert "shop begins, 1m, 2 processes" in lines
     assert "100 in 1s" in lines
+    assert "/srv/m1/run.ndjson" not in lines
     assert json.loads((place.folder / "run.json").read_text())["requests"] == 100
     assert "n2" in (place.folder / "run.html").read_text()
 
@@ -87,7 +88,24 @@ def test_a_wait_for_cores_is_a_line_with_its_reason(place: Place) -> None:
     done = place.run("--nodes", "1")
 
     assert done.exit_code == 0
-    assert done.stdout.count("waiting: waits for 8 cores: 4 of 8 are free\n") == 1
+    assert done.stdout.count("the run waits for 8 cores: 4 of 8 are free\n") == 1
+
+
+def test_a_line_that_a_node_sends_cannot_control_the_terminal(place: Place) -> None:
+    async def printing(cluster: SmallCluster) -> None:
+        leader = Leader(cluster, await submitted(cluster))
+        await leader.claim()
+        await asyncio.sleep(0.1)
+        await leader.live.start(summary().header)
+        leader.live.said(0, "red\tis \x1b[31mred")
+        await leader.complete(summary())
+        await leader.live.stop(summary())
+
+    place.lead = printing
+    done = place.run("--nodes", "1")
+
+    assert "[0] red\tis \\x1b[31mred" in done.stderr
+    assert "\x1b[31m" not in done.output
 
 
 def test_a_detached_run_prints_its_id_and_how_to_get_its_report(place: Place) -> None:
@@ -147,8 +165,8 @@ def test_exit_codes_are_those_of_a_run_here(place: Place) -> None:
         (("--label", "zone=eu"), "label: is for a run on the nodes of a cluster; add --nodes N or --cluster URL"),
         (("--on-loss", "fail"), "on-loss: is for a run on the nodes"),
         (("--nodes", "9"), "nodes: 9 are more than the 8 users"),
-        (("--nodes", "2"), "nodes: 2 nodes are needed, and this cluster has 1"),
-        (("--cores", "5"), "cores: 5 cores are needed, and the nodes of this cluster have 4"),
+        (("--nodes", "2"), "nodes: it needs 2 nodes, and there are 1: n1"),
+        (("--cores", "5"), "cores: it needs 5 cores, and the nodes have 4"),
         (("--nodes", "1", "--share", "most"), "share: 'most' is not one of low"),
         (("--nodes", "1", "--label", "zone"), "label: 'zone' is not of the form name=value"),
         (("--nodes", "1", "--processes", "2"), "processes: is for one machine"),
@@ -178,6 +196,8 @@ def test_without_a_cluster_the_error_says_how_to_start_one(
     assert (done.exit_code, flat(done).startswith(rule)) == (2, True)
     done = shell.run("load", "run", "shop.py", "--cluster", "elsewhere")
     assert "cluster: elsewhere is neither the URL of a cluster nor the folder of a running one" in flat(done)
+    done = shell.run("load", "run", "shop.py", "--cluster", "https://jobs.example.com")
+    assert "cluster: https://jobs.example.com is the address of an API" in flat(done)
 
 
 def flat(done: Any) -> str:

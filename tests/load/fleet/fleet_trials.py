@@ -23,6 +23,7 @@ class Collected:
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
+        self.stopped = 0
 
     async def start(self, header: object) -> None:
         pass
@@ -31,7 +32,7 @@ class Collected:
         self.windows.append(moment.window)
 
     async def stop(self, summary: Summary) -> None:
-        pass
+        self.stopped += 1
 
 
 class FleetTrial:

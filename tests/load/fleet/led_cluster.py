@@ -29,7 +29,16 @@ SLICES = [
 
 
 def summary(**more: Any) -> Summary:
-    values = {"requests": 100, "failed": 1, "rate": 10.0, "iterations": 100, "users": 5, "slices": SLICES, **more}
+    values = {
+        "requests": 100,
+        "failed": 1,
+        "rate": 10.0,
+        "iterations": 100,
+        "users": 5,
+        "slices": SLICES,
+        "stream": "/srv/m1/run.ndjson",
+        **more,
+    }
     return Summary(header=HEADER, elapsed_s=1.0, **values)
 
 

@@ -12,7 +12,8 @@ from mainstay.bus import MemoryBusNetwork
 from mainstay.clock import Clock
 from mainstay.control import Control
 from mainstay.load.fleet.submission import FleetSubmitter
-from mainstay.model import Offer, Session
+from mainstay.load.kind import KIND, SLICE
+from mainstay.model import Offer, Session, route_of
 from mainstay.outputs import Blobs, open_blobs
 from mainstay.stores.remote import MAINSTAY_VERSION, RemoteStore, StoreService
 from mainstay.testing import MemoryStore, VirtualClock
@@ -42,7 +43,7 @@ class SmallCluster:
 
     async def join(self, node: str, cores: int = 4, labels: Mapping[str, str] | None = None) -> Session:
         """A node that runs load tests."""
-        offer = Offer(cores=cores, tasks={"load:@slice": {}})
+        offer = Offer(cores=cores, tasks={route_of(KIND.name, SLICE): {}})
         return await self.behind.claims.open_session(worker=node, node=node, labels=labels, offer=offer, lease_s=1e6)
 
     async def sleep(self, seconds: float) -> None:

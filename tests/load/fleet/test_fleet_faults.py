@@ -20,10 +20,13 @@ from mainstay.load.fleet.messages import (
     ReleaseSlice,
     SliceCommand,
     SliceEnd,
+    SliceLines,
     SliceOrder,
     command_subject,
     decode_answer,
     encode,
+    line_subject,
+    window_subject,
 )
 from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.stats.model import Summary
@@ -390,6 +393,26 @@ def test_lines_that_steps_print_reach_the_leader(tmp_path: Path) -> None:
         assert lines == [(1, "hello")]
 
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM, "on_loss": "fail"}, vus=2, duration="5s")
+
+
+def test_what_other_nodes_publish_about_a_run_does_not_disturb_it(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        lines: list[str] = []
+        running = asyncio.ensure_future(trial.run.run())
+        trial.run._on_line = lambda _, line: lines.append(line)
+        await trial.until_loaded()
+        stranger, member = trial.fleet.network.client("x.1", host="x"), trial.fleet.members[0]
+        unreadable = b"\x81\xa5lines\x91\x92\x00\xa1\xff"
+        forged = encode(SliceLines(lines=[(0, "forged")]))
+        for node, body in (("x", forged), ("x", unreadable), (member.node, unreadable)):
+            await stranger.publish(line_subject(node, trial.fleet.job, 0), body)
+            await stranger.publish(window_subject(node, trial.fleet.job, 0), body)
+
+        summary = await running
+
+        assert (summary.ended, summary.requests, lines) == ("finished", 500, [])
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="5s")
 
 
 # shares ---------------------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ class Watched:
         self.display = Display()
         self.notes: list[str] = []
         self.waits: list[str] = []
+        self.lines: list[tuple[int, str]] = []
         self.stop, self.give_up = asyncio.Event(), asyncio.Event()
         self.follower = RunFollower(
             cluster.control,
@@ -104,6 +105,7 @@ class Watched:
             displays=[self.display],
             on_note=self.notes.append,
             on_wait=self.waits.append,
+            on_line=lambda process, line: self.lines.append((process, line)),
             by="ann",
         )
         self.task = asyncio.create_task(self.follower.follow(stop=self.stop, give_up=self.give_up))
@@ -143,7 +145,7 @@ def test_a_follower_shows_the_wait_the_windows_and_the_end() -> None:
         await place(run, now_ms)
         await leader.claim()
         await asyncio.sleep(2)
-        assert run.waits[-1] == "the nodes prepare"
+        assert run.waits[-1] == "is prepared on its nodes"
 
         await leader.live.start(HEADER)
         await leader.send(MOMENTS)
@@ -312,3 +314,19 @@ def test_a_bus_that_is_closed_costs_the_run_nothing_but_its_windows() -> None:
         assert output.dropped == len(MOMENTS)
 
     run_virtual(main())
+
+
+def test_what_steps_print_reaches_the_follower() -> None:
+    async def story(run: Watched) -> None:
+        leader = run.leader
+        await leader.claim()
+        await leader.live.start(HEADER)
+        leader.live.said(3, "hello from a step")
+        await leader.send(MOMENTS[:3])
+        await asyncio.sleep(1)
+
+        assert run.lines == [(3, "hello from a step")]
+        await leader.complete(summary_at(1.0))
+        await run.ended()
+
+    told(story)

@@ -9,7 +9,7 @@ import pytest
 
 from mainstay.errors import BadArguments
 from mainstay.load.fleet.record import FleetRecord, GoRecord
-from mainstay.load.fleet.saved_run import SavedRun, next_step, saved_run_of, stored_slices
+from mainstay.load.fleet.saved_run import SavedRun, ended_round, next_step, saved_run_of, stored_slices
 from mainstay.load.fleet.spec import SLICE, SliceCall, slice_id, slice_unit
 from mainstay.model import LEAD_QUEUE, Job
 from mainstay.testing import a_job
@@ -69,6 +69,23 @@ def test_what_an_earlier_attempt_has_saved_is_not_continued() -> None:
     assert saved_run_of(a_job("running", queue=LEAD_QUEUE, checkpoint=checkpoint)) is not None
     assert saved_run_of(a_job("running", queue=LEAD_QUEUE, checkpoint=checkpoint, failures=1)) is None
     assert saved_run_of(a_job("running", queue=LEAD_QUEUE)) is None
+
+
+def test_slices_that_were_stopped_to_start_the_run_again_are_not_led_by_a_successor() -> None:
+    again = saved(fleet=FleetRecord(round=0), restarts=1, ended_round=1)
+    job = a_job("running", queue=LEAD_QUEUE, checkpoint=msgspec.msgpack.encode(again))
+    first, second = stored_slices([a_slice(0)]), stored_slices([a_slice(0), a_slice(0, round_=2)])
+
+    assert ended_round(job) == 1
+    assert next_step(saved_run_of(job), first, ended=1) == "place"
+    assert next_step(saved_run_of(job), second, ended=1) == "lead"
+
+
+def test_slices_that_an_earlier_attempt_has_led_are_not_led_by_the_next_one() -> None:
+    checkpoint = msgspec.msgpack.encode(saved(failures=0, fleet=FleetRecord(round=1, gos=[GO])))
+    job = a_job("running", queue=LEAD_QUEUE, checkpoint=checkpoint, failures=1)
+
+    assert next_step(saved_run_of(job), stored_slices([a_slice(0)]), ended=ended_round(job)) == "place"
 
 
 def test_a_damaged_checkpoint_is_named() -> None:

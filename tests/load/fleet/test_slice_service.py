@@ -12,13 +12,15 @@ import pytest
 from mainstay.bus import MemoryBus, MemoryBusNetwork
 from mainstay.errors import RequestTimeout
 from mainstay.load.engine.messages import CollectProvided, SetUp, StartInstant, StopRun, Values, WorkflowsDone
-from mainstay.load.fleet import FleetSettings, SliceService
+from mainstay.load.fleet import FleetSettings, SliceOutcome, SliceService
 from mainstay.load.fleet.messages import (
+    AdoptGo,
     AnswerPart,
     CollectEnd,
     CommandAccepted,
     CommandPending,
     CommandRefused,
+    GoAdopted,
     PingSlice,
     PrepareSlice,
     ReleaseSlice,
@@ -99,6 +101,11 @@ class Desk:
         self.bus: MemoryBus = network.client("leader")
         self.runners: list[ScriptedRunner] = []
         self.now_s = 100.0
+        self.starts = 0
+        self.store = asyncio.Event()
+        """set: it is there"""
+        self.store.set()
+        self.ends: list[SliceEnd] = []
         self.service = SliceService(
             network.client("node"),
             self._make,
@@ -108,9 +115,18 @@ class Desk:
             token=7,
             settings=FleetSettings(poll_s=0.01),
             steady=lambda: self.now_s,
+            on_start=self._start,
+            on_end=self._keep,
         )
         self.order = PlannedRun(written(folder, GET), LoadOptions(processes=1)).order()
         self.numbers = 0
+
+    async def _start(self) -> None:
+        self.starts += 1
+        await self.store.wait()
+
+    async def _keep(self, end: SliceEnd) -> None:
+        self.ends.append(end)
 
     def _make(self, *given: Any, **named: Any) -> ScriptedRunner:
         self.runners.append(ScriptedRunner(*given, **named))
@@ -121,12 +137,21 @@ class Desk:
         return self.runners[0]
 
     async def ask(
-        self, order: SliceOrder, *, number: int | None = None, token: int = 7, epoch: int = 1, part: int = 0
+        self,
+        order: SliceOrder,
+        *,
+        number: int | None = None,
+        token: int = 7,
+        epoch: int = 1,
+        part: int = 0,
+        key: str = "",
     ) -> Any:
         if number is None:
             self.numbers += 1
             number = self.numbers
-        command = SliceCommand(job="job-1", slice=3, token=token, epoch=epoch, number=number, part=part, order=order)
+        command = SliceCommand(
+            job="job-1", slice=3, token=token, epoch=epoch, number=number, part=part, key=key, order=order
+        )
         return decode_answer(await self.bus.request(command_subject("node-b", "job-1", 3), encode(command), 5))
 
     async def prepare(self) -> None:
@@ -316,3 +341,96 @@ async def test_a_released_slice_ends(desk: Desk) -> None:
 
     assert answer == CommandAccepted()
     assert desk.runner.asked[-1] == "end"
+
+
+# more than one leader -------------------------------------------------------------------------------
+
+
+async def test_an_order_with_a_key_is_executed_once_for_all_leaders(desk: Desk) -> None:
+    await desk.prepare()
+
+    first = await desk.ask(SetUp(["Shop"], {}), key="set_up/1")
+    again = await desk.ask(SetUp(["Shop"], {}), key="set_up/1", epoch=2)
+
+    assert first == again == Values(values={"Shop": {"token": "abc"}})
+    assert desk.runner.asked.count("set up") == 1
+
+
+async def test_a_successor_gets_the_sum_of_all_windows_and_the_number_of_the_next_one(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    for bucket in range(5):
+        desk.runner.on_window(Window(bucket=bucket, iterations=bucket))
+    # the first leader has confirmed some of them
+    await desk.ask(PingSlice(go=1, upto=3), number=0)
+
+    adopted = await desk.ask(AdoptGo(1), epoch=2)
+
+    assert isinstance(adopted, GoAdopted)
+    assert (adopted.began, adopted.windows, adopted.at_s) == (True, 5, 100.5)
+    assert adopted.total is not None
+    assert adopted.total.iterations == 10
+    desk.runner.on_window(Window(bucket=5, iterations=7))
+    beat = await desk.ask(PingSlice(go=1, upto=5, wanted=[4, 5]), number=0, epoch=2)
+    assert [(part.number, part.window.iterations) for part in beat.repaired] == [(5, 7)]
+
+
+@pytest.mark.parametrize(("order", "epoch"), [(AdoptGo(1), 2), (CollectEnd(1), 1)])
+async def test_a_go_that_was_said_never_to_have_begun_does_not_begin_any_more(
+    desk: Desk, order: SliceOrder, epoch: int
+) -> None:
+    await desk.prepare()
+
+    answer = await desk.ask(order, epoch=epoch)
+
+    assert not answer.began
+    assert isinstance(await desk.go(), CommandRefused)
+    assert "go" not in desk.runner.asked
+
+
+# stops and ends -------------------------------------------------------------------------------------
+
+
+async def test_an_order_to_go_that_arrives_after_a_stop_starts_nothing(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.ask(StopRun(True))
+
+    assert await desk.go() == CommandRefused(rule="the run was stopped before")
+
+
+async def test_the_end_says_that_a_leader_has_stopped_the_load(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+    await desk.ask(StopRun(True))
+
+    end: Any = CommandPending()
+    while isinstance(end, CommandPending):
+        end = await desk.ask(CollectEnd(1), number=50)
+
+    assert (end.began, end.stopped) == (True, True)
+    assert desk.ends == [end]
+
+
+async def test_the_load_does_not_wait_for_the_note_of_its_start(desk: Desk) -> None:
+    await desk.prepare()
+    assert desk.starts == 0
+    desk.store.clear()
+
+    await desk.go()
+    await asyncio.sleep(0)
+
+    assert desk.starts == 1
+    assert "go" in desk.runner.asked
+    desk.store.set()
+
+
+@pytest.mark.parametrize("lost", ["", "a generator died"])
+async def test_a_released_slice_says_whether_it_has_to_be_done_again(tmp_path: Path, lost: str) -> None:
+    desk = Desk(tmp_path)
+    serving = asyncio.ensure_future(desk.service.run())
+    await asyncio.sleep(0)
+    await desk.prepare()
+
+    await desk.ask(ReleaseSlice(lost=lost))
+
+    assert await serving == SliceOutcome(lost=lost)

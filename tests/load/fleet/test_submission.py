@@ -64,6 +64,7 @@ async def test_a_test_is_sent_as_a_bundle_and_its_job_waits_for_a_manager(
         assert (options.demand.nodes, options.demand.processes, options.demand.most) == (2, None, 20)
         assert (options.on_loss, options.vus, options_of(job.payload).vus) == ("continue", 20, 20)
         assert options.spec.order.source == Source(file="shop.py")
+        assert (options.demand.start_by_ms, job.options.start_by_ms) == (None, None)
         assert options.spec.plan.workflows["Shop"].most_users == 20
         listing = await cluster.bundles.listing()
         assert [each.digest for each in listing.bundles] == [options.code]
@@ -122,6 +123,7 @@ async def test_two_submits_with_one_key_are_one_job_and_another_test_is_a_confli
         again = await submitted(cluster, test, FleetDemand(1, wait="5m"), key="nightly")
 
         assert again.id == first.id
+        assert first.options.start_by_ms == stored_options(first).demand.start_by_ms == first.created_ms + 300_000
         with pytest.raises(KeyConflict):
             await submitted(cluster, test, FleetDemand(1, on_loss="fail"), key="nightly")
 
@@ -146,9 +148,9 @@ async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("demand", "error"),
     [
-        (FleetDemand(3), "nodes: 3 nodes are needed, and this cluster has 2"),
-        (FleetDemand(cores=9), "cores: 9 cores are needed, and the nodes of this cluster have 8"),
-        (FleetDemand(labels={"zone": "moon"}), "nodes: none of the 2 nodes has the labels zone=moon"),
+        (FleetDemand(3), "nodes: it needs 3 nodes, and there are 2: n1, n2"),
+        (FleetDemand(cores=9), "cores: it needs 9 cores, and the nodes have 8"),
+        (FleetDemand(labels={"zone": "moon"}), "nodes: no node has zone=moon; the nodes have: zone=eu"),
         (FleetDemand(labels={"zone": " "}), "labels: 'zone'=' ' is not a label"),
         (FleetDemand(share="most"), "share: 'most' is not one of low, normal"),  # type: ignore[arg-type]
         (FleetDemand(on_loss="ignore"), "on_loss: 'ignore' is not one of replace"),  # type: ignore[arg-type]
@@ -158,6 +160,7 @@ async def test_a_submit_whose_answers_are_lost_is_one_job(monkeypatch: pytest.Mo
         (FleetDemand(2, cores=1), "cores: 1 core cannot be spread over 2 nodes"),
         (FleetDemand(cores=2, share="high"), "cores: 2 cores and share='high' are both given"),
         (FleetDemand(1, wait="soon"), "wait: "),
+        (FleetDemand(1, wait="0s"), "wait: '0s' must be longer than zero"),
         (FleetDemand(1, data=("gone.csv",)), "data: there is no file"),
     ],
 )
@@ -217,7 +220,7 @@ async def test_a_store_that_is_not_behind_managers_is_refused(tmp_path: Path) ->
     app = App("memory:")
     app.load(written(tmp_path, GET))
     async with app:
-        with pytest.raises(InvalidInput, match="nodes: needs the nodes of a cluster"):
+        with pytest.raises(InvalidInput, match="nodes: needs a cluster, and this store is not"):
             await app.submit_load("shop", nodes=1)
 
 
@@ -252,8 +255,8 @@ async def test_a_submit_waits_for_nodes_that_are_starting_and_says_what_is_missi
         payload = await cluster.submitter(sleep=sleep).prepare(planned, FleetDemand(2, wait="5m"))
 
         assert cluster.notes == [
-            "waiting for nodes: this cluster has no node that runs load tests",
-            "waiting for nodes: 2 nodes are needed, and this cluster has 1",
+            "waiting for nodes: no node runs slices of load tests",
+            "waiting for nodes: it needs 2 nodes, and there are 1: n1",
         ]
         assert payload.options.demand.start_by_ms == begun_ms + 300_000
 
@@ -261,7 +264,7 @@ async def test_a_submit_waits_for_nodes_that_are_starting_and_says_what_is_missi
 async def test_nodes_that_do_not_come_in_time_are_named(tmp_path: Path) -> None:
     planned = planned_of(written(tmp_path, GET))
     async with small_cluster() as cluster:
-        with pytest.raises(InvalidInput, match="nodes: this cluster has no node that runs load tests after 1m"):
+        with pytest.raises(InvalidInput, match="nodes: no node runs slices of load tests after 1m"):
             await cluster.submitter().prepare(planned, FleetDemand(2, wait="1m"))
         with pytest.raises(InvalidInput, match="if nodes are still starting, add a wait"):
             await cluster.submitter().prepare(planned, FleetDemand(2))

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from mainstay.errors import StaleClaim
-from mainstay.load.fleet import FleetRecord
+from mainstay.load.fleet import FleetRecord, FleetSettings
 from mainstay.load.generator_process import GeneratorLost
 from mainstay.load.stats.model import Point, Summary
 from mainstay.testing import BusFaults, SimulatedHost
@@ -218,7 +218,35 @@ def test_a_leader_that_dies_anywhere_between_layers_repeats_nothing(
         assert sorted(asked[4:]) == ["tear_down Checkout", "tear_down Shop"]
 
     faults = BusFaults(latency_s=0.01, lost=0.05, duplicated=0.1, reordered=0.1)
-    with_fleet(test, tmp_path, [1, 1], seed=seed, fleet={"faults": faults}, text=LAYERS, rate="50/s", duration="10s")
+    fleet = {"faults": faults, "settings": FleetSettings(ahead_s=5.0)}
+    with_fleet(test, tmp_path, [1, 1], seed=seed, fleet=fleet, text=LAYERS, rate="50/s", duration="10s")
+
+
+@pytest.mark.parametrize("on_loss", ["replace", "fail"])
+def test_a_teardown_that_was_done_is_done_although_its_slice_is_lost_later(tmp_path: Path, on_loss: str) -> None:
+    async def test(trial: FleetTrial) -> None:
+        leaders = Leaders(trial)
+        torn_down = asyncio.Event()
+
+        def saved(record: FleetRecord) -> None:
+            if "tear_down/0" in record.answers:
+                torn_down.set()
+
+        trial.fleet.on_saved = saved
+        leaders.lead()
+        await torn_down.wait()
+        leaders.hosts[-1].crash()
+        trial.fleet.crash(0)
+        await asyncio.sleep(1)
+        leaders.lead()
+
+        summary = await leaders.result()
+
+        assert (summary.ended, summary.skipped) == ("finished", {})
+
+    with_fleet(
+        test, tmp_path, [1, 1], fleet={"faults": CALM, "on_loss": on_loss}, text=LAYERS, rate="50/s", duration="5s"
+    )
 
 
 def test_a_slice_that_was_lost_without_a_leader_is_replaced_and_what_is_unknown_is_named(tmp_path: Path) -> None:
@@ -242,6 +270,35 @@ def test_a_slice_that_was_lost_without_a_leader_is_replaced_and_what_is_unknown_
         assert trial.fleet.sent - summary.requests == pytest.approx(50 * 15, abs=15)
         assert "is missing or unknown from 0.0 s to 2" in summary.trust.reasons[0]
         assert trial.busiest == 10
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="60s")
+
+
+def test_what_was_noted_with_the_numbers_so_far_is_kept_of_a_slice_that_is_lost_without_a_leader(
+    tmp_path: Path,
+) -> None:
+    async def test(trial: FleetTrial) -> None:
+        leaders = Leaders(trial)
+        leaders.lead()
+        await leaders.until(15)
+        trial.run.so_far()
+        trial.fleet.stored = msgspec.msgpack.encode(trial.fleet.leaders[0].record)
+        await asyncio.sleep(1)
+        leaders.hosts[0].crash()
+        trial.fleet.crash(1)
+        await asyncio.sleep(5)
+        leaders.lead()
+
+        summary = await leaders.result()
+
+        assert summary.ended == "finished"
+        lost = summary.slices[1]
+        assert lost.loss == "slice 1 (node-1) was lost while the run had no leader"
+        assert lost.requests == pytest.approx(750, abs=20)
+        assert lost.end_s == pytest.approx(15, abs=0.5)
+        assert lost.gap_s == pytest.approx(summary.slices[2].begin_s - 15, abs=0.5)
+        assert trial.fleet.sent - summary.requests == pytest.approx(50, abs=15)
+        assert not any("do not add up" in reason for reason in summary.trust.reasons)
 
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="60s")
 
@@ -311,8 +368,10 @@ def test_a_leader_that_leaves_sends_nothing_any_more(tmp_path: Path) -> None:
         leaders = Leaders(trial)
         leaders.lead()
         await leaders.until(15)
+        first = trial.output
         trial.fleet.leaders[0].leave()
         assert isinstance(await leaders.outcome(0), StaleClaim)
+        assert first.stopped == 1
         leaders.lead()
 
         judge_whole(trial, await leaders.result(), 6000)
@@ -397,7 +456,8 @@ def test_whatever_dies_the_run_ends_once_and_exactly(tmp_path: Path, seed: int) 
 
     def judge(trial: FleetTrial, summary: Summary) -> None:
         assert isinstance(summary, Summary), summary
-        assert summary.ended == "finished" or "not started together" in summary.ended, summary.ended
+        ends = ("finished", "failed: not started together", "failed: all slices were lost")
+        assert summary.ended.startswith(ends), summary.ended
         assert trial.busiest <= 3
         assert sum(one.requests for one in summary.slices) == summary.requests
         assert not any("do not add up" in reason for reason in summary.trust.reasons), summary.trust.reasons

@@ -11,7 +11,7 @@ import pytest
 from mainstay.control import Completion, Failure
 from mainstay.load.handler import stored
 from mainstay.load.report.compare import as_run
-from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, Summary, Trust
+from mainstay.load.stats.model import CheckSummary, MetricSummary, OutputOutcome, SliceReport, Summary, Trust
 from mainstay.model import ErrorInfo
 from mainstay.worker.state_files import state_folder
 from tests.load.report.runs import a_summary
@@ -82,7 +82,14 @@ def telling() -> Summary:
             ],
         ),
         ended=f"failed: {said}",
-        trust=Trust(ok=False, reasons=[f"3 users could not begin (on_start raised ValueError: {said}): too few"]),
+        trust=Trust(
+            ok=False,
+            reasons=[
+                f"3 users could not begin (on_start raised ValueError: {said}): too few",
+                f"slice 1 (n2) was lost, while it was under load: {said}",
+            ],
+        ),
+        slices=[SliceReport(slice=1, node="n2", processes=2, loss=said)],
         examples={"ValueError": said},
         steps=[msgspec.structs.replace(one, examples={"ValueError": said}) for one in summary.steps],
         checks=[CheckSummary(workflow="Shop", step="buy", passed=1, failed=2, reasons={said: 2})],
@@ -119,7 +126,11 @@ async def test_the_texts_of_a_load_test_are_masked_and_left_out_where_no_payload
     assert told["header"]["tags"] == {"api_key": "***", "team": "***"}
     assert told["ended"] == f"failed: {said}"
     raised = f"ValueError: {said}" if shows else "***"
-    assert told["trust"]["reasons"] == [f"3 users could not begin (on_start raised {raised}): too few"]
+    assert told["trust"]["reasons"] == [
+        f"3 users could not begin (on_start raised {raised}): too few",
+        f"slice 1 (n2) was lost, while it was under load: {said}",
+    ]
+    assert told["slices"][0]["loss"] == said
     assert told["stream"] == ("/srv/private/run.ndjson.zst" if shows else "")
     assert ("is refused" in text) is shows
 

@@ -120,6 +120,16 @@ def up(
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Folder of its files.")] = FOLDER,
     name: Annotated[str, typer.Option("--name", help="Name of the cluster.")] = "local",
     processes: Annotated[int, typer.Option("--processes", min=1, help="Engine processes of each node.")] = 1,
+    cores: Annotated[
+        int,
+        typer.Option(
+            "--cores",
+            min=0,
+            metavar="INT",
+            help="Cores of each node for load tests, which run one process on each; 0: all of this machine.",
+            show_default="all",
+        ),
+    ] = 0,
     port: Annotated[
         int,
         typer.Option("--port", "-p", min=0, max=65535, help="Port of the dashboard on loopback; 0 picks a free one."),
@@ -145,6 +155,7 @@ def up(
 
       mainstay cluster up
       mainstay cluster up shop:app --managers 3 --nodes 2
+      mainstay cluster up --nodes 4 --cores 1
       mainstay cluster up shop:app --store postgresql://localhost/shop
     """
     logs.configure(log_level, as_json=False)
@@ -156,6 +167,7 @@ def up(
         store=store,
         cluster=name,
         processes=processes,
+        cores=cores,
         grace_s=seconds(grace, field="grace"),
         log_level=log_level,
     )

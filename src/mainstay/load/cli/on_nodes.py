@@ -14,7 +14,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from ...cli import aside, key_value, local_actor, shell_word
+from ...cli import aside, key_value, local_actor, printable, shell_word
 from ...cli.exits import DONE, INTERRUPTED, NO
 from ...control import JobRequest, Plan
 from ...errors import InvalidInput, StoreUnavailable
@@ -23,6 +23,7 @@ from ...task import Handle
 from ..cluster_run import CLUSTER_VARIABLE, local_cluster_folder, store_of_cluster
 from ..fleet import FleetDemand
 from ..fleet.follower import FollowedRun, RunFollower
+from ..generator_process import LineHandler
 from ..local_run import app_of
 from ..outputs import Output, RunOutputs
 from ..plan import LoadOptions
@@ -39,7 +40,7 @@ from .execution import (
     show_result,
 )
 from .files import to_stdout
-from .lines import Lines
+from .lines import Lines, print_line
 from .live import Display, LiveView
 from .options import ClusterRunOptions, RunOptions
 from .wait_line import WaitLine
@@ -101,6 +102,9 @@ def run_on_nodes(
     if summary is None:
         return _without_numbers(followed, planned, pressed=pressed)
     summary = asyncio.run(_written(files, summary))
+    if not Path(summary.stream).is_file():
+        # the leader has recorded it on its own machine
+        summary = msgspec.structs.replace(summary, stream="")
     show_result(summary, printed, quiet=ui == "none", strict=given.strict)
     return INTERRUPTED if pressed else code_of(summary, strict=given.strict)
 
@@ -181,6 +185,7 @@ class _Session:
                 displays=[] if display is None else [display],
                 on_note=waits.note,
                 on_wait=waits.wait,
+                on_line=_readable(display.said if isinstance(display, LiveView) else print_line),
                 by=local_actor(),
             )
             followed = await follower.follow(stop=interrupts.stop, give_up=interrupts.give_up)
@@ -202,6 +207,15 @@ class _Session:
             key = request.options.key if isinstance(request.options, Plan) else ""
             aside(f"it may have been submitted; to submit it once, run this again with --job-key {key}")
             raise
+
+
+def _readable(show: LineHandler) -> LineHandler:
+    """Lines come from other machines: none of them must control the terminal."""
+
+    def shown(process: int, line: str) -> None:
+        show(process, "\t".join(printable(part) for part in line.split("\t")))
+
+    return shown
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
@@ -229,7 +243,7 @@ async def _written(files: Sequence[Output], summary: Summary) -> Summary:
 def _submitted(handle: Handle[Summary]) -> str:
     if not handle.created:
         return f"job {handle.id} was submitted before with this key; it is followed"
-    return f"job {handle.id} is submitted; it survives: {handle.durability}"
+    return f"job {handle.id} is submitted; durability: {handle.durability}"
 
 
 def _left(job: Job, place: ClusterPlace) -> str:

@@ -30,13 +30,13 @@ class WaitLine:
             aside(text)
 
     def wait(self, text: str) -> None:
-        """Show what the run waits for; empty: it waits no more."""
+        """Show what the run does before it begins, such as "waits for 8 cores"; empty: it has begun."""
         if isinstance(self._display, Lines) and text:
-            self._display.note(f"waiting: {printable(text)}")
+            self._display.note(f"the run {printable(text)}")
         if self._status is None:
             return
         if text:
-            self._status.update(f"waiting: {printable(text)}")
+            self._status.update(f"the run {printable(text)}")
         if bool(text) != self._waits:
             self._waits = bool(text)
             (self._status.start if text else self._status.stop)()

@@ -47,7 +47,12 @@ class FleetDemand(msgspec.Struct, frozen=True):
 
     @property
     def wait_s(self) -> float:
-        return 0.0 if self.wait is None else seconds(self.wait, field="wait")
+        if self.wait is None:
+            return 0.0
+        wait_s = seconds(self.wait, field="wait")
+        if wait_s <= 0:
+            raise InvalidInput("wait", f"{self.wait!r} must be longer than zero; leave it out for no wait")
+        return wait_s
 
 
 def core_demand(demand: FleetDemand, planned: PlannedRun, *, now_ms: int) -> CoreDemand:

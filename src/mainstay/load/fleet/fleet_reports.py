@@ -10,9 +10,13 @@ from ..stats.tally import merge_windows
 from .fleet_context import FleetContext
 from .fleet_go import merged_reports
 from .led_slice import LedSlice
+from .messages import encode
 from .record import LostPart
 from .settings import FleetSettings
 from .slice_go import SliceGo
+
+#: of what was received so far, which is stored every few seconds
+_MOST_BYTES = 256 * 1024
 
 
 class FleetReports:
@@ -43,6 +47,12 @@ class FleetReports:
         totals = [total for one in self._running for total in one.totals]
         totals += [part.total for part in self._fleet.record.lost if part.go == go and part.total is not None]
         return merge_windows(totals) if totals else None
+
+    def note(self) -> None:
+        """Put what was received so far into the record; a large test has no room for it."""
+        parts = [part for one in self._running if (part := one.note()) is not None]
+        if sum(len(encode(part)) for part in parts) <= _MOST_BYTES:
+            self._fleet.record.received = parts
 
     def reports(self) -> list[SliceReport]:
         """One for each assignment of a slice."""

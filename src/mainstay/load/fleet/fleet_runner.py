@@ -8,8 +8,6 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
-import msgspec
-
 from ...bus import Bus, BusMessage, Subscription
 from ...clock import Clock, SystemClock
 from ...errors import InvalidInput, StaleClaim
@@ -24,7 +22,7 @@ from .fleet_go import FleetGo
 from .fleet_load import FleetLoad
 from .fleet_reports import FleetReports, start_skew_s
 from .led_slice import LedSlice
-from .messages import KillSlice, decode_lines, decode_window, line_subject, window_subject
+from .messages import UNREADABLE, KillSlice, decode_lines, decode_window, line_subject, window_subject
 from .once_orders import OnceOrders
 from .record import FleetRecord
 from .settings import FleetSettings
@@ -221,6 +219,15 @@ class FleetRunner:
         """The facts of each slice so far: one for each assignment."""
         return self._reports.reports()
 
+    @property
+    def record(self) -> FleetRecord:
+        """What the next leader must know. It changes."""
+        return self._fleet.record
+
+    def note(self) -> None:
+        """Put what was received so far into the record, which is stored with the numbers so far."""
+        self._reports.note()
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from assignments that were lost."""
         return [part.total for part in self._fleet.record.lost if part.total is not None]
@@ -287,14 +294,15 @@ class FleetRunner:
     async def _take_windows(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:
             if (link := self._link_of(message)) is not None:
-                with contextlib.suppress(msgspec.MsgspecError):
+                with contextlib.suppress(*UNREADABLE):
                     link.take(decode_window(message.body))
 
     async def _take_lines(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:
-            with contextlib.suppress(msgspec.MsgspecError):
-                for process, line in decode_lines(message.body).lines:
-                    self._on_line(process, line)
+            if self._link_of(message) is not None:
+                with contextlib.suppress(*UNREADABLE):
+                    for process, line in decode_lines(message.body).lines:
+                        self._on_line(process, line)
 
     def _link_of(self, message: BusMessage) -> SliceLink | None:
         node, _, number = message.subject.split(".")[-3:]

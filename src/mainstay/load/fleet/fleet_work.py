@@ -15,11 +15,22 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ...errors import BadArguments, InvalidInput, SchemaTooNew, StaleClaim
-from ...lifecycle import Move
+from ...errors import BadArguments, BusError, InvalidInput, SchemaTooNew, StaleClaim
 from ...model import Job
 from ...stores import Query
-from ...worker import CANCELLED, OVERRAN, STALLED, Context, LeadHost, LetGo, Mode, OutOfTime, context
+from ...worker import (
+    CANCELLED,
+    OVERRAN,
+    PASSING,
+    STALLED,
+    Context,
+    GiveBack,
+    LeadHost,
+    LetGo,
+    Mode,
+    OutOfTime,
+    context,
+)
 from ..generator_process import GeneratorLost
 from ..handler import SAVE_S, LoadFailed, raise_unless_passed, save_checkpoint, stored
 from ..plan import SCHEMA
@@ -30,7 +41,7 @@ from ..stream import StreamOutput
 from .fleet_runner import FleetRunner
 from .live import BusOutput
 from .record import FleetRecord
-from .saved_run import SavedRun, StoredSlice, next_step, saved_run_of, stored_slices
+from .saved_run import SavedRun, StoredSlice, ended_round, next_step, saved_run_of, stored_slices
 from .settings import FleetSettings
 from .spec import FleetOptions
 from .stored_assignments import StoredAssignments
@@ -41,6 +52,9 @@ log = logging.getLogger("mainstay.load")
 _MOST_RESTARTS = 3
 #: before the end of its time, a run asks for more
 _ASKS_S = 10.0
+#: before a job is given back because the store or the bus does not answer: the next claim may meet the same
+_PAUSE_S = 1.0
+_LONGEST_REASON = 1000
 _PAGE = 500
 
 
@@ -66,8 +80,13 @@ class FleetWork:
         return msgspec.Raw(stored(result))
 
     async def call(self, options: FleetOptions) -> Summary:
-        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine."""
-        return await _Lead(self, self._host, context(), options).run()
+        """Lead the run of a job to its end, and return its summary. Raises `LoadFailed` as on one machine, and
+        `GiveBack` if this manager cannot lead it now: the slices run on, and whoever claims the job next leads them."""
+        try:
+            return await _Lead(self, self._host, context(), options).run()
+        except (BusError, *PASSING) as error:
+            await asyncio.sleep(_PAUSE_S)
+            raise GiveBack(f"its manager could not lead it: {error}"[:_LONGEST_REASON]) from error
 
 
 def fleet_options_of(payload: bytes) -> FleetOptions:
@@ -102,7 +121,7 @@ class _Lead:
     async def run(self) -> Summary:
         job = self._here.job
         saved, slices = saved_run_of(job), stored_slices(await self._units(job))
-        step = next_step(saved, slices)
+        step = next_step(saved, slices, ended=ended_round(job))
         if step == "place":
             await self._await_cores()
         if step == "end":
@@ -150,20 +169,22 @@ class _Lead:
                 )
                 return self._fleet
 
-            spec = self._options.spec
+            spec, live = self._options.spec, BusOutput(self._host.bus, job.id, epoch=job.token)
             run = LoadRun(
                 replace(spec, processes=sum(cores), header=replace(spec.header, processes=sum(cores))),
                 job.id,
                 token=job.token,
                 clock=self._control.store.clock,
-                outputs=[stream, BusOutput(self._host.bus, job.id, epoch=job.token)],
+                outputs=[stream, live],
                 stream=str(stream.path),
+                on_line=live.said,
                 runner=make,
+                earlier=self._earlier(),
             )
             try:
                 summary = await self._run_to_end(run)
             except RestartNeeded as error:
-                await self._start_again(slices, error)
+                await self._start_again(error)
                 raise
             except (GeneratorLost, InvalidInput) as error:
                 await self._release()
@@ -172,6 +193,12 @@ class _Lead:
             # only now: a successor that finds no slices would not know what they had done
             await self._release()
             return summary
+
+    def _earlier(self) -> Summary | None:
+        """What an earlier leader of this run has saved; None: it had no load yet."""
+        if not self._saved.fleet.gos:
+            return None
+        return msgspec.msgpack.decode(self._saved.summary, type=Summary | None)
 
     async def _run_to_end(self, run: LoadRun) -> Summary:
         here = self._here
@@ -247,22 +274,21 @@ class _Lead:
         await self._control.drivers.await_placement(self._here.job)
         raise LetGo("it waits for cores")
 
-    async def _start_again(self, slices: list[StoredSlice], error: RestartNeeded) -> None:
+    async def _start_again(self, error: RestartNeeded) -> None:
         """Give all cores back, and have the whole run placed once more."""
         if self._saved.restarts >= _MOST_RESTARTS:
             again = f"was started again {_MOST_RESTARTS} times, and lost a slice each time"
             raise LoadFailed(f"load test {self._here.job.name} {again}: {error}") from error
         log.warning("job=%s is started again: %s", self._here.id, error)
-        self._saved = replace(self._saved, restarts=self._saved.restarts + 1, fleet=FleetRecord(round=0))
+        self._saved = replace(
+            self._saved,
+            restarts=self._saved.restarts + 1,
+            fleet=FleetRecord(round=0),
+            ended_round=self._saved.fleet.round,
+        )
         await self._write()
         await self._release()
-        reason = "the run is started again after a loss"
-
-        def cancel(row: Job, _: int) -> tuple[Move, ...]:
-            return () if row.settled_ms is not None else (Move(to="cancelled", reason=reason),)
-
-        for each in slices:
-            await self._control.drivers.act(each.row.id, cancel, actor=self._here.job.session or "")
+        # the leader of placement cancels the slices that could not be released
         await self._await_cores()
 
     async def _units(self, job: Job) -> list[Job]:

@@ -12,6 +12,7 @@ from ...lifecycle import table_of
 from ...model import Job
 from ...stores.remote import manager_connection
 from ...task import Sealer
+from ..generator_process import LineHandler
 from ..handler import INTERRUPTED, summary_of
 from ..outputs import Output, RunOutputs
 from ..stats.model import Header, Summary
@@ -60,16 +61,18 @@ class RunFollower:
         displays: Sequence[Output] = (),
         on_note: Callable[[str], None] = lambda _: None,
         on_wait: Callable[[str], None] = lambda _: None,
+        on_line: LineHandler = lambda _, __: None,
         by: str = "client",
         now_s: Callable[[], float] | None = None,
     ) -> None:
         """`on_wait` takes what the run waits for before it begins, whenever that changes; "" when it begins. `on_note`
-        takes what else the user should know meanwhile."""
+        takes what else the user should know meanwhile, `on_line` the lines that steps print."""
         self._control = control
         self._job_id = job_id
         self._displays = RunOutputs(displays)
         self._note = on_note
         self._on_wait = on_wait
+        self._on_line = on_line
         self._by = by
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._waits = ""
@@ -143,11 +146,11 @@ class RunFollower:
         """What the row says, if the windows do not."""
         state = table_of(job.parent).get(job.status)
         if not self._shown and not (state is not None and state.holds):
-            self._waiting(job.reason or f"it is {job.status}")
+            self._waiting(job.reason or f"is {job.status}")
             return
         self._begun = True
         if not self._shown:
-            self._waiting("the nodes prepare")
+            self._waiting("is prepared on its nodes")
         if not self._is_silent:
             return
         summary = summary_of(job, Sealer(None))
@@ -172,6 +175,8 @@ class RunFollower:
             async for message in watch:
                 if message.header is not None and not self._shown:
                     await self._show(message.header)
+                for process, line in message.lines:
+                    self._on_line(process, line)
                 if message.moment is not None and self._shown:
                     self._heard_s = self._now_s()
                     self._displays.add(message.moment)

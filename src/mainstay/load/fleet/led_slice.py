@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, MainstayError
 from ..generator_process import GeneratorLost
 from .fleet_context import FleetContext
 from .messages import PrepareSlice, ReleaseSlice
@@ -36,6 +36,8 @@ class LedSlice:
         self._fleet = fleet
         self._first = first
         self._of = of
+        self._ending: asyncio.Task[None] | None = None
+        """of an assignment that the store says is over: if its machine lives, it hears that before the next one goes"""
         self._told = ""
         """why its last assignment was lost"""
 
@@ -51,6 +53,8 @@ class LedSlice:
     @property
     def ready(self) -> SliceLink | None:
         """The link, if the slice can go."""
+        if self._ending is not None and not self._ending.done():
+            return None
         return self.live if self.live is not None and self.live.is_ready else None
 
     @property
@@ -69,6 +73,13 @@ class LedSlice:
 
     async def keep(self) -> None:
         """Take one assignment after the other."""
+        try:
+            await self._keep()
+        finally:
+            if self._ending is not None:
+                self._ending.cancel()
+
+    async def _keep(self) -> None:
         fleet, token = self._fleet, 0
         try:
             while True:
@@ -141,11 +152,16 @@ class LedSlice:
                 order = PrepareSlice(
                     order=fleet.order, limits=fleet.limits, processes=self.processes, first=self._first, of=self._of
                 )
-                await link.ask(
-                    order, key="prepare", doing="it was preparing (it loads the test and looks up its hosts)"
-                )
-            while len(link.peer_clock) < ROUND_TRIPS:
-                await link.ping()
+                measuring = asyncio.ensure_future(self._measure(link))
+                try:
+                    await link.ask(
+                        order, key="prepare", doing="it was preparing (it loads the test and looks up its hosts)"
+                    )
+                    await measuring
+                finally:
+                    measuring.cancel()
+                    measuring.add_done_callback(_retrieved)
+            await self._measure(link)
             link.is_ready = True
         except InvalidInput as error:
             self.refusal = error
@@ -153,9 +169,25 @@ class LedSlice:
             link.fail(error)
         fleet.change()
 
+    async def _measure(self, link: SliceLink) -> None:
+        while len(link.peer_clock) < ROUND_TRIPS:
+            await link.ping()
+
+    async def _dismiss(self, link: SliceLink) -> None:
+        try:
+            await link.dismiss()
+        except MainstayError as error:
+            # another leader, or no bus
+            self._fleet.fail(error)
+        finally:
+            # the task is done only after this
+            asyncio.get_running_loop().call_soon(self._fleet.change)
+
     async def _end(self, link: SliceLink) -> None:
         """End an assignment that is lost. Its node must not run load when another one begins."""
-        if not await link.dismiss():
+        if link.is_fenced:
+            self._ending = asyncio.ensure_future(self._dismiss(link))
+        elif not await link.dismiss():
             await self._fleet.assignments.give_up(self.number, link.member.token, str(link.loss))
 
     async def _drop(self, link: SliceLink) -> None:
@@ -163,6 +195,11 @@ class LedSlice:
         with contextlib.suppress(TimeoutError, GeneratorLost):
             async with asyncio.timeout(self._fleet.settings.ready_s):
                 await link.ask(ReleaseSlice())
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # the slice was lost, which its caller knows
 
 
 __all__ = ["ROUND_TRIPS", "LedSlice"]

@@ -16,10 +16,12 @@ import msgspec
 from ...bus import Bus, BusMessage, Subscription
 from ...errors import BusError, PayloadTooLarge
 from ..stats.model import Header, Moment, Summary
-from .messages import encode, live_subject
+from .messages import UNREADABLE, encode, live_subject
 
 #: windows that wait to be sent; older ones are dropped
 _WAITING = 50
+#: printed lines that wait for the next window
+_LINES = 100
 #: how often the header is repeated, in messages
 _EVERY = 20
 
@@ -34,6 +36,8 @@ class LiveMoment(msgspec.Struct, kw_only=True):
     header: Header | None = None
     moment: Moment | None = None
     """None: the run begins, or is over"""
+    lines: list[tuple[int, str]] = []
+    """what steps have printed, with the numbers of their processes"""
     over: bool = False
 
 
@@ -55,6 +59,7 @@ class BusOutput:
         self._number = 0
         self._header: Header | None = None
         self._waiting: deque[Moment] = deque(maxlen=_WAITING)
+        self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES)
         self._added = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self.dropped = 0
@@ -71,6 +76,10 @@ class BusOutput:
         self.dropped += len(self._waiting) == _WAITING
         self._waiting.append(moment)
         self._added.set()
+
+    def said(self, process: int, line: str) -> None:
+        """Publish a line that a step has printed, with the next window."""
+        self._lines.append((process, line))
 
     async def stop(self, summary: Summary) -> None:  # noqa: ARG002 - watchers read it from the job
         """Tell watchers that the run is over."""
@@ -91,7 +100,11 @@ class BusOutput:
 
     async def _publish(self, *, header: Header | None = None, moment: Moment | None = None, over: bool = False) -> None:
         self._number += 1
-        message = LiveMoment(epoch=self._epoch, number=self._number, header=header, moment=moment, over=over)
+        lines = list(self._lines)
+        self._lines.clear()
+        message = LiveMoment(
+            epoch=self._epoch, number=self._number, header=header, moment=moment, lines=lines, over=over
+        )
         try:
             await self._bus.publish(self._subject, encode(message))
         except (BusError, PayloadTooLarge):
@@ -127,7 +140,7 @@ class LiveWatch:
             message = await anext(self._messages)
             try:
                 found = decode_live(message.body)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue  # of another version
             place = (found.epoch, found.number)
             if place <= self._last:

@@ -218,6 +218,9 @@ def live_subject(job: str) -> str:
     return f"data.live.{job}"
 
 
+#: errors of a message that cannot be read: of another version, or of a node that does harm
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 # floats may be infinite, and values of a test may be of any type
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 decode_command = msgspec.msgpack.Decoder(SliceCommand).decode

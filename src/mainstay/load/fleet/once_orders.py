@@ -47,6 +47,10 @@ class OnceOrders:
         values = Values()
         for (number, token), names in by_slice.items():
             doing, key = f"it tore down {', '.join(names)}", f"tear_down/{number}"
+            if (known := fleet.record.answers.get(key)) is not None:
+                # a leader before this one had it done; its slice may be lost since
+                values.failed.update(known.failed)
+                continue
             own = self._slices[number]
             try:
                 if own.live is None or (token and own.live.member.token != token):

@@ -56,6 +56,9 @@ class FleetRecord(msgspec.Struct, kw_only=True):
     """which start of the job"""
     gos: list[GoRecord] = []
     lost: list[LostPart] = []
+    received: list[LostPart] = []
+    """of the running go: what the leader has received of each assignment, as of the last time that it was noted. If an
+    assignment is lost while there is no leader, this is all that is known of it"""
     ends: list[GoEnd] = []
     asked: dict[str, tuple[int, int]] = {}
     """by order (`set_up/1`, `collect/1`, `tear_down/0`): the slice and the token that it was sent to. Stored before it

@@ -30,6 +30,8 @@ class SavedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """how often the run was started again after the loss of a slice"""
     over: bool = False
     """the load has ended and the summary is the final one"""
+    ended_round: int = 0
+    """the run is to be started again: slices of this round, and of earlier ones, are not led any more"""
 
 
 class SavedHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,13 +42,26 @@ class SavedHead(msgspec.Struct, frozen=True, kw_only=True):
 
 def saved_run_of(job: Job) -> SavedRun | None:
     """What the leader of this attempt has saved; None: nothing yet."""
+    saved = _decoded(job)
+    return saved if saved is not None and saved.failures == job.failures else None
+
+
+def ended_round(job: Job) -> int:
+    """The last round whose slices are not led any more, although some may be open: the run was started again after it,
+    or an earlier attempt of the job has led it."""
+    saved = _decoded(job)
+    if saved is None:
+        return 0
+    return saved.ended_round if saved.failures == job.failures else max(saved.ended_round, saved.fleet.round)
+
+
+def _decoded(job: Job) -> SavedRun | None:
     if job.checkpoint is None:
         return None
     try:
-        saved = msgspec.msgpack.decode(job.checkpoint, type=SavedRun)
+        return msgspec.msgpack.decode(job.checkpoint, type=SavedRun)
     except msgspec.DecodeError as error:
         raise BadArguments("checkpoint", f"what the leader of the run has saved cannot be read: {error}") from None
-    return saved if saved.failures == job.failures else None
 
 
 def saved_summary(checkpoint: bytes) -> bytes:
@@ -73,18 +88,30 @@ def stored_slices(units: Sequence[Job]) -> list[StoredSlice]:
     return sorted((each for each in slices if each.call.round == newest), key=lambda each: each.call.number)
 
 
-def next_step(saved: SavedRun | None, slices: Sequence[StoredSlice]) -> Step:
+def next_step(saved: SavedRun | None, slices: Sequence[StoredSlice], *, ended: int = 0) -> Step:
     """What the holder of the claim does: get cores for a new round, lead the newest one, or end the job with what was
     saved.
 
-    A round is led on if load may exist: also when all its slices have ended, for their results are stored."""
+    A round is led on if load may exist: also when all its slices have ended, for their results are stored. One up to
+    `ended` is not: its slices were stopped, and would refuse."""
     if saved is not None and saved.over:
         return "end"
     newest = slices[0].call.round if slices else 0
+    if newest <= ended:
+        return "place"
     may_have_load = saved is not None and saved.fleet.round == newest and bool(saved.fleet.gos)
     if any(each.is_open for each in slices) or (newest and may_have_load):
         return "lead"
     return "place"
 
 
-__all__ = ["SavedRun", "Step", "StoredSlice", "next_step", "saved_run_of", "saved_summary", "stored_slices"]
+__all__ = [
+    "SavedRun",
+    "Step",
+    "StoredSlice",
+    "ended_round",
+    "next_step",
+    "saved_run_of",
+    "saved_summary",
+    "stored_slices",
+]

@@ -36,7 +36,7 @@ class AdoptedSlice(NamedTuple):
     link: SliceLink | None = None
     """under load, or done; None: it has to be replaced, or is not part of the run any more"""
     total: Window | None = None
-    """the sum of its windows up to then"""
+    """the sum of its windows up to then; of a lost one, what is known of it"""
     is_unbegun: bool = False
     """it has not begun this go, and cannot any more"""
 
@@ -100,7 +100,9 @@ class SliceGo:
         why = str(own.link.loss) if own.link is not None and own.link.member.token == token else ""
         await self._lost_unseen(recorded, begin_s, why)
         self._unload(own.link)
-        return AdoptedSlice()
+        of = (recorded.go, own.number, token)
+        known = next(one for one in fleet.record.lost if (one.go, one.report.slice, one.report.token) == of)
+        return AdoptedSlice(total=known.total)
 
     def _is_found(self, token: int) -> bool:
         """Whether it is known what has become of an assignment."""
@@ -112,6 +114,7 @@ class SliceGo:
         if not answer.began:
             # a replacement is ordered again, alone
             self._over = link.member.token - 1
+            self._take_back()
             self._unload(link)
             return AdoptedSlice(is_unbegun=not begin_s)
         if math.isinf(go.at_s):
@@ -199,20 +202,29 @@ class SliceGo:
 
     async def _lost(self, link: SliceLink, error: GeneratorLost) -> None:
         """Record what was received, before the assignment is ended."""
-        fleet, go = self._fleet, self._go
+        fleet = self._fleet
         link.fail(error)
-        total = link.windows.total
-        report = replace(
-            link.report(),
-            late_windows=fleet.merger.take_late(link.number),
-            end_s=min(link.windows.known_s, go.planned_s),
-        )
-        begun = begun_by_workflow(total, go.workflows, fleet.order.plan)
         self._over = link.member.token
-        fleet.record.lost.append(LostPart(go=go.number, report=report, total=total, begun=begun))
+        part = self._received(link)
+        late = fleet.merger.take_late(link.number)
+        fleet.record.lost.append(replace(part, report=replace(part.report, late_windows=late)))
         if not fleet.is_stopping:
             await fleet.save()
         self._unload(link)
+
+    def note(self) -> LostPart | None:
+        """What was received so far of an assignment under load, as if it were lost now."""
+        link = self._slice.live
+        return self._received(link) if link is not None and link.is_loading and link.go == self._go.number else None
+
+    def _received(self, link: SliceLink) -> LostPart:
+        go, total = self._go, link.windows.total
+        return LostPart(
+            go=go.number,
+            report=replace(link.report(), end_s=min(link.windows.known_s, go.planned_s)),
+            total=total,
+            begun=begun_by_workflow(total, go.workflows, self._fleet.order.plan),
+        )
 
     def _unload(self, link: SliceLink | None) -> None:
         """All is known of the load of an assignment that will be known."""
@@ -234,7 +246,11 @@ class SliceGo:
             loss=why or f"slice {number} ({node}) was lost while the run had no leader",
         )
         self._over = report.token
-        self._fleet.record.lost.append(LostPart(go=recorded.go, report=report, total=None))
+        part = LostPart(go=recorded.go, report=report, total=None)
+        for noted in self._fleet.record.received:
+            if (noted.go, noted.report.slice, noted.report.token) == (recorded.go, number, report.token):
+                part = replace(noted, report=replace(noted.report, loss=report.loss))
+        self._fleet.record.lost.append(part)
         await self._fleet.save()
 
     # replacements -----------------------------------------------------------------------------------
@@ -283,6 +299,7 @@ class SliceGo:
             begin_s = max(begin_s, go.next_window_s(ahead_s / 2))
             self._put(link, begin_s)
             if fleet.is_ending():
+                self._take_back()
                 return False
             self.open(link, begin_s=begin_s)
             fleet.merger.join(link.number)
@@ -298,6 +315,14 @@ class SliceGo:
             else:
                 return True
         raise link.not_done(f"it did not start within {_TRIES} tries")
+
+    def _take_back(self) -> None:
+        """The recorded start of a replacement has not happened: the gap goes on."""
+        fleet, number = self._fleet, self._slice.number
+        recorded = fleet.go_record(self._go.number)
+        lost = [one.report for one in fleet.record.lost if (one.go, one.report.slice) == (self._go.number, number)]
+        if recorded is not None and lost:
+            fleet.put_go(replace(recorded, tokens=_with(recorded.tokens, number, lost[-1].token)))
 
     def _put(self, link: SliceLink, begin_s: float) -> None:
         """Record that a slice continues the go, and the gap before."""

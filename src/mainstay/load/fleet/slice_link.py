@@ -8,14 +8,13 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-import msgspec
-
 from ...bus import Bus
 from ...clock import Clock
 from ...errors import BusClosed, BusError, InvalidInput, NoResponders, StaleClaim
 from ..generator_process import GeneratorLost
 from ..stats.model import SliceReport, Window
 from .messages import (
+    UNREADABLE,
     AnswerPart,
     CommandAccepted,
     CommandPending,
@@ -222,7 +221,7 @@ class SliceLink:
             # not answered in time, or nothing is subscribed: it may be starting, or about to come back
             await asyncio.sleep(_RETRY_S)
             return None
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise GeneratorLost(f"{self.name} sent an answer that cannot be read ({error})") from None
         if isinstance(answer, CommandRefused) and answer.epoch:
             raise StaleClaim(f"{self.name} has a newer leader: {answer.rule}")

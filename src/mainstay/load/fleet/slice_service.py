@@ -17,6 +17,7 @@ from ...event_loop import steady_clock
 from ..runner import MakeSliceRunner
 from .messages import (
     PART_BYTES,
+    UNREADABLE,
     AnswerPart,
     CommandAccepted,
     CommandPending,
@@ -140,7 +141,7 @@ class SliceService:
     async def _handle(self, message: BusMessage) -> None:
         try:
             command = decode_command(message.body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self.counts["unreadable"] += 1
             log.warning("job=%s slice=%d: unreadable command: %s", self._job, self._number, error)
             return

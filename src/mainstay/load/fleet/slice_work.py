@@ -269,7 +269,7 @@ class SliceWork:
     def _adopted(self, go: int) -> GoAdopted:
         order = self._order
         if order is None or go != self._go:
-            self._bar(go)
+            # from now on, the order of the leader before is refused for its epoch
             return GoAdopted(began=False)
         # they are in the sum
         self._kept.clear()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
@@ -15,17 +15,18 @@ from ...bundles import BundleClient, BundleLimits, publish_bundle
 from ...clock import duration_text
 from ...control import Control, InsertResult, JobRequest
 from ...errors import InvalidInput, StoreUnavailable
-from ...model import Session
 from ...stores import Durability
 from ...stores.remote import manager_connection
-from ...words import counted
+from ..placement import CoreDemand, core_nodes, demand_problem
 from ..planned_run import PlannedRun
 from .code import LoadCode, load_code, sends_code
 from .demand import FleetDemand, core_demand
-from .spec import CoreDemand, FleetOptions
+from .spec import FleetOptions
 
 #: a submit whose answer was lost is sent again with the same key
 _TRIES = 4
+#: what is left at least of the wait for cores, once the code was sent
+_LEAST_WAIT_MS = 5_000
 #: how often the nodes are looked at that are still starting
 _LOOK_S = 1.0
 
@@ -77,8 +78,8 @@ class FleetSubmitter:
         warning, or what is waited for."""
         connection = manager_connection(control.store)
         if connection is None:
-            rule = "needs the nodes of a cluster, and this store is not behind the managers of one"
-            raise InvalidInput("nodes", f"{rule}; start one (mainstay cluster up), or name it: --cluster URL")
+            rule = "needs a cluster, and this store is not behind the managers of one"
+            raise InvalidInput("nodes", f"{rule}; use its URL, remote+tls://..., or run_on_cluster(..., cluster=URL)")
         self._control = control
         self._by = by
         self._note = on_note
@@ -107,20 +108,28 @@ class FleetSubmitter:
         await self._await_nodes(cores, demand.wait_s)
         if code.bundle is not None:
             await publish_bundle(self._bundles, code.bundle, by=self._by, limits=limits, sleep=self._sleep)
+        if cores.start_by_ms is not None:
+            # the code was sent when the time was nearly over: a moment is left for cores that are free
+            least_ms = store.clock.now_ms() + _LEAST_WAIT_MS
+            cores = msgspec.structs.replace(cores, start_by_ms=max(cores.start_by_ms, least_ms))
         return fleet_payload(planned, demand, code, cores)
 
     async def _await_nodes(self, cores: CoreDemand, wait_s: float) -> None:
         """Return as soon as the nodes could give these cores if they were free."""
         store = self._control.store
         until_ms, noted = store.clock.now_ms() + wait_s * 1000, ""
-        while problem := pool_problem(cores, await store.sessions()):
-            if store.clock.now_ms() >= until_ms:
+        while problem := await self._problem(cores):
+            if not wait_s or store.clock.now_ms() >= until_ms:
                 waited = f" after {duration_text(wait_s)}" if wait_s else "; if nodes are still starting, add a wait"
                 raise InvalidInput("nodes" if cores.processes is None else "cores", f"{problem}{waited}")
             if problem != noted:
                 self._note(f"waiting for nodes: {problem}")
                 noted = problem
             await self._sleep(_LOOK_S)
+
+    async def _problem(self, cores: CoreDemand) -> str:
+        store = self._control.store
+        return demand_problem(cores, core_nodes(await store.sessions(), lease_ms=store.clock.lease_ms()))
 
     async def insert(self, request: JobRequest) -> InsertResult:
         """Insert the job. It has a key, so it is sent again if no answer came."""
@@ -134,25 +143,4 @@ class FleetSubmitter:
         raise AssertionError("the loop returns or raises")
 
 
-def pool_problem(cores: CoreDemand, sessions: Sequence[Session]) -> str:
-    """Why the nodes could never give these cores, whatever runs on them; empty if they could."""
-    nodes = [
-        each
-        for each in sessions
-        if not each.dead and not each.is_draining and each.node and each.offer is not None and each.offer.cores
-    ]
-    if not nodes:
-        return "this cluster has no node that runs load tests"
-    fitting = [each for each in nodes if all(each.labels.get(name) == value for name, value in cores.labels.items())]
-    if not fitting:
-        labels = ", ".join(f"{name}={value}" for name, value in sorted(cores.labels.items()))
-        return f"none of the {counted(len(nodes), 'node')} has the labels {labels}"
-    if cores.nodes is not None and cores.nodes > len(fitting):
-        return f"{counted(cores.nodes, 'node')} are needed, and this cluster has {len(fitting)}"
-    total = sum(each.offer.cores for each in fitting if each.offer is not None)
-    if cores.processes is not None and cores.processes > total:
-        return f"{counted(cores.processes, 'core')} are needed, and the nodes of this cluster have {total}"
-    return ""
-
-
-__all__ = ["FleetPayload", "FleetSubmitter", "fleet_payload", "pool_problem"]
+__all__ = ["FleetPayload", "FleetSubmitter", "fleet_payload"]

@@ -8,7 +8,7 @@ import msgspec
 
 from ...control import past_assignments
 from ...model import Job
-from ...stores import JobStore, Query, size_left_out
+from ...stores import OMITTED_FIELDS, JobStore, Query, size_left_out
 from ..kind import SLICE
 from .decisions import PlacedRun, PlacedSlice
 from .spec import RunDemand, SliceCall
@@ -52,10 +52,10 @@ class PlacedRows:
 
     async def whole(self, rows: Sequence[Job]) -> dict[str, Job] | None:
         """Some rows with all their values, by id; None: one has moved since it was read."""
-        found = {row.id: row for row in await self._store.get([row.id for row in rows]) if row is not None}
-        if all(row.id in found and found[row.id].version == row.version for row in rows):
-            return found
-        return None
+        cut = [row.id for row in rows if any(size_left_out(getattr(row, name)) is not None for name in OMITTED_FIELDS)]
+        found = {row.id: row for row in rows}
+        found |= {row.id: row for row in (await self._store.get(cut) if cut else []) if row is not None}
+        return found if all(found[row.id].version == row.version for row in rows) else None
 
     async def _wanted(self, job: Job) -> RunDemand | None:
         if job.id not in self._wants:

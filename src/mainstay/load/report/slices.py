@@ -55,7 +55,9 @@ def slice_losses(summary: Summary) -> list[str]:
     for one in summary.slices:
         if one.loss:
             gap = f"; its load was missing for {duration_text(round(one.gap_s, 1))}" if one.gap_s else ""
-            lines.append(f"{_node(one)} was lost: {one_line(one.loss)}{gap}")
+            loss = one_line(one.loss)
+            # a leader names the slice itself
+            lines.append(f"{loss}{gap}" if loss.startswith("slice ") else f"{_node(one)} was lost: {loss}{gap}")
         elif one.begin_s:
             begins = duration_text(round(one.begin_s, 1))
             lines.append(f"{_node(one)} replaced a lost node, from {begins} of the plan on")

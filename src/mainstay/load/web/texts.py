@@ -18,6 +18,8 @@ from ...stores import JobStore
 from ...web.api import MASK, Masker, TextMask, text_mask_of
 
 _RAISED = re.compile(r"(\(on_start raised ).*(\):)", re.DOTALL)
+#: the loss of a slice, which may end with lines that its steps printed
+_LOST = re.compile(r"(\bslice \d+ \([^)]*\)[^:]*: ).*", re.DOTALL)
 
 if TYPE_CHECKING:
     from ..stats.model import Summary
@@ -71,10 +73,11 @@ class SummaryTexts:
         return self._text_mask.text(text) if self._masker.shows else MASK
 
     def _doubt(self, reason: str) -> str:
-        """Why a result is not trustworthy: our own words and numbers, and the exception of an on_start."""
+        """Why a result is not trustworthy: our own words and numbers, the exception of an on_start, and why a slice was
+        lost."""
         if self._masker.shows:
             return self._text_mask.text(reason)
-        return _RAISED.sub(rf"\g<1>{MASK}\g<2>", reason)
+        return _LOST.sub(rf"\g<1>{MASK}", _RAISED.sub(rf"\g<1>{MASK}\g<2>", reason))
 
     def _kind(self, kind: str) -> str:
         """The kind of an error, which is its type."""

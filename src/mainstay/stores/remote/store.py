@@ -53,8 +53,10 @@ _WALKS = frozenset({"check", "audit", "trim"})
 _WALKS_S = 300.0
 #: calls of one class under way; a node has several clients
 _UNDER_WAY = 32
-#: how long one request waits for a wake
+#: how long one request waits for a wake, at most and if its caller asks again and again for less: each one is two
+#: messages, and one that waits at a manager that is lost hears nothing
 POLL_S = 10.0
+_LASTS_S = 3.5
 _decode_answer = msgspec.msgpack.Decoder(StoreAnswer).decode
 
 
@@ -442,7 +444,9 @@ class RemoteWake:
             return False
         while True:
             left_s = max(0.0, ends_s - loop.time())
-            asking = self._asking = self._asking or asyncio.create_task(self._await_wake(min(POLL_S, left_s)))
+            asking = self._asking = self._asking or asyncio.create_task(
+                self._await_wake(min(POLL_S, max(_LASTS_S, left_s)))
+            )
             done, _ = await asyncio.wait([asking], timeout=left_s)
             if not done:
                 return False

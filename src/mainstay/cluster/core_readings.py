@@ -15,7 +15,7 @@ from .status import NodeInfo
 _FRESH_MS = 900
 
 
-class CoreCache:
+class CoreReadings:
     """The cores of a cluster, as one manager sees them. `store` reads sessions as placement does: without nodes that no
     manager hears."""
 
@@ -41,4 +41,4 @@ class CoreCache:
         return cluster_cores(uses, await self._store.sessions(), self._nodes(), at_ms=now_ms)
 
 
-__all__ = ["CoreCache"]
+__all__ = ["CoreReadings"]

@@ -1,0 +1,136 @@
+"""The engine of a manager: it leads runs, and whatever happens to it, the runs go on with another one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainstay.bus import MemoryBusNetwork
+from mainstay.cluster import lead_program
+from mainstay.cluster.lead_engine import LeadEngine
+from mainstay.control import Control, JobRequest, OptionReader
+from mainstay.errors import MissingExtra
+from mainstay.load.fleet.spec import CoreDemand, FleetOptions
+from mainstay.load.kind import KIND
+from mainstay.load.plan import LoadOptions
+from mainstay.load.planned_run import PlannedRun
+from mainstay.model import LEAD_QUEUE, Job, Settings
+from mainstay.testing import FaultyStore, LoopClock, MemoryStore, StoreFaults, VirtualLoop, run_virtual
+from mainstay.worker import LeadHost
+from tests.load.trials import GET, written
+
+
+class OneManager:
+    """The engine of one manager, on a store that may be away."""
+
+    def __init__(self, folder: Path) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.behind = Control(MemoryStore(clock=LoopClock(loop)))
+        self.link = FaultyStore(self.behind.store, rng=random.Random(1))
+        host = LeadHost(
+            control=Control(self.link, rng=random.Random(2)),
+            bus=MemoryBusNetwork().client("manager.m1"),
+            folder=lambda: folder,
+            rng=random.Random(3),
+        )
+        self.engine = LeadEngine(host, worker="m1", machine="here", pid=0)
+        self._planned = PlannedRun(written(folder, GET), LoadOptions(processes=1, vus=1, duration="5s"))
+
+    async def submit(self) -> str:
+        options = FleetOptions(
+            **msgspec.structs.asdict(self._planned.options),
+            demand=CoreDemand(processes=1),
+            spec=self._planned.spec(),
+        )
+        plan = msgspec.structs.replace(OptionReader(Settings()).read({"retries": 0}), kind=KIND.name, queue=LEAD_QUEUE)
+        payload = msgspec.Raw(msgspec.msgpack.encode(options))
+        return (await self.behind.jobs.submit_request(JobRequest("shop", payload, plan))).id
+
+    async def job(self, job_id: str) -> Job:
+        return await self.behind.jobs.get(job_id)
+
+
+def with_manager(folder: Path, test: Callable[[OneManager], Awaitable[None]]) -> None:
+    async def main() -> None:
+        manager = OneManager(folder)
+        try:
+            await test(manager)
+        finally:
+            manager.link.faults = StoreFaults()
+            await manager.engine.stop()
+            await manager.link.close()
+
+    run_virtual(main())
+
+
+def test_a_store_that_does_not_answer_for_a_while_fails_no_run(tmp_path: Path) -> None:
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        manager.link.faults = StoreFaults(unavailable=True, calls=("find", "report"))
+        job_id = await manager.submit()
+        await asyncio.sleep(5)
+        assert (await manager.job(job_id)).failures == 0
+
+        manager.link.faults = StoreFaults()
+        await asyncio.sleep(5)
+
+        job = await manager.job(job_id)
+        assert (job.status, job.awaits_cores, job.failures) == ("pending", True, 0)
+
+    with_manager(tmp_path, test)
+
+
+def test_an_engine_stops_although_the_store_does_not_answer(tmp_path: Path) -> None:
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        manager.link.faults = StoreFaults(unavailable=True, calls=("find",))
+        await manager.submit()
+        while not manager.engine.leads:
+            await asyncio.sleep(0.1)
+        manager.link.faults = StoreFaults(unavailable=True)
+
+        async with asyncio.timeout(15):
+            await manager.engine.stop()
+
+    with_manager(tmp_path, test)
+
+
+def test_an_engine_that_a_run_would_not_leave_is_replaced_once_the_store_answers(tmp_path: Path) -> None:
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        manager.link.faults = StoreFaults(unavailable=True)
+        manager.engine._retire("a run would not stop")
+        await asyncio.sleep(20)
+        manager.link.faults = StoreFaults()
+        job_id = await manager.submit()
+        await asyncio.sleep(10)
+
+        assert (await manager.job(job_id)).awaits_cores
+
+    with_manager(tmp_path, test)
+
+
+def test_a_manager_without_the_extra_of_load_tests_leaves_a_run_to_others_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(target: str) -> None:
+        raise MissingExtra("load", "a load test needs numpy, which is not installed; run: pip install 'mainstay[load]'")
+
+    monkeypatch.setattr(lead_program, "part", missing)
+
+    async def test(manager: OneManager) -> None:
+        await manager.engine.start()
+        job_id = await manager.submit()
+        await asyncio.sleep(5)
+
+        job = await manager.job(job_id)
+        assert job.status == "scheduled"
+        assert "needs numpy" in (job.reason or "")
+
+    with_manager(tmp_path, test)

@@ -1,0 +1,233 @@
+"""Load tests on nodes whose parts are killed, frozen or cut off under load: no load is doubled, and every request that
+the target counted is in the report, or in the part that the report tells as unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+import pytest
+import pytest_asyncio
+
+from mainstay.load import FleetDemand, load_file
+from mainstay.load.sources import LoadTest
+from mainstay.load.stats.model import SliceReport, Summary
+from servers import Proxy
+from tests.cluster.load_target import ANSWER_S, TEST, LoadTarget, load_target
+from tests.cluster.local_clusters import RunningCluster, running_cluster, until
+from tests.cluster.marked_processes import descendants
+from tests.cluster.node_runs import NodeRun, node_run
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+#: of the test, over all processes
+USERS = 8
+#: a node that is only silent is given up after this time
+UNPROVEN_S = 25.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningCluster]:
+    async with running_cluster(tmp_path_factory.mktemp("faults") / "c", managers=3, nodes=4, cores=2) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def target() -> AsyncIterator[LoadTarget]:
+    async with load_target() as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> LoadTest:
+    file = tmp_path_factory.mktemp("test") / "shop.py"
+    file.write_text(TEST)
+    return load_file(file)
+
+
+async def leader_of(cluster: RunningCluster, run: NodeRun, *, above: int = 0) -> tuple[str, int]:
+    """The manager that leads a run, and its epoch, as soon as there is one with an epoch above this."""
+
+    async def look() -> tuple[str, int] | None:
+        row = await run.row()
+        managers = {session.id: session.worker for session in await cluster.store.sessions()}
+        if row.status != "running" or row.token <= above or row.session not in managers:
+            return None
+        return managers[row.session], row.token
+
+    return await until(look)
+
+
+async def test_a_run_goes_on_when_the_manager_that_leads_it_is_killed(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    await cluster.ready(4)
+    async with node_run(cluster, shop, target, FleetDemand(4, 4)) as run:
+        before = await run.loads_from(4)
+        slices = await run.units()
+        leader, epoch = await leader_of(cluster, run)
+
+        cluster.kill(leader)
+        successor, higher = await leader_of(cluster, run, above=epoch)
+        await run.reported_anew()
+        after = await run.units()
+        found = await run.cancelled()
+
+        assert (successor, higher) != (leader, epoch)
+        assert found.requests == target.total
+        assert found.failed == 0
+        assert_nothing_was_lost(found, target)
+        assert set(target.by_pid()) == before
+        assert target.most_under_way <= USERS
+        assert [(row.id, row.token, row.session) for row in after] == [
+            (row.id, row.token, row.session) for row in slices
+        ]
+        assert [(row.token, row.losses) for row in after] == [(1, 0)] * 4
+        events = await cluster.store.events(run.id)
+        assert {epoch, higher} <= {event.token for event in events}
+    assert await cluster.store.check() == []
+
+
+async def test_a_run_goes_on_when_the_bus_is_killed(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    await cluster.ready(4)
+    async with node_run(cluster, shop, target, FleetDemand(4, 4)) as run:
+        before = await run.loads_from(4)
+        killed = cluster.pid("nats")
+
+        cluster.kill("nats")
+
+        async def restarted() -> bool | None:
+            return cluster.pid("nats") not in (0, killed) or None
+
+        await until(restarted)
+        await run.reported_anew()
+        found = await run.cancelled()
+
+        assert found.requests == target.total
+        assert_nothing_was_lost(found, target)
+        assert set(target.by_pid()) == before
+        assert target.most_under_way <= USERS
+    assert await cluster.store.check() == []
+
+
+async def test_killed_parts_of_nodes_are_replaced_and_what_is_unknown_is_told(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    await cluster.ready(4)
+    async with node_run(cluster, shop, target, FleetDemand(4, 4)) as run:
+        before = await run.loads_from(4)
+        on = {name: target.pids_below(cluster.pid(name)) for name in ("n1", "n2", "n3", "n4")}
+        [generator] = on["n1"]
+        engine = target.parents[min(on["n2"])][0]
+        worker = target.parents[min(on["n3"])][1]
+
+        for pid in (generator, engine, worker):
+            os.kill(pid, signal.SIGKILL)
+        now = await run.loads_from(7)
+        found = await run.cancelled()
+
+        assert [len(pids) for pids in on.values()] == [1] * 4
+        lost = [report for report in found.slices if report.loss]
+        assert {report.node for report in lost} == {"n1", "n2", "n3"}
+        assert len(found.slices) == 7
+        assert now > before
+        # no silence had to pass: a process of the same host has seen the end
+        assert all(report.gap_s < UNPROVEN_S for report in lost), lost
+        assert target.most_under_way <= USERS
+        assert_unknown_is_told(found, target, lost={report.node: on[report.node] for report in lost}, slices=4)
+    assert await cluster.store.check() == []
+
+
+def assert_nothing_was_lost(found: Summary, target: LoadTarget) -> None:
+    """Each slice has one report, and the reports of all nodes are what their generators have sent."""
+    assert [report for report in found.slices if report.loss] == []
+    assert len({report.node for report in found.slices}) == len(found.slices)
+    assert sorted(report.requests for report in found.slices) == sorted(target.by_pid().values())
+    assert not any("add up" in reason for reason in found.trust.reasons), found.trust.reasons
+
+
+def assert_unknown_is_told(found: Summary, target: LoadTarget, *, lost: dict[str, set[int]], slices: int) -> None:
+    """What the target counted more than the report is at most what the lost slices could send while it is unknown."""
+    counted = target.by_pid()
+    reports = {report.node: report for report in found.slices if report.loss}
+    for node, pids in lost.items():
+        unknown = sum(counted[pid] for pid in pids) - reports[node].requests
+        assert 0 <= unknown <= most_in(reports[node], slices), (node, unknown, reports[node])
+    known = [report.requests for report in found.slices if not report.loss]
+    gone = {pid for pids in lost.values() for pid in pids}
+    assert sorted(known) == sorted(n for pid, n in counted.items() if pid not in gone)
+    assert counted.total() - found.requests == sum(counted[pid] for pid in gone) - sum(
+        report.requests for report in reports.values()
+    )
+
+
+def most_in(report: SliceReport, slices: int) -> int:
+    """How many requests the users of one of the slices can have sent in its gap, and have had under way before."""
+    return round(USERS / slices * (report.gap_s / ANSWER_S + 2))
+
+
+async def test_a_frozen_node_and_one_that_is_cut_off_are_replaced_when_their_load_has_stopped(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    with Proxy.before(cluster.file.node_url) as proxy:
+        # they have the most free cores, so the run gets them
+        nodes = {
+            "frozen": await cluster.join("frozen", cores="3"),
+            "cut": await cluster.join("cut", cores="3", url=proxy.url),
+        }
+        await cluster.ready(6)
+        async with node_run(cluster, shop, target, FleetDemand(2, 2)) as run:
+            await run.loads_from(2)
+            on = {name: target.pids_below(process.pid) for name, process in nodes.items()}
+            frozen = [nodes["frozen"].pid, *descendants(nodes["frozen"].pid)]
+
+            proxy.refuse()
+            proxy.cut()
+            harmed_s = time.monotonic()
+            with stopped(frozen):
+                await run.loads_from(4)
+                most = target.most_under_way
+            proxy.accept()
+            await cluster.ready(6)
+            await run.reported_anew()
+            found = await run.cancelled()
+            await ended(nodes.values())
+
+        begins_s, sent = target.begins_s(), target.by_pid()
+        new = set(sent) - on["frozen"] - on["cut"]
+        assert most <= USERS
+        assert target.latest_s(on["cut"]) < min(begins_s[pid] for pid in new)
+        assert target.latest_s(on["cut"]) - harmed_s < UNPROVEN_S
+        assert sorted(report.node for report in found.slices if report.loss) == ["cut", "frozen"]
+        assert all(report.gap_s < 2 * UNPROVEN_S for report in found.slices), found.slices
+        # what it was about to do when it was frozen; then it hears that it is replaced
+        assert target.after(harmed_s + UNPROVEN_S, on["frozen"]) < 5 * USERS
+        assert_unknown_is_told(found, target, lost=on, slices=2)
+    assert await cluster.store.check() == []
+
+
+async def ended(nodes: Iterable[asyncio.subprocess.Process]) -> None:
+    """Stop nodes that have joined."""
+    for node in nodes:
+        node.terminate()
+    for node in nodes:
+        await node.wait()
+
+
+@contextlib.contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """Freeze processes."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

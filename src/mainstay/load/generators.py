@@ -280,7 +280,8 @@ class WindowMerger:
         # the last bucket of a process may get a second part when its workflows are done
         upto = min(self._received.values())
         for bucket in sorted(bucket for bucket in self._parts if bucket < upto):
-            whole = merge_windows(self._parts.pop(bucket))
+            parts = self._parts.pop(bucket)
+            whole = parts[0] if len(parts) == 1 else merge_windows(parts)
             whole.draining = self._is_draining(bucket)
             self._on_window(whole)
 

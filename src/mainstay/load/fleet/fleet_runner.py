@@ -22,7 +22,7 @@ from .fleet_go import FleetGo
 from .fleet_load import FleetLoad
 from .fleet_reports import FleetReports, start_skew_s
 from .led_slice import LedSlice
-from .messages import UNREADABLE, KillSlice, decode_lines, decode_window, line_subject, window_subject
+from .messages import UNREADABLE, KillSlice, decode_lines, decode_windows, line_subject, window_subject
 from .once_orders import OnceOrders
 from .record import FleetRecord
 from .settings import RELEASE_S, FleetSettings
@@ -293,7 +293,8 @@ class FleetRunner:
         async for message in messages:
             if (link := self._link_of(message)) is not None:
                 with contextlib.suppress(*UNREADABLE):
-                    link.take(decode_window(message.body))
+                    for part in decode_windows(message.body):
+                        link.take(part)
 
     async def _take_lines(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:

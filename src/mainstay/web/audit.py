@@ -20,7 +20,7 @@ from .problems import Problem
 from .security.rate_limit import address_of
 
 #: operations with these scopes are logged
-AUDITED: frozenset[Scope] = frozenset({"operate", "admin"})
+AUDITED: frozenset[Scope] = frozenset({"operate", "admin", "code"})
 #: the most characters of a value
 _LONGEST = 500
 #: how many of many ids are listed

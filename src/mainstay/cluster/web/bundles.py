@@ -68,6 +68,8 @@ async def list_missing_parts(ask: ApiRequest[NoParameters, PartDigests]) -> Resp
 
 
 async def put_bundle_part(ask: ApiRequest[NoParameters, BundlePartUpload]) -> Response:
+    # the log has the digest, not the code
+    ask.audit_entry.takes(BundleToBegin(digest=ask.body.digest))
     try:
         await _answered(bundles_of(ask.site.cluster).put(ask.body.digest, ask.body.packed))
     except BundleCorrupt as error:

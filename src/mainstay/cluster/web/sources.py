@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from ...bundles import BundleClient
 from ..address import ClusterAddress
@@ -40,7 +41,7 @@ class ManagerReader:
 async def watched_cluster(address: ClusterAddress) -> AsyncIterator[ClusterWatch]:
     """The cluster at an address, through any manager."""
     async with operator_bus(address) as (bus, name):
-        place = {"name": name, "cluster": address.cluster, "environment": address.environment}
+        place: dict[str, Any] = {"name": name, "cluster": address.cluster, "environment": address.environment}
         yield ClusterWatch(ClusterClient(bus, **place), bundles=BundleClient(bus, role="operator", **place))
 
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...bundles import BundleClient, publish_bundle
-from ...control import Control, InsertResult, JobRequest
+from ...control import Control, InsertResult, JobRequest, Plan
 from ...errors import InvalidInput, StoreUnavailable
+from ...model import LEAD_QUEUE
 from ...stores import Durability, JobStore
 from ...stores.remote import manager_connection
 from ..placement import CoreDemand, core_nodes, demand_problem
@@ -42,9 +43,16 @@ class FleetPayload(NamedTuple):
     content: bytes
     """what an idempotency key stands for: the same for each submit of the same run"""
 
-    @property
-    def encoded(self) -> bytes:
-        return msgspec.msgpack.encode(self.options)
+    def request(self, name: str, plan: Plan) -> JobRequest:
+        """The request for control, with these options of the job."""
+        if (start_by_ms := self.options.demand.start_by_ms) is not None:
+            plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, start_by_ms=start_by_ms))
+        return JobRequest(
+            name,
+            msgspec.Raw(msgspec.msgpack.encode(self.options)),
+            msgspec.structs.replace(plan, queue=LEAD_QUEUE),
+            content=self.content,
+        )
 
 
 def fleet_payload(request: FleetRequest, *, now_ms: int) -> FleetPayload:

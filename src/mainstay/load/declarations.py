@@ -145,7 +145,7 @@ class Loads(Declarations):
         from .handler import limits_on_nodes  # noqa: PLC0415 - an extra
 
         # a submit whose answer is lost is sent again, and must not run twice
-        given = {**limits_on_nodes(planned), "key": secrets.token_hex(16), **options}
+        given = {**limits_on_nodes(planned.plan), "key": secrets.token_hex(16), **options}
         job_options = self._job_options(planned, given)
         plan = self._plan(name, planned.options, job_options)
         submitter = FleetSubmitter(await client.open(), by=by, on_note=on_note, rng=client.rng)

@@ -326,8 +326,8 @@ def limits_of(plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def limits_on_nodes(planned: PlannedRun) -> dict[str, Any]:
+def limits_on_nodes(plan: RunPlan) -> dict[str, Any]:
     """The same for a run on nodes: its leader also waits for nodes that do not confirm the stop, and for the others to
     end. An engine that a run would not leave in time gives all its runs to other managers."""
-    grace_s = planned.plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
-    return {**limits_of(planned), "grace": exact_duration(timedelta(seconds=grace_s))}
+    grace_s = plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
+    return {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}

@@ -115,7 +115,7 @@ async def submit_run(ask: ApiRequest[NoParameters, RunSubmission]) -> Response:
         from ..fleet.checked_run import check_in_bundle, checked_run  # noqa: PLC0415 - as above
         from ..fleet.submission import core_problem, fleet_payload  # noqa: PLC0415
         from ..fleet.submission_steps import FleetRequest  # noqa: PLC0415
-        from ..handler import limits_of  # noqa: PLC0415
+        from ..handler import limits_on_nodes  # noqa: PLC0415
     key, store = key_header(ask), ask.served.store
     try:
         run = checked_run(body.run, refusal)
@@ -129,7 +129,7 @@ async def submit_run(ask: ApiRequest[NoParameters, RunSubmission]) -> Response:
     ask.audit_entry.result |= {"name": name, "code": run.code}
     wait_s = None if body.wait is None else seconds(body.wait, field="wait")
     payload = fleet_payload(FleetRequest(run, wait_s), now_ms=store.clock.now_ms())
-    plan = ask.control.jobs.plan(**limits_of(run.spec.plan) | body.job_options(key), kind=KIND.name)
+    plan = ask.control.jobs.plan(**limits_on_nodes(run.spec.plan) | body.job_options(key), kind=KIND.name)
     made = await ask.control.jobs.submit_request(payload.request(name, plan))
     ask.audit_entry.result["id"] = made.id
     answer = SubmitResponse(id=made.id, created=made.created, durability=made.durability)

@@ -145,7 +145,14 @@ class Generators:
         self._drain_s = drain_s
         start = start or StartInstant(after_s=_AHEAD_S, wall=time.time() + _AHEAD_S)
         at = time.perf_counter() + start.after_s
-        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall, begin_s=start.begin_s)
+        order = Go(
+            workflows=list(workflows),
+            shared=shared,
+            at=at,
+            wall=start.wall,
+            begin_s=start.begin_s,
+            together=start.together,
+        )
         own = range(self._first_number, self._first_number + len(self._processes))
         done = done_by_slice(self._order.plan, start.done, own, self._of)
         within_s = self._may_take(start.after_s + longest_s + self._limits.overtime_s)

@@ -156,6 +156,7 @@ class Generators:
             wall=start.wall,
             begin_s=start.begin_s,
             alone_s=self._alone_s,
+            together=start.together,
         )
         own = range(self._first_number, self._first_number + len(self._processes))
         done = done_by_slice(self._order.plan, start.done, own, self._of)

@@ -24,7 +24,7 @@ from .fleet.settings import RELEASE_S, FleetSettings
 from .generator_process import LineHandler
 from .generators import Generators
 from .outputs import Output
-from .plan import SCHEMA, LoadOptions
+from .plan import SCHEMA, LoadOptions, RunPlan
 from .planned_run import PlannedRun
 from .run import LoadRun
 from .runner import MakeRunner
@@ -314,9 +314,8 @@ class _Head(msgspec.Struct):
     schema: int = SCHEMA
 
 
-def limits_of(planned: PlannedRun) -> dict[str, Any]:
+def limits_of(plan: RunPlan) -> dict[str, Any]:
     """The job options that follow from the plan: no automatic retry, and the time that the plan takes."""
-    plan = planned.plan
     ends_s = None if plan.duration_s is None else plan.duration_s + plan.drain_s + _OVERHEAD_S
     return {
         "retries": 0,
@@ -327,8 +326,8 @@ def limits_of(planned: PlannedRun) -> dict[str, Any]:
     }
 
 
-def limits_on_nodes(planned: PlannedRun) -> dict[str, Any]:
+def limits_on_nodes(plan: RunPlan) -> dict[str, Any]:
     """The same for a run on nodes: its leader also waits for nodes that do not confirm the stop, and for the others to
     end. An engine that a run would not leave in time gives all its runs to other managers."""
-    grace_s = planned.plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
-    return {**limits_of(planned), "grace": exact_duration(timedelta(seconds=grace_s))}
+    grace_s = plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
+    return {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}

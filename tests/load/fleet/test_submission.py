@@ -196,7 +196,7 @@ async def test_options_of_one_machine_and_levels_that_cannot_be_had_are_refused(
             with pytest.raises(InvalidInput, match=error):
                 await submitted(cluster, test, FleetDemand(1), **options)
         with pytest.raises(InvalidInput, match="processes: is for one machine"):
-            core_demand(FleetDemand(1), planned_of(test, processes=2), now_ms=0)
+            core_demand(FleetDemand(1), planned_of(test, processes=2))
         assert (await cluster.bundles.listing()).bundles == []
 
 

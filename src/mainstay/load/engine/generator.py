@@ -78,6 +78,9 @@ class Generator:
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the open window"""
+        self._together = 1
+        self._held: list[WindowReport] = []
+        """windows that wait for those that are sent with them"""
         self._calls: dict[str, int] = {}
         """sent, answered and aborted, as of the last window"""
         self._stopped: StopRun | None = None
@@ -227,6 +230,7 @@ class Generator:
         monitor = HealthMonitor(loop)
         monitor.start()
         self._bucket = clock.now()
+        self._together = go.together
         writing = asyncio.ensure_future(self._write_windows(clock, monitor))
         going = asyncio.gather(*(executor_of(group).run(start) for group in self._groups.values()))
         both: set[asyncio.Future[Any]] = {going, writing}
@@ -245,7 +249,8 @@ class Generator:
             if not going.cancelled():
                 going.exception()  # retrieved: raised above, or not wanted any more
         self._send_windows(clock.now(), monitor)
-        self._send(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        self._hold(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        self._send_held()
         reports = {
             name: WorkflowReport(
                 iterations=group.notes.iterations,
@@ -270,12 +275,23 @@ class Generator:
         """Send the finished windows: none, if the timer was a little early."""
         if now <= self._bucket:
             return
-        self._send(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        self._hold(WindowReport(self._window(self._bucket, monitor), self._draining()))
         # a blocked loop missed some windows: nothing ended in them, but the users were present
         users = sum(group.active for group in self._groups.values())
         for missed in range(self._bucket + 1, now):
-            self._send(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
+            self._hold(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
         self._bucket = now
+
+    def _hold(self, report: WindowReport) -> None:
+        self._held.append(report)
+        if report.window.bucket % self._together == 0:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        # in one turn of the loop, so in one write
+        held, self._held = self._held, []
+        for report in held:
+            self._send(report)
 
     def _draining(self) -> list[str]:
         return [name for name, group in self._groups.items() if group.draining]

@@ -32,6 +32,8 @@ class StartInstant(msgspec.Struct, frozen=True, kw_only=True):
     """the time of the plan at which the load begins: a replacement continues where the slice before it stopped"""
     done: dict[str, int] = {}
     """by workflow with a fixed number of iterations: how many this slice began before. Its processes do the rest"""
+    together: int = 1
+    """how many windows a process sends at once"""
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):
@@ -72,6 +74,8 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     """by workflow: iterations of this process's share that another process began before"""
     alone_s: float = 0.0
     """without a message for this long, the load ends; 0: it goes on"""
+    together: int = 1
+    """windows that are sent at once; the last one has a bucket that is a multiple of it, in all processes"""
 
 
 class KeepAlive(msgspec.Struct, tag=True):

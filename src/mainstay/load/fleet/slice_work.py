@@ -235,7 +235,9 @@ class SliceWork:
             self._store(self._on_start())
         self._go, self._order, self._end = order.go, order, None
         self._kept, self._windows, self._unsent, self._total = {}, 0, [], WindowSum()
-        start = StartInstant(after_s=after_s, wall=order.wall, begin_s=order.begin_s, done=order.done)
+        start = StartInstant(
+            after_s=after_s, wall=order.wall, begin_s=order.begin_s, done=order.done, together=TOGETHER
+        )
         self._going = asyncio.ensure_future(self._load(runner, order, start))
 
     def _store(self, note: Awaitable[None]) -> None:

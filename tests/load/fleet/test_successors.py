@@ -303,6 +303,26 @@ def test_what_was_noted_with_the_numbers_so_far_is_kept_of_a_slice_that_is_lost_
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="60s")
 
 
+def test_what_was_noted_of_a_slice_is_kept_while_it_does_not_answer_the_successor(tmp_path: Path) -> None:
+    async def test(trial: FleetTrial) -> None:
+        leaders = Leaders(trial)
+        leaders.lead()
+        await leaders.until(15)
+        trial.run.so_far()
+        trial.fleet.stored = msgspec.msgpack.encode(trial.fleet.leaders[0].record)
+        leaders.hosts[0].crash()
+        trial.fleet.crash(1, proven_s=15)
+        leaders.lead()
+        await asyncio.sleep(10)
+        trial.run.so_far()
+
+        summary = await leaders.result()
+
+        assert summary.slices[1].requests == pytest.approx(750, abs=20)
+
+    with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM}, rate="100/s", duration="60s")
+
+
 def test_what_a_leader_had_received_of_a_lost_slice_outlives_it(tmp_path: Path) -> None:
     async def test(trial: FleetTrial) -> None:
         leaders = Leaders(trial)

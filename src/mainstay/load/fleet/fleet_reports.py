@@ -49,10 +49,18 @@ class FleetReports:
         return merge_windows(totals) if totals else None
 
     def note(self) -> None:
-        """Put what was received so far into the record; a large test has no room for it."""
+        """Put what was received so far into the record; a large test has no room for it. What a leader before this one
+        has noted stays until the slice has answered this one."""
+        record, running = self._fleet.record, self._fleet.running_go
         parts = [part for one in self._running if (part := one.note()) is not None]
+        known = {part.report.slice for part in parts}
+        parts += [
+            part
+            for part in record.received
+            if running is not None and part.go == running.go and part.report.slice not in known
+        ]
         if sum(len(encode(part)) for part in parts) <= _MOST_BYTES:
-            self._fleet.record.received = parts
+            record.received = parts
 
     def reports(self) -> list[SliceReport]:
         """One for each assignment of a slice."""

@@ -201,7 +201,10 @@ class _Lead:
         return msgspec.msgpack.decode(self._saved.summary, type=Summary | None)
 
     async def _run_to_end(self, run: LoadRun) -> Summary:
-        here = self._here
+        here, now_s = self._here, asyncio.get_running_loop().time
+        earlier = self._earlier()
+        # slices that do not answer this leader at once are not counted yet: numbers that were shown must not fall
+        adopted_s, least = now_s() + self._work.settings.lost_s + SAVE_S, 0 if earlier is None else earlier.requests
         task = asyncio.ensure_future(run.run())
         try:
             while not task.done():
@@ -209,7 +212,8 @@ class _Lead:
                 if not task.done() and run.seconds:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
-                    await self._save(stored(so_far, points))
+                    if so_far.requests >= least or now_s() >= adopted_s:
+                        await self._save(stored(so_far, points))
                 if not task.done() and await self._left_s() <= 0:
                     run.stop("cancelled: overran")
                     await self._save(stored(await task))

@@ -69,7 +69,7 @@ def load_request(control: Control, options: FleetOptions, **given: Any) -> JobRe
 
 def _limits(options: FleetOptions) -> dict[str, Any]:
     load = LoadOptions(**{name: getattr(options, name) for name in LoadOptions.__struct_fields__})
-    return limits_of(PlannedRun(TEST, load))
+    return limits_of(PlannedRun(TEST, load).plan)
 
 
 def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions:

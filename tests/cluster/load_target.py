@@ -64,8 +64,9 @@ class LoadTarget:
     def total(self) -> int:
         return len(self.requests)
 
-    def by_pid(self) -> Counter[int]:
-        return Counter(request.pid for request in self.requests)
+    def by_pid(self, path: str = "") -> Counter[int]:
+        """How many requests each generator has sent: all, or those of a path."""
+        return Counter(request.pid for request in self.requests if path in ("", request.path))
 
     def begins_s(self) -> dict[int, float]:
         """When the first request of each generator arrived."""

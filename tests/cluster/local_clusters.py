@@ -30,7 +30,10 @@ TARGET = "tests.cluster.cluster_program:app"
 class RunningCluster:
     """A cluster, its operator and its store."""
 
-    def __init__(self, cluster: LocalCluster, bus: Bus, store: JobStore, joined: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self, folder: Path, cluster: LocalCluster, bus: Bus, store: JobStore, joined: contextlib.AsyncExitStack
+    ) -> None:
+        self.folder = folder
         self.cluster = cluster
         self.bus = bus
         self.store = store
@@ -132,7 +135,7 @@ async def running_cluster(folder: Path, **options: Any) -> AsyncIterator[Running
         store = await open_store(file.store)
         try:
             async with contextlib.AsyncExitStack() as joined:
-                yield RunningCluster(cluster, bus, store, joined)
+                yield RunningCluster(folder, cluster, bus, store, joined)
         finally:
             await store.close()
             await bus.close()

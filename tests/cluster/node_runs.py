@@ -46,6 +46,15 @@ class NodeRun:
 
         return await until(look)
 
+    async def sends(self, requests: int) -> None:
+        """Return when the target has answered so many more."""
+        before = self.target.total
+
+        async def look() -> bool | None:
+            return self.target.total >= before + requests or None
+
+        await until(look)
+
     async def reported_anew(self) -> None:
         """Return when the summary that is saved with the job has all that the target has counted by now: its leader
         has heard of all slices."""
@@ -84,4 +93,5 @@ async def node_run(
             yield run
         finally:
             if (await run.row()).settled_ms is None:
-                await run.cancelled()
+                await run.handle.cancel()
+                await cluster.settled([run.id])

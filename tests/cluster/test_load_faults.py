@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -16,7 +17,8 @@ import pytest_asyncio
 from mainstay.load import FleetDemand, load_file
 from mainstay.load.sources import LoadTest
 from mainstay.load.stats.model import SliceReport, Summary
-from servers import Proxy
+from servers import Postgres, Proxy, folder
+from servers.postgres import FAST
 from tests.cluster.load_target import ANSWER_S, TEST, LoadTarget, load_target
 from tests.cluster.local_clusters import RunningCluster, running_cluster, until
 from tests.cluster.marked_processes import descendants
@@ -114,6 +116,30 @@ async def test_a_run_goes_on_when_the_bus_is_killed(
         assert set(target.by_pid()) == before
         assert target.most_under_way <= USERS
     assert await cluster.store.check() == []
+
+
+async def test_a_run_goes_on_while_the_store_is_away(target: LoadTarget, shop: LoadTest, tmp_path: Path) -> None:
+    with folder("mainstay-load-store-") as place:
+        server = Postgres(place, **FAST)
+        try:
+            url = f"{server.url()}?auto_migrate=on"
+            async with running_cluster(tmp_path / "c", store=url, nodes=2, cores=1) as cluster:
+                await cluster.ready(2)
+                async with node_run(cluster, shop, target, FleetDemand(2, 2)) as run:
+                    before = await run.loads_from(2)
+
+                    server.stop()
+                    await run.sends(50)
+                    server.start()
+                    await run.reported_anew()
+                    found = await run.cancelled()
+
+                assert found.requests == target.total
+                assert_nothing_was_lost(found, target)
+                assert set(target.by_pid()) == before
+                assert await cluster.store.check() == []
+        finally:
+            server.stop()
 
 
 async def test_killed_parts_of_nodes_are_replaced_and_what_is_unknown_is_told(

@@ -1,4 +1,5 @@
-"""Load tests on the nodes of a real cluster: what they report is what the target counted."""
+"""Load tests on the nodes of a real cluster: what they report is what the target counted, and what cannot run sends
+nothing and leaves nothing."""
 
 from __future__ import annotations
 
@@ -6,24 +7,36 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from mainstay import App
-from mainstay.cluster.operator import operator_store
+from mainstay.errors import InvalidInput
 from mainstay.load import FleetDemand, LoadOptions, load_file, run_on_cluster
+from mainstay.load.cluster_run import store_of_cluster
+from mainstay.load.fleet.fleet_reports import start_skew_s
+from mainstay.load.sources import LoadTest
+from mainstay.stores import Query
+from mainstay.worker import UNFIT
+from tests.cluster.cluster_program import names
+from tests.cluster.load_target import TEST, LoadTarget, load_target
 from tests.cluster.local_clusters import RunningCluster, running_cluster, until
+from tests.cluster.marked_processes import descendants
+from tests.cluster.node_runs import node_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 MAINSTAY = (sys.executable, "-m", "mainstay")
-TEST = """
+COMMAND_TEST = """
 from mainstay.load import URL, Feed, HTTPResponse, Workflow, step
 from prices import PATH
 
@@ -39,7 +52,80 @@ class Shop(Workflow):
 """
 
 
-class Target:
+#: users, arrivals and iterations
+DEALT_TEST = """
+import os
+from mainstay.load import URL, HTTPResponse, Workflow, step
+
+
+class Users(Workflow):
+    vus = 10
+    duration = "2s"
+
+    @step()
+    async def call(self, url: URL = "/users") -> HTTPResponse:
+        return await self.client.http.get(url, params={"pid": str(os.getpid()), "user": str(self.vu.id)})
+
+
+class Arrivals(Workflow):
+    rate = "21/s"
+    duration = "2s"
+
+    @step()
+    async def call(self, url: URL = "/arrivals") -> HTTPResponse:
+        return await self.client.http.get(url, params={"pid": str(os.getpid())})
+
+
+class Iterations(Workflow):
+    vus = 9
+    iterations = 27
+
+    @step()
+    async def call(self, url: URL = "/iterations") -> HTTPResponse:
+        return await self.client.http.get(url, params={"pid": str(os.getpid())})
+"""
+#: for a Python that starts with this folder in its path
+OF_VERSION_99 = """
+from importlib import metadata
+
+read = metadata.version
+metadata.version = lambda name: "99.0.0" if name == "mainstay" else read(name)
+"""
+TEN_MINUTES_AHEAD = """
+import time
+
+read, read_ns = time.time, time.time_ns
+time.time = lambda: read() + 600
+time.time_ns = lambda: read_ns() + 600 * 10**9
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningCluster]:
+    async with running_cluster(tmp_path_factory.mktemp("nodes") / "c", nodes=4, cores=2) as running:
+        await running.ready(4)
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def target() -> AsyncIterator[LoadTarget]:
+    async with load_target() as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> LoadTest:
+    return written(tmp_path_factory.mktemp("test"), TEST)
+
+
+def written(folder: Path, text: str) -> LoadTest:
+    """The test in a file with this text."""
+    file = folder / "shop.py"
+    file.write_text(text)
+    return load_file(file)
+
+
+class BuiltInTarget:
     """The built-in target, which counts what it gets."""
 
     def __init__(self, url: str) -> None:
@@ -54,17 +140,17 @@ class Target:
 
 
 @asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[Target]:
+async def served(folder: Path) -> AsyncIterator[BuiltInTarget]:
     """A target, and a folder with a load test, a module that it imports, and its data."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "shop.py").write_text(TEST)
+    (folder / "shop.py").write_text(COMMAND_TEST)
     (folder / "prices.py").write_text('PATH = "/"')
     (folder / "users.csv").write_text("name\nann\nbob\ncat\ndan\n")
     command = [*MAINSTAY, "load", "target", "--port", "0", "--json"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        yield Target(json.loads(await process.stdout.readline())["url"])
+        yield BuiltInTarget(json.loads(await process.stdout.readline())["url"])
     finally:
         process.terminate()
         await process.wait()
@@ -87,25 +173,23 @@ class LoadCommand:
         return json.loads((self._folder / "run.json").read_text())
 
 
-async def load_run(folder: Path, cluster: RunningCluster | None, target: Target, *words: str) -> LoadCommand:
-    """Start it in the folder; without a cluster, it finds the one that runs there."""
+async def load_run(folder: Path, cluster: RunningCluster, target: BuiltInTarget, *words: str) -> LoadCommand:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAINSTAY_")}
     process = await asyncio.create_subprocess_exec(
-        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--json", "run.json", "--ui", "ci",
-        *([] if cluster is None else ["--cluster", cluster.file.url]), *words,
+        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--cluster", cluster.file.url,
+        "--json", "run.json", "--ui", "ci", *words,
         cwd=folder, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     return LoadCommand(process, folder)
 
 
-async def test_a_run_on_two_nodes_reports_what_the_target_counted(tmp_path: Path) -> None:
+# what users do ----------------------------------------------------------------------------------------------
+
+
+async def test_a_command_reports_what_the_target_counted(tmp_path: Path, cluster: RunningCluster) -> None:
     folder = tmp_path / "shop"
-    async with (
-        served(folder) as target,
-        running_cluster(folder / ".mainstay" / "cluster", nodes=2, cores=1) as cluster,
-    ):
-        await cluster.ready(2)
-        command = await load_run(folder, None, target, "--nodes", "2", "--html", "run.html")
+    async with served(folder) as target:
+        command = await load_run(folder, cluster, target, "--nodes", "2", "--cores", "2", "--html", "run.html")
 
         code, printed = await command.ended()
 
@@ -113,7 +197,7 @@ async def test_a_run_on_two_nodes_reports_what_the_target_counted(tmp_path: Path
         found = command.summary()
         assert found["requests"] == await target.requests()
         assert found["failed"] == 0
-        assert sorted(one["node"] for one in found["slices"]) == ["n1", "n2"]
+        assert len({one["node"] for one in found["slices"]}) == 2
         assert sum(one["requests"] for one in found["slices"]) == found["requests"]
         assert "shop begins, 2s, 2 processes" in printed
         assert "2 nodes, 2 cores" in printed
@@ -121,68 +205,228 @@ async def test_a_run_on_two_nodes_reports_what_the_target_counted(tmp_path: Path
         assert await cluster.store.check() == []
 
 
-async def test_ctrl_c_ends_the_load_on_all_nodes_and_reports_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["ctrl_c", "jobs_cancel"])
+async def test_a_command_whose_run_is_ended_early_reports_what_the_target_counted(
+    tmp_path: Path, cluster: RunningCluster, how: str
+) -> None:
     folder = tmp_path / "shop"
-    async with served(folder) as target, running_cluster(tmp_path / "c", nodes=2, cores=1) as cluster:
-        await cluster.ready(2)
+    async with served(folder) as target:
         command = await load_run(folder, cluster, target, "--nodes", "2", "--duration", "5m")
 
         async def loaded() -> bool | None:
             return await target.requests() > 10 or None
 
         await until(loaded)
-        command.process.send_signal(signal.SIGINT)
+        if how == "ctrl_c":
+            command.process.send_signal(signal.SIGINT)
+        else:
+            await cancel_running(cluster)
         code, printed = await command.ended()
 
-        assert code == 130, printed
-        assert "ending: the job is cancelled" in printed
         assert command.summary()["requests"] == await target.requests()
+        if how == "ctrl_c":
+            assert code == 130, printed
+            assert "ending: the job is cancelled" in printed
+        else:
+            assert code not in (0, 130), printed
 
 
-async def test_a_run_waits_for_a_node_that_is_still_starting(tmp_path: Path) -> None:
+async def cancel_running(cluster: RunningCluster) -> None:
+    """`mainstay jobs cancel`, for the run that is on."""
+    [job] = (await cluster.store.find(Query(kind="load", name="shop", status=("running",)), limit=10)).jobs
+    process = await asyncio.create_subprocess_exec(
+        *MAINSTAY, "jobs", "cancel", job.id, "--store", store_of_cluster(cluster.file.url), stdout=subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
+
+
+async def test_an_app_and_a_script_run_a_test_on_nodes(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    target.reset()
+    load = LoadOptions(base_url=target.url, duration="1s")
+    app = App(store_of_cluster(cluster.file.url))
+    app.load(shop)
+
+    async with app:
+        handle = await app.submit_load("shop", load, nodes=FleetDemand(1, on_loss="fail"), key="nightly")
+        again = await app.submit_load("shop", load, nodes=FleetDemand(1, on_loss="fail"), key="nightly")
+        first = await handle.result()
+    second = await run_on_cluster(shop, load, nodes=1, cluster=cluster.file.url)
+
+    assert (handle.created, again.created, again.id) == (True, False, handle.id)
+    assert (first.ended, second.ended) == ("finished", "finished")
+    assert first.requests + second.requests == target.total
+
+
+async def test_users_arrivals_and_iterations_are_dealt_over_all_processes_which_start_together(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget
+) -> None:
+    async with node_run(cluster, written(tmp_path, DEALT_TEST), target, FleetDemand(4, 8)) as run:
+        found = await run.ended()
+
+    sent, by_path = target.by_pid(), {path: target.by_pid(path) for path in ("/users", "/arrivals", "/iterations")}
+    assert (found.ended, found.requests, found.failed) == ("finished", target.total, 0)
+    assert len(sent) == 8
+    assert {report.node: report.requests for report in found.slices} == {
+        name: sum(sent[pid] for pid in target.pids_below(cluster.pid(name))) for name in ("n1", "n2", "n3", "n4")
+    }
+    users = Counter((request.query["user"], request.pid) for request in target.requests if request.path == "/users")
+    assert sorted(user for user, _ in users) == sorted(map(str, range(10)))
+    assert by_path["/arrivals"].total() + found.dropped == found.arrivals + found.dropped == 42
+    assert max(by_path["/arrivals"].values()) == 6
+    assert by_path["/iterations"].total() == 27
+    # how close together is for a machine with nothing else to do, and for `make bench`
+    assert all(report.clock_doubt_s is not None for report in found.slices)
+    assert 0 < start_skew_s(found.slices) < 0.5
+
+
+# waiting ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_waits_for_a_node_that_is_still_starting_and_whose_clock_is_ten_minutes_ahead(
+    tmp_path: Path, cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "shop"
-    async with served(folder) as target, running_cluster(tmp_path / "c", nodes=1, cores=1) as cluster:
-        await cluster.ready(1)
-        command = await load_run(folder, cluster, target, "--nodes", "2", "--wait", "1m")
+    async with served(folder) as target:
+        command = await load_run(folder, cluster, target, "--nodes", "5", "--vus", "5", "--wait", "1m")
         assert command.process.stdout is not None
         lines = [(await command.process.stdout.readline()).decode().strip()]
-        await cluster.join("late", cores="1")
+        starts_with(monkeypatch, tmp_path, TEN_MINUTES_AHEAD)
+        late = await cluster.join("late", cores="1")
 
         code, printed = await command.ended()
+        found = command.summary()
+        late.terminate()
+        await late.wait()
 
-        assert lines == ["waiting for nodes: it needs 2 nodes, and there are 1: n1"]
+        assert lines == ["waiting for nodes: 5 nodes are needed, and this cluster has 4"]
         assert code == 0, printed
-        assert sorted(one["node"] for one in command.summary()["slices"]) == ["late", "n1"]
+        assert sorted(one["node"] for one in found["slices"]) == ["late", "n1", "n2", "n3", "n4"]
+        assert [one.get("loss", "") for one in found["slices"]] == [""] * 5
+        assert found["requests"] == await target.requests()
+        assert found["elapsed_s"] < 60
 
 
-async def test_more_than_the_cluster_has_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    folder = tmp_path / "shop"
-    async with served(folder) as target, running_cluster(tmp_path / "c", nodes=1, cores=1) as cluster:
-        await cluster.ready(1)
-        for words, error in (
-            (("--nodes", "2"), "nodes: "),
-            (("--cores", "3"), "cores: "),
-            (("--nodes", "1", "--label", "zone=moon"), "no node has a label 'zone'"),
-        ):
-            code, printed = await (await load_run(folder, cluster, target, *words)).ended()
+async def test_two_runs_share_the_nodes_with_tasks_and_a_node_job(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    async with (
+        node_run(cluster, shop, target, FleetDemand(4, 4)) as first,
+        # a core is left: nodes whose cores are all held claim no tasks
+        node_run(cluster, shop, target, FleetDemand(3, 3)) as second,
+    ):
+        await first.loads_from(7)
+        tasks = [await cluster.submit("add", a=number, b=1) for number in range(20)]
+        members = (await cluster.control.jobs.submit_request(names.job().request())).id
+        rows = await cluster.settled([*tasks, members])
+        units = [*await first.units(), *await second.units()]
+        summaries = [await first.cancelled(), await second.cancelled()]
 
-            assert (code, error in printed) == (2, True), printed
-        assert await target.requests() == 0
+        assert {row.status for row in rows} == {"succeeded"}
+        assert names.returns.unpack(rows[-1].result, job_id=members).value == ["n1", "n2", "n3", "n4"]
+        assert sorted(Counter(unit.session for unit in units).values()) == [1, 2, 2, 2]
+        assert sum(found.requests for found in summaries) == target.total
+        assert [report.loss for found in summaries for report in found.slices] == [""] * 7
 
 
-async def test_an_app_and_a_script_run_a_test_on_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "shop"
-    async with served(folder) as target, running_cluster(tmp_path / "c", nodes=1, cores=1) as cluster:
-        await cluster.ready(1)
-        monkeypatch.chdir(folder)
-        load = LoadOptions(base_url=target.url, duration="1s")
-        app = App(operator_store(cluster.file.url))
-        app.load(load_file("shop.py"))
+async def test_the_second_of_two_exclusive_runs_waits_for_the_first(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    alone = FleetDemand(share="exclusive")
+    async with (
+        node_run(cluster, shop, target, alone, vus=2) as first,
+        node_run(cluster, shop, target, alone, vus=3) as second,
+    ):
+        before = await first.loads_from(2)
 
-        async with app:
-            handle = await app.submit_load("shop", load, nodes=FleetDemand(1, on_loss="fail"), key="nightly")
-            first = await handle.result()
-        second = await run_on_cluster("shop.py", load, nodes=1, cluster=cluster.file.url)
+        async def waits() -> str | None:
+            row = await second.row()
+            return row.reason if row.reason and first.id in row.reason else None
 
-        assert (first.ended, second.ended) == ("finished", "finished")
-        assert first.requests + second.requests == await target.requests()
+        reason = await until(waits)
+        assert await second.units() == []
+        summaries = [await first.cancelled()]
+        await second.loads_from(5)
+        summaries.append(await second.cancelled())
+
+        assert "no other run beside it" in reason
+        assert [sum(report.processes for report in found.slices) for found in summaries] == [2, 3]
+        begins_s = target.begins_s()
+        assert target.latest_s(before) < min(begins_s[pid] for pid in set(begins_s) - before)
+        assert sum(found.requests for found in summaries) == target.total
+
+
+# what cannot run --------------------------------------------------------------------------------------------
+
+
+async def test_what_no_node_can_run_is_refused_and_nothing_is_half_started(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    target.reset()
+    with (Path(shop.source.file).parent / "large.bin").open("wb") as large:
+        large.truncate(4 * 2**30 + 1)  # takes no space
+    jobs, files = await everything(cluster)
+    for demand, error in (
+        (FleetDemand(5), "nodes: 5 nodes are needed, and this cluster has 4"),
+        (FleetDemand(cores=9), "cores: 9 cores are needed, and the nodes of this cluster have 8"),
+        (FleetDemand(1, labels={"zone": "moon"}), "none of the 4 nodes has the labels zone=moon"),
+        (FleetDemand(1, include=("large.bin",)), f"the data of shop has {4 * 2**30 + 1} bytes; at most {4 * 2**30}"),
+    ):
+        with pytest.raises(InvalidInput, match=error):
+            async with node_run(cluster, shop, target, demand, vus=20):
+                pass
+
+    assert await everything(cluster) == (jobs, files)
+    assert target.total == 0
+
+
+async def test_a_module_that_is_missing_on_a_node_is_named_before_any_load(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "only_here.py").write_text("")
+    monkeypatch.syspath_prepend(installed)
+    processes = {name: len(descendants(cluster.pid(name))) for name in ("n1", "n2", "n3", "n4")}
+    async with node_run(cluster, written(tmp_path, f"import only_here\n{TEST}"), target, FleetDemand(2, 2)) as run:
+        [row] = await cluster.settled([run.id])
+        await cluster.settled([unit.id for unit in await run.units()])
+
+        assert row.status == "failed"
+        assert row.error is not None
+        assert "module 'only_here' (imported by shop.py, line 1) is neither" in row.error.message
+        assert any(f"({name})" in row.error.message for name in processes), row.error.message
+
+        async def gone() -> bool | None:
+            return all(len(descendants(cluster.pid(name))) == n for name, n in processes.items()) or None
+
+        await until(gone)
+    assert target.total == 0
+
+
+async def test_a_node_of_another_version_is_not_used(
+    tmp_path: Path, cluster: RunningCluster, target: LoadTarget, shop: LoadTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts_with(monkeypatch, tmp_path, OF_VERSION_99)
+    node = await cluster.join("newer", cores="1")
+    code = await node.wait()
+    with pytest.raises(InvalidInput, match="5 nodes are needed, and this cluster has 4"):
+        async with node_run(cluster, shop, target, FleetDemand(5)):
+            pass
+
+    assert code == UNFIT
+    assert target.total == 0
+
+
+async def everything(cluster: RunningCluster) -> tuple[set[str], set[str]]:
+    """The ids of all jobs, and the stored bundles."""
+    jobs = (await cluster.store.find(Query(), limit=1000)).jobs
+    folder = cluster.folder
+    return {job.id for job in jobs}, {str(path) for path in (folder / "blobs").rglob("*")}
+
+
+def starts_with(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
+    """Have the Python programs that are started from now on run this code first."""
+    (folder / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)

@@ -253,6 +253,26 @@ async def test_a_replacement_after_the_end_of_the_plan_sends_nothing_and_has_not
     assert failure_of(reports, options.get("iterations")) == ""
 
 
+@pytest.mark.parametrize("suspended", [False, True])
+async def test_generators_end_their_load_if_what_controls_them_is_suspended(
+    tmp_path: Path, suspended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if suspended:
+        monkeypatch.setattr(Generators, "_keep_alive", lambda _: asyncio.sleep(0))
+    async with TargetServer(TargetOptions()) as target:
+        planned = PlannedRun(
+            written(tmp_path, GET),
+            LoadOptions(base_url=target.url, preflight=False, processes=2, rate="100/s", duration="3s"),
+        )
+        async with Generators(2, lambda _: None, alone_s=1.0) as runner:
+            await runner.prepare(planned.order())
+            reports, lost = await runner.go(["Shop"], {}, longest_s=4.0, drain_s=1.0)
+
+    assert lost is None
+    assert all(report.took < 2 for report in reports) is suspended
+    assert (sum(report.workflows["Shop"].iterations for report in reports) < 200) is suspended
+
+
 async def test_a_teardown_whose_setup_was_lost_with_its_process_is_told(tmp_path: Path) -> None:
     text = """
     class Shop(Workflow):

@@ -6,9 +6,12 @@ import msgspec
 import pytest
 
 from mainstay.load import handler
-from mainstay.load.handler import as_job_stands, stored
+from mainstay.load.fleet.record import FleetRecord
+from mainstay.load.fleet.saved_run import SavedRun
+from mainstay.load.handler import as_job_stands, stored, summary_of
 from mainstay.load.stats.model import Summary, Verdict
-from mainstay.model import BLANK, Job
+from mainstay.model import BLANK, LEAD_QUEUE, Job
+from mainstay.task import Sealer
 from tests.load.report.runs import a_summary
 
 
@@ -81,3 +84,18 @@ def test_only_a_job_with_a_result_has_passed() -> None:
 def test_what_an_earlier_attempt_stored_is_not_told_of_the_one_that_runs() -> None:
     assert as_job_stands(job("running", token=2), of_claim(1, "running", "running")) is None
     assert as_job_stands(job("running", token=2), of_claim(2, "running", "running")) is not None
+
+
+@pytest.mark.parametrize("status", ["pending", "running"])
+def test_the_numbers_of_a_run_that_managers_lead_outlive_the_claim_of_its_leader(status: str) -> None:
+    saved = SavedRun(summary=msgspec.Raw(stored(of_claim(1, "running", "running"))), fleet=FleetRecord(), failures=1)
+    led = msgspec.structs.replace(
+        job(status, token=2), queue=LEAD_QUEUE, checkpoint=msgspec.msgpack.encode(saved), failures=1
+    )
+
+    found = summary_of(led, Sealer(None))
+
+    assert found is not None
+    assert (found.verdict, found.header.token) == ("running", 1)
+    # another attempt of the job has saved nothing yet
+    assert summary_of(msgspec.structs.replace(led, failures=2), Sealer(None)) is None

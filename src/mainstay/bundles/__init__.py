@@ -33,15 +33,32 @@ from .environment import code_environment
 from .installed import installed_digest
 from .machine_bundles import MachineBundles
 from .manifest import MB, PART_BYTES, BundleFile, BundleLimits, BundleManifest, read_manifest
-from .publication import PublishProgress, PublishResult, publish_bundle
+from .publication import (
+    RETRIED,
+    AskMissing,
+    BeginBundle,
+    CommitBundle,
+    Publication,
+    PublishPause,
+    PublishProgress,
+    PublishResult,
+    PublishStep,
+    PutParts,
+    publication,
+    publish_bundle,
+)
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
 from .removal import prune_bundles, remove_bundle
 from .service import BundleService
-from .storage import BundleStorage, bundle_address
+from .storage import PACKED_BYTES, BundleStorage, bundle_address
 
 __all__ = [
     "MB",
+    "PACKED_BYTES",
     "PART_BYTES",
+    "RETRIED",
+    "AskMissing",
+    "BeginBundle",
     "Bundle",
     "BundleCache",
     "BundleClient",
@@ -54,12 +71,17 @@ __all__ = [
     "BundleRemoval",
     "BundleService",
     "BundleStorage",
+    "CommitBundle",
     "MachineBundles",
     "NameMove",
     "PruneResult",
+    "Publication",
+    "PublishPause",
     "PublishProgress",
     "PublishResult",
+    "PublishStep",
     "PublishedBundle",
+    "PutParts",
     "bundle_address",
     "check_bundle_name",
     "code_environment",
@@ -68,6 +90,7 @@ __all__ = [
     "installed_digest",
     "is_digest_start",
     "prune_bundles",
+    "publication",
     "publish_bundle",
     "read_manifest",
     "remove_bundle",

@@ -50,8 +50,9 @@ def add(
         list[str] | None,
         typer.Option(
             "--scope",
-            metavar="read|submit|operate|admin",
-            help="What the token allows; each scope includes those before it.",
+            metavar="read|submit|operate|admin|code",
+            help="What the token allows. submit, operate and admin include those before them; code brings programs to "
+            "nodes, and includes operate. Repeatable.",
             show_default="read",
         ),
     ] = None,

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ..app import App
-from ..bundles import BundleLimits, BundleService
+from ..bundles import BundleClient, BundleLimits, BundleService
 from ..bus import Bus
 from ..control import Control, Duties, MemberSessions
 from ..control.check import watching
@@ -278,6 +278,19 @@ class Manager:
             self.journal.append(event, about, text, manager=self._options.name)
         except OSError as error:  # a full disk stops nothing but the journal
             log.warning("cannot write the journal: error=%s", error)
+
+    def bundle_client(self) -> BundleClient:
+        """Asks the managers for bundles, this one or another."""
+        options = self._options
+        return BundleClient(
+            self._bus,
+            role="manager",
+            name=options.name,
+            cluster=options.cluster,
+            environment=options.environment,
+            version=self._version,
+            rng=self._rng,
+        )
 
     # what others see ------------------------------------------------------------------------------
 

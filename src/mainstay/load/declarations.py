@@ -16,7 +16,6 @@ import msgspec
 from ..control import Control, Duty, InsertResult, JobRequest, Plan
 from ..control.schedules import ScheduledJob
 from ..errors import InvalidInput
-from ..model import LEAD_QUEUE
 from ..task import AppClient, Draft, Handle, Returns, drafted
 from ..worker import Declarations, Host, Work, WorkerOptions, state_folder
 from .extra import extra_installed
@@ -143,19 +142,15 @@ class Loads(Declarations):
             )
         if "queue" in options:
             raise InvalidInput("queue", "a run on nodes waits in a queue of its own; leave it out")
+        from .handler import limits_on_nodes  # noqa: PLC0415 - an extra
+
         # a submit whose answer is lost is sent again, and must not run twice
-        job_options = self._job_options(planned, {"key": secrets.token_hex(16), **options})
+        given = {**limits_on_nodes(planned.plan), "key": secrets.token_hex(16), **options}
+        job_options = self._job_options(planned, given)
         plan = self._plan(name, planned.options, job_options)
         submitter = FleetSubmitter(await client.open(), by=by, on_note=on_note, rng=client.rng)
         payload = await submitter.prepare(planned, demand, durability=plan.durability)
-        if (start_by_ms := payload.options.demand.start_by_ms) is not None:
-            plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, start_by_ms=start_by_ms))
-        return JobRequest(
-            name,
-            msgspec.Raw(payload.encoded),
-            msgspec.structs.replace(plan, queue=LEAD_QUEUE),
-            content=payload.content,
-        )
+        return payload.request(name, plan)
 
     async def insert_on_nodes(self, request: JobRequest) -> Handle[Summary]:
         """Insert the job of a prepared run."""
@@ -190,7 +185,7 @@ class Loads(Declarations):
         """The options of a submit, with those that follow from the plan."""
         from .handler import KIND, limits_of  # noqa: PLC0415 - an extra
 
-        return {**limits_of(planned), **given, "kind": KIND}
+        return {**limits_of(planned.plan), **given, "kind": KIND}
 
     def arguments(self, name: str, payload: bytes) -> dict[str, Any]:
         del name

@@ -20,6 +20,7 @@ from .engine.messages import (
     CollectProvided,
     GiveUp,
     Go,
+    KeepAlive,
     SetUp,
     StartInstant,
     StopRun,
@@ -53,10 +54,12 @@ class Generators:
         of: int | None = None,
         environment: Mapping[str, str] = {},
         folder: str = "",
+        alone_s: float = 0.0,
     ) -> None:
         """`on_line` takes the lines that they print. They are numbered from `first`, and the load is dealt over `of`
         processes; None: these are all. `environment` is added to that of this process, and `folder` is where they run;
-        empty: where this process runs. Processes on nodes run the code of a bundle: see `bundles.code_environment`."""
+        empty: where this process runs. Processes on nodes run the code of a bundle: see `bundles.code_environment`.
+        With `alone_s`, they end their load when this process has been silent for so long, because it is suspended."""
         self._of = processes if of is None else of
         if not 0 <= first <= first + processes <= self._of:
             last = first + processes - 1
@@ -64,6 +67,7 @@ class Generators:
         self._limits = limits or Limits()
         self._first_number = first
         self._folder = folder
+        self._alone_s = alone_s
         self._processes = [
             GeneratorProcess(first + number, self._limits, on_line, environment=environment, folder=folder)
             for number in range(processes)
@@ -145,7 +149,15 @@ class Generators:
         self._drain_s = drain_s
         start = start or StartInstant(after_s=_AHEAD_S, wall=time.time() + _AHEAD_S)
         at = time.perf_counter() + start.after_s
-        order = Go(workflows=list(workflows), shared=shared, at=at, wall=start.wall, begin_s=start.begin_s)
+        order = Go(
+            workflows=list(workflows),
+            shared=shared,
+            at=at,
+            wall=start.wall,
+            begin_s=start.begin_s,
+            alone_s=self._alone_s,
+            together=start.together,
+        )
         own = range(self._first_number, self._first_number + len(self._processes))
         done = done_by_slice(self._order.plan, start.done, own, self._of)
         within_s = self._may_take(start.after_s + longest_s + self._limits.overtime_s)
@@ -153,15 +165,25 @@ class Generators:
             asyncio.ensure_future(self._going(process, replace(order, done=before), within_s))
             for process, before in zip(self._processes, done, strict=True)
         ]
+        keeping = asyncio.ensure_future(self._keep_alive())
         try:
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
             raise
+        finally:
+            keeping.cancel()
         answers = [task.result() for task in tasks]
         lost = [answer for answer in answers if isinstance(answer, GeneratorLost)]
         return [answer for answer in answers if isinstance(answer, WorkflowsDone)], lost[0] if lost else None
+
+    async def _keep_alive(self) -> None:
+        """Tell the processes that this one is alive."""
+        while self._alone_s:
+            for process in self._processes:
+                process.send(KeepAlive())
+            await asyncio.sleep(self._alone_s / 20)
 
     async def _going(self, process: GeneratorProcess, order: Go, within_s: float) -> WorkflowsDone | GeneratorLost:
         def add(report: WindowReport) -> None:
@@ -259,7 +281,8 @@ class WindowMerger:
         # the last bucket of a process may get a second part when its workflows are done
         upto = min(self._received.values())
         for bucket in sorted(bucket for bucket in self._parts if bucket < upto):
-            whole = merge_windows(self._parts.pop(bucket))
+            parts = self._parts.pop(bucket)
+            whole = parts[0] if len(parts) == 1 else merge_windows(parts)
             whole.draining = self._is_draining(bucket)
             self._on_window(whole)
 

@@ -20,10 +20,11 @@ from ..model import LEAD_QUEUE, Job
 from ..task import AppClient, Sealer, enter_job
 from ..worker import Context, LetGo, Mode, Outage, context
 from .fleet.saved_run import saved_summary
+from .fleet.settings import RELEASE_S, FleetSettings
 from .generator_process import LineHandler
 from .generators import Generators
 from .outputs import Output
-from .plan import SCHEMA, LoadOptions
+from .plan import SCHEMA, LoadOptions, RunPlan
 from .planned_run import PlannedRun
 from .run import LoadRun
 from .runner import MakeRunner
@@ -261,7 +262,10 @@ def summary_of(job: Job, sealer: Sealer) -> Summary | None:
         data = sealer.open(data, field="result")
     elif job.result is None:
         # a manager, which has no codec, saves the numbers with what its successor needs
-        data = saved_summary(data)
+        found = saved_summary(job)
+        if found is None:
+            return None
+        data = found
     summary = msgspec.msgpack.decode(data, type=Summary | None)
     return None if summary is None else as_job_stands(job, summary)
 
@@ -271,13 +275,15 @@ def as_job_stands(job: Job, summary: Summary) -> Summary | None:
     the running one.
 
     Only a job with a result can have passed. A summary that was saved on the way (or a recording without an end) is
-    *running* while a worker holds the job, and *lost* when no worker does.
+    *running* while a worker holds the job, and *lost* when no worker does. A run that managers lead is running until
+    its job is settled: its load goes on from one manager to the next, whose claim has another token.
     """
     if job.result is not None:
         return summary
+    is_led = job.queue == LEAD_QUEUE
     state = table_of(job.parent).get(job.status)
-    if state is not None and state.holds:
-        if summary.header.token not in (0, job.token):
+    if state is not None and (state.holds or (is_led and not state.settled)):
+        if not is_led and summary.header.token not in (0, job.token):
             return None
         return _ended_as(summary, RUNNING) if summary.verdict in ("passed", "lost") else summary
     if summary.verdict not in ("passed", "running"):
@@ -308,9 +314,8 @@ class _Head(msgspec.Struct):
     schema: int = SCHEMA
 
 
-def limits_of(planned: PlannedRun) -> dict[str, Any]:
+def limits_of(plan: RunPlan) -> dict[str, Any]:
     """The job options that follow from the plan: no automatic retry, and the time that the plan takes."""
-    plan = planned.plan
     ends_s = None if plan.duration_s is None else plan.duration_s + plan.drain_s + _OVERHEAD_S
     return {
         "retries": 0,
@@ -319,3 +324,10 @@ def limits_of(planned: PlannedRun) -> dict[str, Any]:
         "stall_timeout": "off",
         "grace": exact_duration(timedelta(seconds=plan.drain_s + _GRACE_S)),
     }
+
+
+def limits_on_nodes(plan: RunPlan) -> dict[str, Any]:
+    """The same for a run on nodes: its leader also waits for nodes that do not confirm the stop, and for the others to
+    end. An engine that a run would not leave in time gives all its runs to other managers."""
+    grace_s = plan.drain_s + _GRACE_S + FleetSettings().unconfirmed_s + RELEASE_S
+    return {**limits_of(plan), "grace": exact_duration(timedelta(seconds=grace_s))}

@@ -20,7 +20,7 @@ from .problems import Problem
 from .security.rate_limit import address_of
 
 #: operations with these scopes are logged
-AUDITED: frozenset[Scope] = frozenset({"operate", "admin"})
+AUDITED: frozenset[Scope] = frozenset({"operate", "admin", "code"})
 #: the most characters of a value
 _LONGEST = 500
 #: how many of many ids are listed
@@ -43,7 +43,8 @@ class AuditEntry:
         self._request = request
 
     def takes(self, *parameters: msgspec.Struct | None) -> None:
-        """Set the query and body. They are read when the line is written, since most operations have no line."""
+        """Set the query and body; called again, others instead, without what does not belong into a log. They are read
+        when the line is written, since most operations have no line."""
         self._parameters = parameters
 
     def done(self) -> None:

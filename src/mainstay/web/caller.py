@@ -6,14 +6,16 @@ from typing import Literal
 
 import msgspec
 
-Scope = Literal["read", "submit", "operate", "admin"]
-SCOPES: tuple[Scope, ...] = ("read", "submit", "operate", "admin")
-#: each scope with the scopes that it includes
+Scope = Literal["read", "submit", "operate", "admin", "code"]
+SCOPES: tuple[Scope, ...] = ("read", "submit", "operate", "admin", "code")
+#: each scope with the scopes that it includes. None includes `code`, which runs programs of the caller on the nodes: a
+#: token that was made for operators must not get that with an upgrade
 _INCLUDES: dict[Scope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "submit": frozenset({"submit", "read"}),
     "operate": frozenset({"operate", "submit", "read"}),
-    "admin": frozenset(SCOPES),
+    "admin": frozenset({"admin", "operate", "submit", "read"}),
+    "code": frozenset({"code", "operate", "submit", "read"}),
 }
 
 

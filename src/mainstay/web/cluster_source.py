@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ..control.explain import ClusterFacts
 from ..stores.metrics import StoreMetric
+
+if TYPE_CHECKING:
+    from ..bundles import BundleClient
 
 #: one metric, its labels and its value
 ClusterRow = tuple[StoreMetric, tuple[str, ...], float]
@@ -21,6 +24,11 @@ class ClusterSource(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+    @property
+    def bundles(self) -> BundleClient | None:
+        """The code that its managers keep; None: it cannot be reached from here."""
+        ...
 
     def metrics(self) -> Iterable[ClusterRow]:
         """What is known now, for a scrape; it asks no manager."""

@@ -40,7 +40,8 @@ def test_a_slice_whose_machine_dies_goes_on_elsewhere_and_the_gap_is_named(tmp_p
         summary = await running
 
         assert (summary.ended, summary.verdict) == ("finished", "passed")
-        assert 0 <= unknown(trial, summary) <= 5
+        # windows are sent two at a time
+        assert 0 <= unknown(trial, summary) <= 10
         first, lost, again = summary.slices
         assert [(one.slice, one.token, one.node) for one in summary.slices] == [
             (0, 1, "node-0"),
@@ -88,7 +89,7 @@ def test_a_generator_that_dies_ends_its_slice_whose_numbers_are_whole(tmp_path: 
         summary = await running
 
         assert summary.ended == "finished"
-        assert unknown(trial, summary) <= 5
+        assert unknown(trial, summary) <= 10
         assert [one.token for one in summary.slices] == [1, 1, 2]
         assert summary.slices[1].loss.startswith("slice 1 (node-1): generator 2 ended with signal 9")
         assert summary.slices[1].gap_s < 5
@@ -181,7 +182,8 @@ def test_a_run_continues_without_the_slices_that_it_has_lost(tmp_path: Path) -> 
         assert (summary.ended, summary.verdict) == ("finished", "passed")
         assert [one.token for one in summary.slices] == [1, 1]
         assert summary.slices[1].gap_s == pytest.approx(20, abs=1)
-        assert unknown(trial, summary) <= 5
+        assert unknown(trial, summary) <= 10
+        assert "from 9.8 s" in summary.trust.reasons[0]
         assert "to 30.0 s" in summary.trust.reasons[0]
         await trial.fleet.released()
 
@@ -198,7 +200,7 @@ def test_a_run_that_has_lost_all_its_slices_cannot_continue(tmp_path: Path) -> N
         summary = await running
 
         assert summary.ended == "failed: all slices were lost"
-        assert 0 <= unknown(trial, summary) <= 10
+        assert 0 <= unknown(trial, summary) <= 20
 
     fleet = {"faults": CALM, "on_loss": "continue"}
     with_fleet(test, tmp_path, [1, 1], fleet=fleet, rate="100/s", duration="30s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -28,12 +29,14 @@ from mainstay.load.fleet.messages import (
     SliceCommand,
     SliceEnd,
     SliceOrder,
+    SliceWindow,
     StartSlice,
     command_subject,
     decode_answer,
     decode_lines,
-    decode_window,
+    decode_windows,
     encode,
+    encode_windows,
 )
 from mainstay.load.generator_process import GeneratorLost, Limits
 from mainstay.load.plan import LoadOptions
@@ -277,13 +280,13 @@ async def test_a_stop_is_read_while_another_command_is_executed(desk: Desk) -> N
 async def test_windows_that_are_wanted_are_sent_again_until_they_are_confirmed(desk: Desk) -> None:
     await desk.prepare()
     await desk.go()
-    for bucket in range(5):
+    for bucket in range(6):
         desk.runner.on_window(Window(bucket=bucket, iterations=bucket))
 
     beat = await desk.ask(PingSlice(go=1, upto=2, wanted=[2, 4]), number=0)
     assert isinstance(beat, SliceBeat)
     assert [(part.number, part.window.iterations) for part in beat.repaired] == [(2, 2), (4, 4)]
-    assert beat.windows == 5
+    assert beat.windows == 6
 
     beat = await desk.ask(PingSlice(go=1, upto=5, wanted=[2]), number=0)
     assert beat.repaired == []
@@ -293,14 +296,44 @@ async def test_a_window_that_is_too_large_for_a_message_is_divided(desk: Desk) -
     await desk.prepare()
     await desk.go()
     steps = [StepStats(workflow="Shop", step=f"step {number:03}", skipped=number) for number in range(120)]
-    window = Window(bucket=7, users=4, iterations=9, steps=steps)
+    window = Window(bucket=9, users=4, iterations=9, steps=steps)
 
     async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
         desk.runner.on_window(window)
-        parts = [decode_window((await anext(messages)).body) for _ in range(3)]
+        parts = decode_windows((await anext(messages)).body)
 
     assert [(part.number, len(part.window.steps)) for part in parts] == [(0, 50), (1, 50), (2, 20)]
     assert merge_windows(part.window for part in parts) == window
+
+
+async def test_windows_are_sent_some_at_a_time_up_to_the_same_bucket_in_every_slice(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
+        for bucket in range(13, 21):
+            desk.runner.on_window(Window(bucket=bucket))
+        sent = [decode_windows((await anext(messages)).body)]
+        beat = await desk.ask(PingSlice(go=1), number=0)
+        await desk.ask(StopRun(True))
+        sent.append(decode_windows((await anext(messages)).body))
+
+    assert [[part.window.bucket for part in parts] for parts in sent] == [[*range(13, 20)], [20]]
+    # the leader would take those that are not sent yet for lost
+    assert isinstance(beat, SliceBeat)
+    assert beat.windows == 7
+
+
+async def test_windows_that_do_not_fit_into_one_message_go_in_several() -> None:
+    texts = {"error": "x" * 300_000}
+    waiting = deque(
+        SliceWindow(token=1, go=1, number=number, window=Window(bucket=number, examples=texts)) for number in range(3)
+    )
+
+    sent = [decode_windows(encode_windows(waiting)) for _ in range(3)]
+
+    assert [[part.number for part in parts] for parts in sent] == [[0], [1], [2]]
+    assert not waiting
 
 
 async def test_printed_lines_are_sent_on(desk: Desk) -> None:

@@ -65,6 +65,8 @@ async def test_a_test_is_sent_as_a_bundle_and_its_job_waits_for_a_manager(
         assert (options.on_loss, options.vus, options_of(job.payload).vus) == ("continue", 20, 20)
         assert options.spec.order.source == Source(file="shop.py")
         assert (options.demand.start_by_ms, job.options.start_by_ms) == (None, None)
+        # the drain, a node that does not confirm the stop, the release, and what every run takes
+        assert job.options.grace_s == 30 + 15 + 10 + 15
         assert options.spec.plan.workflows["Shop"].most_users == 20
         listing = await cluster.bundles.listing()
         assert [each.digest for each in listing.bundles] == [options.code]
@@ -194,7 +196,7 @@ async def test_options_of_one_machine_and_levels_that_cannot_be_had_are_refused(
             with pytest.raises(InvalidInput, match=error):
                 await submitted(cluster, test, FleetDemand(1), **options)
         with pytest.raises(InvalidInput, match="processes: is for one machine"):
-            core_demand(FleetDemand(1), planned_of(test, processes=2), now_ms=0)
+            core_demand(FleetDemand(1), planned_of(test, processes=2))
         assert (await cluster.bundles.listing()).bundles == []
 
 

@@ -318,7 +318,8 @@ def test_what_a_leader_had_received_of_a_lost_slice_outlives_it(tmp_path: Path) 
 
         assert summary.ended == "finished"
         assert summary.slices[1].requests == pytest.approx(750, abs=20)
-        assert 0 <= trial.fleet.sent - summary.requests <= 5
+        # windows are sent two at a time
+        assert 0 <= trial.fleet.sent - summary.requests <= 10
         assert summary.slices[1].gap_s < 8
         assert trial.busiest == 10
 

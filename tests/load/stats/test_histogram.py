@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 from array import array
 
@@ -142,3 +143,19 @@ def test_an_outlier_far_off_costs_no_memory() -> None:
     sketch = sketch_of(np.array([1e-300, *[0.1] * 100, 1e140]))
     assert isinstance(sketch, Sketch)
     assert sketch.n == [1, 100, 1]
+
+
+def test_many_sketches_have_the_same_sum_as_one_after_the_other() -> None:
+    chance = random.Random(4)
+    sketches = [
+        sketch_of(array("d", [chance.choice([-1, 1]) * chance.lognormvariate(-6, 1) for _ in range(300)]))
+        for _ in range(9)
+    ]
+    narrow = [sketch_of(array("d", [chance.lognormvariate(-6, 1) for _ in range(300)])) for _ in range(9)]
+
+    for each in (sketches, narrow):
+        several, single = merged(each), Histogram(sketch for sketch in each if sketch is not None).sketch()
+        assert several is not None
+        assert single is not None
+        assert (several.at, several.n, several.count) == (single.at, single.n, single.count)
+        assert (several.total, several.low, several.high) == (pytest.approx(single.total), single.low, single.high)

@@ -13,6 +13,7 @@ from ...web import Problem
 from ...web.api import ApiOperation, ApiRequest, ApiResponse, Millis, NoParameters, json_response
 from ..core_view import ClusterCores
 from ..status import ClusterStatus, NodeInfo, NodeState
+from . import bundles
 from .views import (
     ClusterJournalPage,
     ClusterLeaders,
@@ -149,4 +150,5 @@ OPERATIONS = (
         refusals=_REFUSALS,
         in_store=False,
     ),
+    *bundles.OPERATIONS,
 )

@@ -14,6 +14,7 @@ from ..status import ClusterStatus, NodeInfo, NodeState
 
 _OF = ("cluster", "environment")
 _STATES: tuple[NodeState, ...] = ("active", "away", "draining", "closed")
+_OUTCOMES = ("assigned", "confirmed", "replaced", "given_back", "lost", "failed", "given_up")
 _LEADS = ("leader", "placement")
 
 
@@ -117,8 +118,9 @@ def rows_of(status: ClusterStatus | None, *, is_up: bool, cores: ClusterCores | 
         yield STALE, (*of, manager.name), manager.stale
         for cause, n in sorted(manager.closed.items()):
             yield CLOSED, (*of, manager.name, cause), n
-        for outcome, n in sorted(manager.dispatches.items()):
-            yield DISPATCHES, (*of, manager.name, outcome), n
+        for outcome in _OUTCOMES:
+            # from zero on, so that the first loss is seen as an increase
+            yield DISPATCHES, (*of, manager.name, outcome), manager.dispatches.get(outcome, 0)
     if cores is not None:
         yield from _of_cores(cores, of)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
+from ...bundles import BundleClient
 from ..address import ClusterAddress
-from ..cluster_service import JournalRange
+from ..cluster_service import ClusterClient, JournalRange
 from ..core_view import ClusterCores
 from ..manager import Manager
-from ..operator import connected_operator
+from ..operator import operator_bus
 from ..status import ClusterStatus, JournalEntry
 from .watch import ClusterWatch
 
@@ -38,14 +40,15 @@ class ManagerReader:
 @contextlib.asynccontextmanager
 async def watched_cluster(address: ClusterAddress) -> AsyncIterator[ClusterWatch]:
     """The cluster at an address, through any manager."""
-    async with connected_operator(address) as client:
-        yield ClusterWatch(client)
+    async with operator_bus(address) as (bus, name):
+        place: dict[str, Any] = {"name": name, "cluster": address.cluster, "environment": address.environment}
+        yield ClusterWatch(ClusterClient(bus, **place), bundles=BundleClient(bus, role="operator", **place))
 
 
 @contextlib.asynccontextmanager
 async def watched_manager(manager: Manager) -> AsyncIterator[ClusterWatch]:
     """The cluster of a manager in this process."""
-    yield ClusterWatch(ManagerReader(manager))
+    yield ClusterWatch(ManagerReader(manager), bundles=manager.bundle_client())
 
 
 __all__ = ["ManagerReader", "watched_cluster", "watched_manager"]

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
+from ...bundles import BundleClient
 from ...control.explain import ClusterFacts
 from ...errors import MainstayError
 from ...web import ClusterRow
@@ -65,8 +66,17 @@ class NumberedEntry(NamedTuple):
 class ClusterWatch:
     """The cluster as a server knows it. Used as `async with ClusterWatch(...)`."""
 
-    def __init__(self, reader: ClusterReader, *, every_s: float = 1.0, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        reader: ClusterReader,
+        *,
+        bundles: BundleClient | None = None,
+        every_s: float = 1.0,
+        rng: random.Random | None = None,
+    ) -> None:
         self.reader = reader
+        self.bundles = bundles
+        """the code that the managers keep"""
         self.status: ClusterStatus | None = None
         """the last answer, without its journal"""
         self.version = 0

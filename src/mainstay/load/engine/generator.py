@@ -31,6 +31,7 @@ from .messages import (
     FromGenerator,
     GiveUp,
     Go,
+    KeepAlive,
     Ready,
     SetUp,
     StopRun,
@@ -43,6 +44,8 @@ from .messages import (
 from .recorder import MetricRecorder
 from .workflow_users import ProcessShare, WorkflowUsers
 
+#: for messages that have arrived to be read
+_READ_S = 0.2
 #: field of a window -> counter of a network
 _CALLS = {
     "sent_calls": "sent",
@@ -75,6 +78,9 @@ class Generator:
         self._metrics = MetricRecorder()
         self._bucket = 0
         """the open window"""
+        self._together = 1
+        self._held: list[WindowReport] = []
+        """windows that wait for those that are sent with them"""
         self._calls: dict[str, int] = {}
         """sent, answered and aborted, as of the last window"""
         self._stopped: StopRun | None = None
@@ -83,9 +89,13 @@ class Generator:
         self._tearing_down: asyncio.Timeout | None = None
         """the time limit of the running teardown"""
         self._feeds: dict[str, Feed | None] = {}
+        self._heard_s = 0.0
+        """when the last message came"""
 
     async def handle(self, message: Any) -> None:
-        """Handle a message. `StopRun` and `GiveUp` may come at any time; the others come one after the other."""
+        """Handle a message. `StopRun`, `GiveUp` and `KeepAlive` may come at any time; the others come one after the
+        other."""
+        self._heard_s = time.perf_counter()
         match message:
             case Begin():
                 self._send(await self._begin(message))
@@ -100,6 +110,8 @@ class Generator:
                 self._end_groups()
             case GiveUp():
                 self._give_up()
+            case KeepAlive():
+                pass
             case CollectProvided(workflows):
                 self._send(self._provided(workflows))
             case TearDown(workflows):
@@ -192,6 +204,18 @@ class Generator:
 
     # the load ---------------------------------------------------------------------------------------
 
+    async def _end_alone(self, alone_s: float) -> None:
+        """End the load if the collector is silent for too long: it may be suspended, and then nobody stops the load."""
+        is_overdue = False
+        while alone_s:
+            left_s = self._heard_s + alone_s - time.perf_counter()
+            if left_s <= 0 and is_overdue:
+                self._give_up()
+                return
+            # a step may have blocked this process: what has arrived meanwhile is read first
+            is_overdue = left_s <= 0
+            await asyncio.sleep(_READ_S if is_overdue else left_s)
+
     async def _go(self, go: Go) -> WorkflowsDone:
         loop = asyncio.get_running_loop()
         self._groups = {
@@ -206,9 +230,11 @@ class Generator:
         monitor = HealthMonitor(loop)
         monitor.start()
         self._bucket = clock.now()
+        self._together = go.together
         writing = asyncio.ensure_future(self._write_windows(clock, monitor))
         going = asyncio.gather(*(executor_of(group).run(start) for group in self._groups.values()))
         both: set[asyncio.Future[Any]] = {going, writing}
+        watching = asyncio.ensure_future(self._end_alone(go.alone_s))
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
@@ -216,13 +242,15 @@ class Generator:
             await going
         finally:
             monitor.stop()
+            watching.cancel()
             for one in both:
                 one.cancel()
             await asyncio.wait(both)
             if not going.cancelled():
                 going.exception()  # retrieved: raised above, or not wanted any more
         self._send_windows(clock.now(), monitor)
-        self._send(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        self._hold(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        self._send_held()
         reports = {
             name: WorkflowReport(
                 iterations=group.notes.iterations,
@@ -247,12 +275,23 @@ class Generator:
         """Send the finished windows: none, if the timer was a little early."""
         if now <= self._bucket:
             return
-        self._send(WindowReport(self._window(self._bucket, monitor), self._draining()))
+        self._hold(WindowReport(self._window(self._bucket, monitor), self._draining()))
         # a blocked loop missed some windows: nothing ended in them, but the users were present
         users = sum(group.active for group in self._groups.values())
         for missed in range(self._bucket + 1, now):
-            self._send(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
+            self._hold(WindowReport(Window(bucket=missed, process=self._share.process, users=users)))
         self._bucket = now
+
+    def _hold(self, report: WindowReport) -> None:
+        self._held.append(report)
+        if report.window.bucket % self._together == 0:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        # in one turn of the loop, so in one write
+        held, self._held = self._held, []
+        for report in held:
+            self._send(report)
 
     def _draining(self) -> list[str]:
         return [name for name, group in self._groups.items() if group.draining]

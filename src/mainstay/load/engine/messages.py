@@ -32,6 +32,8 @@ class StartInstant(msgspec.Struct, frozen=True, kw_only=True):
     """the time of the plan at which the load begins: a replacement continues where the slice before it stopped"""
     done: dict[str, int] = {}
     """by workflow with a fixed number of iterations: how many this slice began before. Its processes do the rest"""
+    together: int = 1
+    """how many windows a process sends at once"""
 
 
 class Begin(msgspec.Struct, tag=True, kw_only=True):
@@ -70,6 +72,14 @@ class Go(msgspec.Struct, tag=True, kw_only=True):
     """the time of the plan at the start: what is due before it was another process's"""
     done: dict[str, int] = {}
     """by workflow: iterations of this process's share that another process began before"""
+    alone_s: float = 0.0
+    """without a message for this long, the load ends; 0: it goes on"""
+    together: int = 1
+    """windows that are sent at once; the last one has a bucket that is a multiple of it, in all processes"""
+
+
+class KeepAlive(msgspec.Struct, tag=True):
+    """The collector is alive: it would stop the load if it had to."""
 
 
 class StopRun(msgspec.Struct, tag=True):
@@ -153,7 +163,7 @@ class WorkflowsDone(msgspec.Struct, tag=True, kw_only=True):
     """between the agreed instant and the start of this process"""
 
 
-ToGenerator = Begin | SetUp | Go | StopRun | GiveUp | CollectProvided | TearDown | Quit
+ToGenerator = Begin | SetUp | Go | KeepAlive | StopRun | GiveUp | CollectProvided | TearDown | Quit
 FromGenerator = Ready | BeginRefused | Values | WindowReport | WorkflowsDone
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode

@@ -10,6 +10,7 @@ import msgspec
 from ...clock import seconds
 from ...errors import InvalidInput
 from ...words import counted
+from ..plan import RunPlan
 from ..planned_run import PlannedRun
 from .spec import CoreDemand, OnLoss, PoolShare
 
@@ -55,32 +56,40 @@ class FleetDemand(msgspec.Struct, frozen=True):
         return wait_s
 
 
-def core_demand(demand: FleetDemand, planned: PlannedRun, *, now_ms: int) -> CoreDemand:
-    """The demand as it is stored; refuses what no cluster could give."""
+def core_demand(demand: FleetDemand, planned: PlannedRun) -> CoreDemand:
+    """The demand as it is stored, without the end of its wait; refuses what no cluster could give."""
     if planned.options.processes is not None:
         raise InvalidInput("processes", "is for one machine; on nodes, cores sets the number of generator processes")
     for field, values in (("share", get_args(PoolShare)), ("on_loss", get_args(OnLoss))):
         if (given := getattr(demand, field)) not in values:
             raise InvalidInput(field, f"{given!r} is not one of {', '.join(values)}")
-    for name, value in demand.labels.items():
-        if not name.strip() or not value.strip():
-            raise InvalidInput("labels", f"{name!r}={value!r} is not a label; write it like zone=eu")
-    users = [plan.most_users for plan in planned.plan.workflows.values()]
-    cores = None if demand.cores is None else _count("cores", demand.cores, sum(users))
+    return checked_cores(
+        CoreDemand(nodes=demand.nodes, processes=demand.cores, share=demand.share, labels=dict(demand.labels)),
+        planned.plan,
+        cores_field="cores",
+    )
+
+
+def checked_cores(demand: CoreDemand, plan: RunPlan, *, cores_field: str) -> CoreDemand:
+    """A demand with no more processes than the plan has users; refuses what no cluster could give. `cores_field` is
+    what its caller calls the number of processes."""
+    users = [one.most_users for one in plan.workflows.values()]
+    cores = None if demand.processes is None else _count(cores_field, demand.processes, sum(users))
     nodes = None if demand.nodes is None else _count("nodes", demand.nodes, sum(users))
     if cores is not None and demand.share != "auto":
-        raise InvalidInput("cores", f"{cores} cores and share={demand.share!r} are both given; leave one of them out")
+        rule = f"{cores} cores and share={demand.share!r} are both given; leave one of them out"
+        raise InvalidInput(cores_field, rule)
     if cores is not None and nodes is not None and cores < nodes:
         rule = f"{counted(cores, 'core')} cannot be spread over {counted(nodes, 'node')}: each needs one"
-        raise InvalidInput("cores", f"{rule}; give more cores, or fewer nodes")
-    return CoreDemand(
-        nodes=nodes,
-        processes=cores,
-        most=max(*users, nodes or 1),
-        share=demand.share,
-        labels=dict(demand.labels),
-        start_by_ms=None if demand.wait is None else now_ms + round(demand.wait_s * 1000),
-    )
+        raise InvalidInput(cores_field, f"{rule}; give more cores, or fewer nodes")
+    _check_labels(demand.labels)
+    return msgspec.structs.replace(demand, most=max(*users, nodes or 1))
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    for name, value in labels.items():
+        if not name.strip() or not value.strip():
+            raise InvalidInput("labels", f"{name!r}={value!r} is not a label; write it like zone=eu")
 
 
 def _count(field: str, given: int, users: int) -> int:
@@ -92,4 +101,4 @@ def _count(field: str, given: int, users: int) -> int:
     return given
 
 
-__all__ = ["FleetDemand", "core_demand"]
+__all__ = ["FleetDemand", "checked_cores", "core_demand"]

@@ -102,7 +102,7 @@ class FleetLoad:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self._fleet.settings.hold_s / 5)
+            await asyncio.sleep(max(self._fleet.settings.hold_s / 10, self._merger.left_s))
             self._merger.tick()
 
     async def _start_all(self, go: FleetGo, start: StartInstant | None) -> tuple[list[SliceResult], str]:

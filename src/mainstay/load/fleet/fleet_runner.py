@@ -22,10 +22,10 @@ from .fleet_go import FleetGo
 from .fleet_load import FleetLoad
 from .fleet_reports import FleetReports, start_skew_s
 from .led_slice import LedSlice
-from .messages import UNREADABLE, KillSlice, decode_lines, decode_window, line_subject, window_subject
+from .messages import UNREADABLE, KillSlice, decode_lines, decode_windows, line_subject, window_subject
 from .once_orders import OnceOrders
 from .record import FleetRecord
-from .settings import FleetSettings
+from .settings import RELEASE_S, FleetSettings
 from .slice_link import SliceLink
 from .slice_merger import SliceMerger
 from .spec import OnLoss
@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 #: windows that wait to be merged; slices keep those that are dropped here
 _WAITING = 10_000
-#: to end all processes
-_RELEASE_S = 10.0
 
 
 class FleetRunner:
@@ -185,7 +183,7 @@ class FleetRunner:
         releases = [asyncio.ensure_future(link.release()) for link in live]
         try:
             if releases:
-                await asyncio.wait(releases, timeout=_RELEASE_S)
+                await asyncio.wait(releases, timeout=RELEASE_S)
         finally:
             for task in releases:
                 task.cancel()
@@ -295,7 +293,8 @@ class FleetRunner:
         async for message in messages:
             if (link := self._link_of(message)) is not None:
                 with contextlib.suppress(*UNREADABLE):
-                    link.take(decode_window(message.body))
+                    for part in decode_windows(message.body):
+                        link.take(part)
 
     async def _take_lines(self, messages: Subscription[BusMessage]) -> None:
         async for message in messages:

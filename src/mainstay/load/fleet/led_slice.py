@@ -164,7 +164,8 @@ class LedSlice:
             await self._measure(link)
             link.is_ready = True
         except InvalidInput as error:
-            self.refusal = error
+            # what one node lacks others may have
+            self.refusal = InvalidInput(error.field, f"{link.name}: {error.rule}")
         except GeneratorLost as error:
             link.fail(error)
         fleet.change()

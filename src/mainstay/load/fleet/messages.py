@@ -6,6 +6,7 @@ A slice executes each number once, and answers a repeated one as before.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -225,5 +226,19 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 decode_command = msgspec.msgpack.Decoder(SliceCommand).decode
 decode_answer = msgspec.msgpack.Decoder(SliceAnswer).decode
-decode_window = msgspec.msgpack.Decoder(SliceWindow).decode
+decode_windows = msgspec.msgpack.Decoder(list[SliceWindow]).decode
 decode_lines = msgspec.msgpack.Decoder(SliceLines).decode
+
+
+def encode_windows(windows: deque[SliceWindow]) -> bytes:
+    """A message with as many of these windows as it has room for, at least one. They are taken from the queue."""
+    bodies: list[msgspec.Raw] = []
+    size = 0
+    while windows:
+        body = msgspec.Raw(encode(windows[0]))
+        size += len(body)
+        if bodies and size > PART_BYTES:
+            break
+        bodies.append(body)
+        windows.popleft()
+    return encode(bodies)

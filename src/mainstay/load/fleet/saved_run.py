@@ -38,6 +38,7 @@ class SavedHead(msgspec.Struct, frozen=True, kw_only=True):
     """The summary alone, for those who only show it."""
 
     summary: msgspec.Raw
+    failures: int = 0
 
 
 def saved_run_of(job: Job) -> SavedRun | None:
@@ -64,9 +65,13 @@ def _decoded(job: Job) -> SavedRun | None:
         raise BadArguments("checkpoint", f"what the leader of the run has saved cannot be read: {error}") from None
 
 
-def saved_summary(checkpoint: bytes) -> bytes:
-    """The stored summary in a checkpoint of a led job."""
-    return bytes(msgspec.msgpack.decode(checkpoint, type=SavedHead).summary)
+def saved_summary(job: Job) -> bytes | None:
+    """The stored summary of a led job; None: there is none of this attempt, or none of the last one if it has ended."""
+    if job.checkpoint is None:
+        return None
+    head = msgspec.msgpack.decode(job.checkpoint, type=SavedHead)
+    is_earlier = job.settled_ms is None and head.failures != job.failures
+    return None if is_earlier else bytes(head.summary)
 
 
 class StoredSlice(msgspec.Struct, frozen=True):

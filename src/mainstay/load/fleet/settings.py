@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+#: for all slices to end their processes, once they are released
+RELEASE_S = 10.0
+
 
 class FleetMember(msgspec.Struct, frozen=True, kw_only=True):
     """A slice and the machine that runs it."""

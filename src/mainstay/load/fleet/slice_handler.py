@@ -41,6 +41,9 @@ log = logging.getLogger("mainstay.load")
 #: after a request to stop: when generators are killed, and when a service that does not end is left
 _KILL_S, _LEAVE_S = 1.0, 1.5
 _LONGEST_REASON = 1000
+#: generators end their load when their engine is suspended: before the leader counts the slice as lost, which it does
+#: after `FleetSettings.lost_s`, and after an engine that goes on would have stopped them
+_ALONE_S = 22.0
 
 
 class SliceLost(MainstayError):
@@ -308,6 +311,7 @@ def generators_of(folder: Path | None) -> MakeSliceRunner:
             of=of,
             environment=environment,
             folder="" if folder is None else str(folder),
+            alone_s=_ALONE_S,
         )
 
     return make

@@ -89,6 +89,13 @@ class SliceMerger:
             # nothing follows that could take them
             self._pass_on(self._passed + 1, [])
 
+    @property
+    def left_s(self) -> float:
+        """In how long a bucket may have been held for long enough."""
+        if self._holding or not self._parts:
+            return self._hold_s
+        return self._arrived_s[min(self._parts)] + self._hold_s - self._now()
+
     def tick(self) -> None:
         """Pass on what is complete, or was held for long enough."""
         if self._holding:

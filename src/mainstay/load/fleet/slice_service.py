@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from .messages import (
     command_subject,
     decode_command,
     encode,
+    encode_windows,
     line_subject,
     window_subject,
 )
@@ -42,7 +43,7 @@ log = logging.getLogger("mainstay.load")
 
 #: commands whose answers are kept; a leader has few under way
 _ANSWERS = 64
-#: printed lines that wait to be sent, and how often they are
+#: printed lines that wait to be sent, and for how long
 _LINES, _LINES_S = 200, 0.25
 _TICK_S = 0.25
 _ACCEPTED = encode(CommandAccepted())
@@ -87,7 +88,7 @@ class SliceService:
         self._work = SliceWork(
             token,
             make,
-            self._send_window,
+            self._add_windows,
             self._send_line,
             steady=self._steady,
             on_start=on_start,
@@ -106,6 +107,7 @@ class SliceService:
         self._unsent: deque[SliceWindow] = deque()
         self._windows_wait = asyncio.Event()
         self._lines: deque[tuple[int, str]] = deque(maxlen=_LINES)
+        self._lines_wait = asyncio.Event()
         self._handlers: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
 
@@ -225,7 +227,7 @@ class SliceService:
         settings, began_s = self._settings, self._steady()
         why = f"the slice had no contact to its leader for {settings.isolation_s:g} s, and stopped its load"
         while True:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(self._pause_s())
             now_s = self._steady()
             if self._contact_s is None:
                 if now_s - began_s > settings.ready_s:
@@ -239,10 +241,16 @@ class SliceService:
                 log.warning("job=%s slice=%d: %s", self._job, self._number, why)
                 self._work.refuse(why)
 
+    def _pause_s(self) -> float:
+        """How long nothing can be due: contact is only lost when it has been missing for long."""
+        if self._contact_s is None or self._isolated_s is not None:
+            return _TICK_S
+        return max(_TICK_S, self._contact_s + self._settings.isolation_s - self._steady())
+
     # what it sends without being asked --------------------------------------------------------------
 
-    def _send_window(self, part: SliceWindow) -> None:
-        self._unsent.append(part)
+    def _add_windows(self, parts: Sequence[SliceWindow]) -> None:
+        self._unsent.extend(parts)
         self._windows_wait.set()
 
     async def _send_windows(self) -> None:
@@ -251,19 +259,22 @@ class SliceService:
             await self._windows_wait.wait()
             self._windows_wait.clear()
             while self._unsent:
-                await self._publish(subject, encode(self._unsent.popleft()))
+                await self._publish(subject, encode_windows(self._unsent))
 
     def _send_line(self, process: int, line: str) -> None:
         self._lines.append((process, line))
+        self._lines_wait.set()
 
     async def _send_lines(self) -> None:
         subject = line_subject(self._node, self._job, self._number)
         while True:
+            await self._lines_wait.wait()
+            # those that follow go with the first
             await asyncio.sleep(_LINES_S)
-            if self._lines:
-                lines = list(self._lines)
-                self._lines.clear()
-                await self._publish(subject, encode(SliceLines(lines=lines)))
+            self._lines_wait.clear()
+            lines = list(self._lines)
+            self._lines.clear()
+            await self._publish(subject, encode(SliceLines(lines=lines)))
 
     async def _publish(self, subject: str, body: bytes) -> None:
         # a window that does not arrive is asked for again; a line is only looked at

@@ -36,6 +36,9 @@ from .messages import (
 
 #: steps, checks and metrics in one message; a step takes up to 10 KB
 _MOST_STATS = 50
+#: windows in one message, which ends with the same bucket in all slices: then none waits for another. A message costs
+#: the bus, the node and the leader more than a window does
+TOGETHER = 2
 #: for notes of the start and the end to be stored, once the slice is released
 _STORE_S = 5.0
 
@@ -43,7 +46,7 @@ log = logging.getLogger("mainstay.load")
 
 
 class SliceWork:
-    """Obeys the orders of a leader, each given once. `on_window` takes the windows to send.
+    """Obeys the orders of a leader, each given once. `on_windows` takes the windows to send, some at a time.
 
     `on_start` is called once, before the first load begins, and `on_end` with the end of each go. The load waits for
     neither."""
@@ -52,7 +55,7 @@ class SliceWork:
         self,
         token: int,
         make: MakeSliceRunner,
-        on_window: Callable[[SliceWindow], None],
+        on_windows: Callable[[Sequence[SliceWindow]], None],
         on_line: LineHandler,
         *,
         steady: Callable[[], float],
@@ -64,7 +67,7 @@ class SliceWork:
         self._on_end = on_end
         self._storing: set[asyncio.Task[None]] = set()
         self._make = make
-        self._on_window = on_window
+        self._on_windows = on_windows
         self._on_line = on_line
         self._steady = steady
         self._runner: LoadRunner | None = None
@@ -85,6 +88,8 @@ class SliceWork:
         self._kept: dict[int, SliceWindow] = {}
         """by number: those that the leader has not confirmed. Without contact to it the load ends, so they are few"""
         self._windows = 0
+        self._unsent: list[SliceWindow] = []
+        """the newest ones"""
         self._total = WindowSum()
 
     @property
@@ -116,7 +121,7 @@ class SliceWork:
             prepared=self._prepared and not self._refusal,
             over=self._runner is not None and self._runner.ended.done(),
             go=self._go,
-            windows=self._windows,
+            windows=self._windows - len(self._unsent),
             repaired=repaired,
         )
 
@@ -229,8 +234,10 @@ class SliceWork:
         if self._on_start is not None and not self._go:
             self._store(self._on_start())
         self._go, self._order, self._end = order.go, order, None
-        self._kept, self._windows, self._total = {}, 0, WindowSum()
-        start = StartInstant(after_s=after_s, wall=order.wall, begin_s=order.begin_s, done=order.done)
+        self._kept, self._windows, self._unsent, self._total = {}, 0, [], WindowSum()
+        start = StartInstant(
+            after_s=after_s, wall=order.wall, begin_s=order.begin_s, done=order.done, together=TOGETHER
+        )
         self._going = asyncio.ensure_future(self._load(runner, order, start))
 
     def _store(self, note: Awaitable[None]) -> None:
@@ -254,6 +261,7 @@ class SliceWork:
         except Exception as error:
             log.exception("the load of a slice broke")
             loss = f"{type(error).__name__}: {error}"
+        self._send()
         self._end = SliceEnd(
             go=order.go,
             reports=reports,
@@ -273,6 +281,7 @@ class SliceWork:
             return GoAdopted(began=False)
         # they are in the sum
         self._kept.clear()
+        self._unsent.clear()
         return GoAdopted(
             began=True,
             at_s=order.at_s,
@@ -303,8 +312,15 @@ class SliceWork:
         for small in divided(window):
             part = SliceWindow(token=self._token, go=self._go, number=self._windows, window=small)
             self._kept[part.number] = part
+            self._unsent.append(part)
             self._windows += 1
-            self._on_window(part)
+        if (window.bucket + window.width) // TOGETHER > self._unsent[0].window.bucket // TOGETHER:
+            self._send()
+
+    def _send(self) -> None:
+        if self._unsent:
+            unsent, self._unsent = self._unsent, []
+            self._on_windows(unsent)
 
 
 def divided(window: Window) -> list[Window]:
@@ -326,4 +342,4 @@ def divided(window: Window) -> list[Window]:
     return parts
 
 
-__all__ = ["SliceWork", "divided"]
+__all__ = ["TOGETHER", "SliceWork", "divided"]

@@ -12,6 +12,7 @@ from ...control import Control, lose_unit
 from ...errors import MainstayError, StoreError
 from ...lifecycle import Move
 from ...model import Job
+from ...stores import PLACEMENT_TOPIC
 from ...words import counted
 from ..generator_process import GeneratorLost
 from .saved_run import StoredSlice
@@ -19,8 +20,8 @@ from .settings import FleetMember
 
 log = logging.getLogger("mainstay.load")
 
-#: how often the rows are read
-_POLL_S = 0.25
+#: how often the rows are read without a wake
+_POLL_S = 1.0
 #: events of a slice that are read to find the end of an assignment
 _RECENT = 20
 _HELD = ("dispatched", "running")
@@ -106,14 +107,15 @@ class StoredAssignments:
         return row.reason or ""
 
     async def _read_on(self) -> None:
-        while True:
-            try:
-                await self._read()
-            except StoreError:
-                pass  # the load goes on without the store, and what it says then is read when it is back
-            except MainstayError:
-                log.exception("the rows of slices could not be read; trying again")
-            await asyncio.sleep(self._poll_s)
+        async with self._control.store.wake([PLACEMENT_TOPIC]) as wake:
+            while True:
+                try:
+                    await self._read()
+                except StoreError:
+                    pass  # the load goes on without the store, and what it says then is read when it is back
+                except MainstayError:
+                    log.exception("the rows of slices could not be read; trying again")
+                await wake.wait(self._poll_s)
 
     async def _read(self) -> None:
         numbers = list(self._rows)

@@ -1,34 +1,37 @@
-"""Submit a load test to the nodes of a cluster: its code first, then the job. Everything that can be known to fail is
-refused before anything is sent.
-"""
+"""Submit a load test to the nodes of a cluster over its bus: its code first, then the job."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ...bundles import BundleClient, BundleLimits, publish_bundle
-from ...clock import duration_text
-from ...control import Control, InsertResult, JobRequest
+from ...bundles import BundleClient, publish_bundle
+from ...control import Control, InsertResult, JobRequest, Plan
 from ...errors import InvalidInput, StoreUnavailable
-from ...stores import Durability
+from ...model import LEAD_QUEUE
+from ...stores import Durability, JobStore
 from ...stores.remote import manager_connection
 from ..placement import CoreDemand, core_nodes, demand_problem
 from ..planned_run import PlannedRun
-from .code import LoadCode, load_code, sends_code
-from .demand import FleetDemand, core_demand
+from .demand import FleetDemand
 from .spec import FleetOptions
+from .submission_steps import (
+    AskBundleLimits,
+    AskCoreProblem,
+    BlockingCall,
+    FleetRequest,
+    PublishCode,
+    SubmissionPause,
+    SubmissionStep,
+    submission,
+)
 
 #: a submit whose answer was lost is sent again with the same key
 _TRIES = 4
-#: what is left at least of the wait for cores, once the code was sent
-_LEAST_WAIT_MS = 5_000
-#: how often the nodes are looked at that are still starting
-_LOOK_S = 1.0
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -40,26 +43,30 @@ class FleetPayload(NamedTuple):
     content: bytes
     """what an idempotency key stands for: the same for each submit of the same run"""
 
-    @property
-    def encoded(self) -> bytes:
-        return msgspec.msgpack.encode(self.options)
+    def request(self, name: str, plan: Plan) -> JobRequest:
+        """The request for control, with these options of the job."""
+        if (start_by_ms := self.options.demand.start_by_ms) is not None:
+            plan = msgspec.structs.replace(plan, options=msgspec.structs.replace(plan.options, start_by_ms=start_by_ms))
+        return JobRequest(
+            name,
+            msgspec.Raw(msgspec.msgpack.encode(self.options)),
+            msgspec.structs.replace(plan, queue=LEAD_QUEUE),
+            content=self.content,
+        )
 
 
-def fleet_payload(planned: PlannedRun, demand: FleetDemand, code: LoadCode, cores: CoreDemand) -> FleetPayload:
-    """The payload of the job. Pure."""
-    spec = planned.spec()
-    spec = msgspec.structs.replace(spec, order=msgspec.structs.replace(spec.order, source=code.source))
-    options = FleetOptions(
-        **msgspec.structs.asdict(planned.options),
-        demand=cores,
-        spec=spec,
-        code="" if code.bundle is None else code.bundle.digest,
-        modules=code.modules,
-        on_loss=demand.on_loss,
-    )
-    # the wait ends at another time with each submit
-    lasting = msgspec.structs.replace(options, demand=msgspec.structs.replace(cores, start_by_ms=None))
-    return FleetPayload(options, msgspec.msgpack.encode(lasting))
+def fleet_payload(request: FleetRequest, *, now_ms: int) -> FleetPayload:
+    """The payload of the job, whose wait for cores begins now, by the clock of the store. Pure."""
+    options = request.options
+    if request.wait_s is not None:
+        demand = msgspec.structs.replace(options.demand, start_by_ms=now_ms + round(request.wait_s * 1000))
+        options = msgspec.structs.replace(options, demand=demand)
+    return FleetPayload(options, request.content)
+
+
+async def core_problem(store: JobStore, cores: CoreDemand) -> str:
+    """Why the nodes of a store could never give these cores; empty: they could, if they were free."""
+    return demand_problem(cores, core_nodes(await store.sessions(), lease_ms=store.clock.lease_ms()))
 
 
 class FleetSubmitter:
@@ -97,39 +104,28 @@ class FleetSubmitter:
     ) -> FleetPayload:
         """Check everything, wait for nodes that are still starting, and publish the code."""
         store = self._control.store
-        cores = core_demand(demand, planned, now_ms=store.clock.now_ms())
         if durability is not None:
             store.durability_of(durability)
-        # an installed test needs no managers that keep bundles
-        limits = await self._bundles.limits() if sends_code(planned, demand) else BundleLimits()
-        code = await asyncio.to_thread(load_code, planned, demand, limits)
-        for note in code.notes:
-            self._note(f"warning: {note}")
-        await self._await_nodes(cores, demand.wait_s)
-        if code.bundle is not None:
-            await publish_bundle(self._bundles, code.bundle, by=self._by, limits=limits, sleep=self._sleep)
-        if cores.start_by_ms is not None:
-            # the code was sent when the time was nearly over: a moment is left for cores that are free
-            least_ms = store.clock.now_ms() + _LEAST_WAIT_MS
-            cores = msgspec.structs.replace(cores, start_by_ms=max(cores.start_by_ms, least_ms))
-        return fleet_payload(planned, demand, code, cores)
+        steps = submission(planned, demand, now_s=lambda: store.clock.now_ms() / 1000, on_note=self._note)
+        try:
+            step = next(steps)
+            while True:
+                step = steps.send(await self._carried_out(step))
+        except StopIteration as done:
+            return fleet_payload(done.value, now_ms=store.clock.now_ms())
 
-    async def _await_nodes(self, cores: CoreDemand, wait_s: float) -> None:
-        """Return as soon as the nodes could give these cores if they were free."""
-        store = self._control.store
-        until_ms, noted = store.clock.now_ms() + wait_s * 1000, ""
-        while problem := await self._problem(cores):
-            if not wait_s or store.clock.now_ms() >= until_ms:
-                waited = f" after {duration_text(wait_s)}" if wait_s else "; if nodes are still starting, add a wait"
-                raise InvalidInput("nodes" if cores.processes is None else "cores", f"{problem}{waited}")
-            if problem != noted:
-                self._note(f"waiting for nodes: {problem}")
-                noted = problem
-            await self._sleep(_LOOK_S)
-
-    async def _problem(self, cores: CoreDemand) -> str:
-        store = self._control.store
-        return demand_problem(cores, core_nodes(await store.sessions(), lease_ms=store.clock.lease_ms()))
+    async def _carried_out(self, step: SubmissionStep) -> Any:
+        match step:
+            case AskBundleLimits():
+                return await self._bundles.limits()
+            case AskCoreProblem(cores):
+                return await core_problem(self._control.store, cores)
+            case BlockingCall(call):
+                return await asyncio.to_thread(call)
+            case PublishCode(bundle, limits):
+                return await publish_bundle(self._bundles, bundle, by=self._by, limits=limits, sleep=self._sleep)
+            case SubmissionPause(pause_s):
+                return await self._sleep(pause_s)
 
     async def insert(self, request: JobRequest) -> InsertResult:
         """Insert the job. It has a key, so it is sent again if no answer came."""
@@ -143,4 +139,4 @@ class FleetSubmitter:
         raise AssertionError("the loop returns or raises")
 
 
-__all__ = ["FleetPayload", "FleetSubmitter", "fleet_payload"]
+__all__ = ["FleetPayload", "FleetSubmitter", "core_problem", "fleet_payload"]

@@ -40,6 +40,9 @@ _FEW = 40
 #: buckets that a dense count may span (a range of 1:1000 has 1,280); a wider range is counted by sorting
 _SPAN = 1 << 14
 
+#: buckets of all sketches from which on numpy adds them sooner (measured, 200 buckets each: 4 sketches 36 µs instead of
+#: 49, 33 of them 221 instead of 375)
+_MANY = 400
 #: sketches that wait to be added to a sum
 _MOST_PARTS = 32
 
@@ -211,9 +214,34 @@ def merged(sketches: Iterable[Sketch | None]) -> Sketch | None:
     Sketch(at=[130688, 131200], n=[2, 1], count=3, total=4.5, squares=16.125, low=0.25, high=4.0)
     """
     present = [sketch for sketch in sketches if sketch is not None]
-    if len(present) > 1:
-        return Histogram(present).sketch()
-    return present[0] if present else None
+    if len(present) < 2:
+        return present[0] if present else None
+    if sum(len(sketch.at) for sketch in present) >= _MANY:
+        low, high = min(sketch.low for sketch in present), max(sketch.high for sketch in present)
+        if number_of(high) - number_of(low) < _SPAN:
+            return _merged_densely(present, low, high)
+    return Histogram(present).sketch()
+
+
+def _merged_densely(sketches: Sequence[Sketch], low: float, high: float) -> Sketch:
+    at: list[int] = []
+    n: list[int] = []
+    for sketch in sketches:
+        at += sketch.at
+        n += sketch.n
+    first = number_of(low)
+    # counts are exact as floats, up to 2**53
+    counts = np.bincount(np.frombuffer(array("q", at), np.int64) - first, np.frombuffer(array("q", n), np.int64))
+    hit = counts.nonzero()[0]
+    return Sketch(
+        (hit + first).tolist(),
+        counts[hit].astype(np.int64).tolist(),
+        sum(sketch.count for sketch in sketches),
+        sum(sketch.total for sketch in sketches),
+        sum(sketch.squares for sketch in sketches),
+        low,
+        high,
+    )
 
 
 def percentiles_of(sketch: Sketch | None, qs: Iterable[float]) -> list[float | None]:

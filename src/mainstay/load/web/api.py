@@ -10,6 +10,7 @@ from ...web import Problem, in_thread
 from ...web.api import ApiOperation, ApiRequest, ApiResponse, NoParameters, json_response, size_of
 from ..extra import extra_needed
 from ..stats.model import Summary
+from . import submission
 from .texts import texts_of
 
 #: reads the results of jobs; one that a codec has encoded cannot be read here
@@ -40,4 +41,5 @@ OPERATIONS = (
         answers={200: ApiResponse(description="The numbers.", type=Summary)},
         refusals=(404, 409),
     ),
+    *submission.OPERATIONS,
 )

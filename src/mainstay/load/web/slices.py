@@ -131,7 +131,7 @@ def slice_places(
         )
     if len(rows) <= _SHORT:
         return sorted(rows, key=lambda row: row.number)
-    return sorted(rows, key=lambda row: (row.style.kind in ("busy", "off") and not row.failed, row.number))
+    return sorted(rows, key=lambda row: (row.style.kind in ("busy", "off") and not row.replaces, row.number))
 
 
 __all__ = ["LoadPlaces", "SlicePlace", "SliceStyle", "load_places", "slice_places"]

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 from ...lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from .fields import Millis as Millis, PageSize as PageSize, Reason as Reason
+    from .fields import (
+        Duration as Duration,
+        Limit as Limit,
+        Millis as Millis,
+        PageSize as PageSize,
+        Priority as Priority,
+        Reason as Reason,
+        Tag as Tag,
+        Text as Text,
+    )
     from .job_responses import (
         AdviceView as AdviceView,
         AwaitedJobs as AwaitedJobs,
@@ -33,7 +42,7 @@ if TYPE_CHECKING:
         NoParameters as NoParameters,
         json_response as json_response,
     )
-    from .request_reader import read_json as read_json
+    from .request_reader import read_json as read_json, refusal as refusal
     from .secret_cache import Secrets as Secrets
     from .secret_search import secrets_of as secrets_of
     from .store_responses import (
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
         StoreInfo as StoreInfo,
         StoreList as StoreList,
     )
+    from .submit import key_header as key_header
     from .text_mask import (
         TextMask as TextMask,
         shown_job as shown_job,
@@ -58,15 +68,16 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        ".fields": "Millis PageSize Reason",
+        ".fields": "Duration Limit Millis PageSize Priority Reason Tag Text",
         ".job_responses": "AdviceView AwaitedJobs BulkResult DrainedSessions EventPage JobDeleted JobPage "
         "ProblemView Story SubmitGroupResponse SubmitManyResponse SubmitResponse UnitPage WorkerList WorkingSession",
         ".masker": "MASK Masker",
         ".operation": "ApiOperation ApiRequest ApiResponse NoParameters json_response",
-        ".request_reader": "read_json",
+        ".request_reader": "read_json refusal",
         ".secret_cache": "Secrets",
         ".secret_search": "secrets_of",
         ".store_responses": "LimitList QuickCheckResult ScheduleInfo ScheduleList ScheduleRun StoreInfo StoreList",
+        ".submit": "key_header",
         ".text_mask": "TextMask shown_job shown_jobs text_mask_of with_masked_texts",
         ".versions": "wanted_version",
         ".views": "etag_of size_of value_view",

@@ -114,6 +114,10 @@ class ApiOperation(msgspec.Struct, frozen=True, kw_only=True):
     """it also accepts its body, or sends its response, as MessagePack"""
     in_store: bool = True
     """it works on one store, which `?store=` names"""
+    body_limit: int | None = None
+    """the most bytes of its body; None: the limit of the server"""
+    audits: bool = True
+    """False: the audit log has only its refusals, since it is one step of an operation that is logged"""
 
     @property
     def id(self) -> str:

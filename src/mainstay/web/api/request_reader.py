@@ -55,7 +55,7 @@ def read_query(request: Request, operation: ApiOperation) -> tuple[str | None, A
 
 async def read_body(request: Request, operation: ApiOperation) -> Any:
     """The body as it is declared; None if the operation has none."""
-    data = await request.body()
+    data = await (request.body() if operation.body_limit is None else _limited_body(request, operation.body_limit))
     declared = operation.body
     if declared is None:
         if data:
@@ -65,6 +65,20 @@ async def read_body(request: Request, operation: ApiOperation) -> Any:
     if operation.packs and media.strip().lower() == MSGPACK:
         return _read_msgpack(data, declared)
     return read_json(data, media, declared)
+
+
+async def _limited_body(request: Request, most: int) -> bytes:
+    """The body; a larger one is refused by its length, or while it is read."""
+    refused = Problem(413, "body_too_large", f"the body is too large; at most {most:,} bytes")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise refused
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > most:
+            raise refused
+    return bytes(data)
 
 
 def read_json(data: bytes, media: str, declared: type[S]) -> S:

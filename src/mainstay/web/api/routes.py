@@ -122,7 +122,8 @@ class Endpoint:
             problem = as_problem(error, request)
             entry.refused(problem)
             raise problem from error
-        entry.done()
+        if operation.audits:
+            entry.done()
         return response
 
     async def _run(self, operation: ApiOperation, request: Request, entry: AuditEntry) -> Response:

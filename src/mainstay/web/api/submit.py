@@ -121,7 +121,7 @@ _TAKEN = frozenset(JobSubmission.__struct_fields__) - {"name", "payload", "key"}
 
 async def submit_job(ask: ApiRequest[NoParameters, JobSubmission]) -> Response:
     [body] = await _filled(ask, [ask.body])
-    request = body.request(_key(ask))
+    request = body.request(key_header(ask))
     replacement = Replacement(ask)
     try:
         made = await ask.control.jobs.submit_request(request, may_replace=replacement.check)
@@ -148,7 +148,7 @@ def _response(result: InsertResult) -> SubmitResponse:
 async def submit_jobs(ask: ApiRequest[NoParameters, JobSubmissions]) -> Response:
     jobs = await _filled(ask, ask.body.jobs)
     most = _check_number(ask, "jobs", jobs)
-    key = _key(ask, room=len(f"#{most}"))
+    key = key_header(ask, room=len(f"#{most}"))
     tasks = hashlib.sha256(msgspec.msgpack.encode([job.name for job in jobs])).digest()
     requests = []
     for index, job in enumerate(jobs):
@@ -180,7 +180,7 @@ async def submit_group(ask: ApiRequest[NoParameters, GroupSubmission]) -> Respon
     body = ask.body
     _check_number(ask, "members", body.members)
     # when the group is sent again, the job that waits exists, and with it all others
-    key = _key(ask)
+    key = key_header(ask)
     last, *others = await _filled(ask, [body.then, *body.members])
     then = _named(lambda: last.request(key), "then")
     members = [_named(job.request, f"members[{index}]") for index, job in enumerate(others)]
@@ -262,8 +262,8 @@ def _keyed(job: JobSubmission, key: str, *, within: bytes) -> JobRequest:
     return msgspec.structs.replace(job.request(key), payload=msgspec.Raw(payload), content=within + payload)
 
 
-def _key(ask: ApiRequest[Any, Any], *, room: int = 0) -> str | None:
-    """The key in the header, with room for `room` more characters."""
+def key_header(ask: ApiRequest[Any, Any], *, room: int = 0) -> str | None:
+    """The idempotency key in the header, with room for `room` more characters."""
     given = ask.request.headers.getlist("idempotency-key")
     if len(given) > 1:
         raise InvalidInput("Idempotency-Key", "is given twice; give it once")

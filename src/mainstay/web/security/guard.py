@@ -33,7 +33,7 @@ BURST_S = 5
 _SIGN_INS, _SIGN_INS_PER_S = 10, 0.2
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="mainstay"'}
-_LOCAL_CALLER = Caller(name=LOCAL, scopes=("admin",), how="local")
+_LOCAL_CALLER = Caller(name=LOCAL, scopes=("admin", "code"), how="local")
 
 
 class Guard:

@@ -91,6 +91,10 @@ class SlicedRunner(Protocol):
         """The part of each machine so far."""
         ...
 
+    def has_begun(self, workflows: Sequence[str]) -> bool:
+        """Whether their load was ordered before, by another leader of the same run: it has to be counted."""
+        ...
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from machines that were lost, if the run went on: no report covers them."""
         ...

@@ -221,6 +221,10 @@ class FleetRunner:
         """The facts of each slice so far: one for each assignment."""
         return self._reports.reports()
 
+    def has_begun(self, workflows: Sequence[str]) -> bool:
+        """Whether there is a record of an order to go for one of these workflows."""
+        return any(not go.void and not set(workflows).isdisjoint(go.workflows) for go in self._fleet.record.gos)
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from assignments that were lost."""
         return [part.total for part in self._fleet.record.lost if part.total is not None]
@@ -263,6 +267,7 @@ class FleetRunner:
         self._fleet.change()
 
     def _tell_all(self, order: StopRun | GiveUp | KillSlice) -> None:
+        self._fleet.ending = order
         if self._fleet.failure is None:
             for one in self._slices:
                 if one.live is not None:

@@ -33,11 +33,13 @@ from mainstay.load.fleet.fleet_work import FleetWork, fleet_options_of
 from mainstay.load.fleet.saved_run import saved_run_of
 from mainstay.load.fleet.slice_handler import SliceHandler
 from mainstay.load.fleet.spec import SLICE, SliceCall
+from mainstay.load.handler import summary_of
 from mainstay.load.runner import MakeSliceRunner
 from mainstay.load.stats.model import Header, Moment, SliceReport, Summary
 from mainstay.load.stream import StreamOutput
 from mainstay.model import Job
 from mainstay.stores import Query
+from mainstay.task import Sealer
 from mainstay.testing import SimulatedHost, VirtualLoop
 from mainstay.worker import context
 
@@ -339,8 +341,10 @@ class LoadClusterWorld(ClusterWorld):
     """whether there were faults for which a run may fail: those of managers are none"""
 
     def check_totals(self, job: Job) -> None:
-        """What a run reports that went to its end is what the target has counted, slice by slice."""
-        summary: Summary = msgspec.msgpack.decode(job.result, type=Summary)
+        """What a run reports that its leader has ended is what the target has counted, slice by slice."""
+        summary = summary_of(job, Sealer(None))
+        if summary is None:
+            raise Violation(f"{job.id} reports nothing")
         ledger = self.ledgers[job.id]
         round_ = ledger.rounds[-1]
         sent = {key: each.total for key, each in ledger.assignments.items() if key.round == round_}

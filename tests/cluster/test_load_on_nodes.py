@@ -20,9 +20,9 @@ import pytest
 import pytest_asyncio
 
 from mainstay import App
+from mainstay.cluster.operator import operator_store
 from mainstay.errors import InvalidInput
 from mainstay.load import FleetDemand, LoadOptions, load_file, run_on_cluster
-from mainstay.load.cluster_run import store_of_cluster
 from mainstay.load.fleet.fleet_reports import start_skew_s
 from mainstay.load.sources import LoadTest
 from mainstay.stores import Query
@@ -235,7 +235,7 @@ async def cancel_running(cluster: RunningCluster) -> None:
     """`mainstay jobs cancel`, for the run that is on."""
     [job] = (await cluster.store.find(Query(kind="load", name="shop", status=("running",)), limit=10)).jobs
     process = await asyncio.create_subprocess_exec(
-        *MAINSTAY, "jobs", "cancel", job.id, "--store", store_of_cluster(cluster.file.url), stdout=subprocess.DEVNULL
+        *MAINSTAY, "jobs", "cancel", job.id, "--store", operator_store(cluster.file.url), stdout=subprocess.DEVNULL
     )
     assert await process.wait() == 0
 
@@ -245,7 +245,7 @@ async def test_an_app_and_a_script_run_a_test_on_nodes(
 ) -> None:
     target.reset()
     load = LoadOptions(base_url=target.url, duration="1s")
-    app = App(store_of_cluster(cluster.file.url))
+    app = App(operator_store(cluster.file.url))
     app.load(shop)
 
     async with app:

@@ -109,11 +109,18 @@ def test_a_round_that_cannot_be_assigned_keeps_its_nodes_from_later_runs() -> No
     assert note == NoteWait("waits for 1 core; place 1 of 1; behind 018bcfe5-6800-7000-8000-000000000001")
 
 
-def test_a_slice_goes_to_no_node_that_runs_another_slice_of_its_run() -> None:
+def test_a_lost_slice_goes_beside_another_one_of_its_run_only_if_no_other_node_has_its_cores() -> None:
     at_work = a_slice(0, "running", token=1, session=a_session("n1").id, cores=2)
     back = a_slice(1, token=1, cores=2, past=(lost("n2"),))
-    assert nodes_of(actions(a_run(at_work, back), a_session("n1"))) == {}
     assert nodes_of(actions(a_run(at_work, back), a_session("n1"), a_session("n3"))) == {1: "n3"}
+    assert nodes_of(actions(a_run(at_work, back), a_session("n1"))) == {1: "n1"}
+    assert nodes_of(actions(a_run(a_slice(0), a_slice(1)), a_session("n1"))) == {}, "not at the start"
+
+
+def test_a_lost_slice_goes_to_no_node_whose_cores_the_others_hold() -> None:
+    whole = a_slice(0, "running", token=1, session=a_session("n1").id, cores=OFFER.cores)
+    back = a_slice(1, token=1, cores=1, past=(lost("n2"),))
+    assert nodes_of(actions(a_run(whole, back), a_session("n1"))) == {}
 
 
 def test_a_lost_slice_goes_to_another_node_and_to_one_that_lost_it_only_if_all_have() -> None:

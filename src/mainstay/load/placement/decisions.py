@@ -274,28 +274,30 @@ class _Account:
     def _other_node(self, run: PlacedRun, each: PlacedSlice, now_ms: int) -> str | None:
         """A node for a slice that a node lost or gave back; None: it waits."""
         sizes = {node.name: node.cores for node in self._nodes}
-        names = [name for name in self._open_to(run, each.call) if sizes[name] >= each.call.cores]
+        # beside another slice of the run rather than not at all: its part of the load is missing meanwhile
+        names = [name for name in self._open_to(run, each.call, beside_own=True) if sizes[name] >= each.call.cores]
         free, sessions = self._free(), self._pool.nodes
         had = {past.node for past in each.past}
+        own = self._siblings.get(run.job.id, set())
         allowed = [name for name in names if not is_out(each, sessions[name], names, now_ms)]
         able = [name for name in allowed if free[name] >= each.call.cores]
-        for name in sorted(able, key=lambda name: (name in had, -free[name], name)):
+        for name in sorted(able, key=lambda name: (name in own, name in had, -free[name], name)):
             if may_assign(each.row, sessions[name], now_ms=now_ms):
                 return name
         if each.row.due_ms <= now_ms:
             self._reserve(run, allowed or names)
         return None
 
-    def _open_to(self, run: PlacedRun, call: SliceCall) -> list[str]:
-        """The nodes that a slice of a run may use: with its labels, without another slice of it, and not held by a run
-        that runs alone."""
+    def _open_to(self, run: PlacedRun, call: SliceCall, *, beside_own: bool = False) -> list[str]:
+        """The nodes that a slice of a run may use: with its labels, without another slice of it unless it may be
+        `beside_own`, and not held by a run that runs alone."""
         alone = {
             node.name
             for job, labels in self._alone.items()
             if job != run.job.id
             for node in matching_nodes(self._nodes, labels)
         }
-        taken = self._siblings.get(run.job.id, set()) | alone
+        taken = alone if beside_own else self._siblings.get(run.job.id, set()) | alone
         in_front = {name for name, job in self._reserved.items() if job != run.job.id}
         found = [node.name for node in matching_nodes(self._nodes, call.labels)]
         return [name for name in found if name not in taken and name not in in_front]

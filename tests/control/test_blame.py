@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from mainstay.control import Completion, Control
 from mainstay.control.rules.blame import ALONE_LOSSES, SUSPECT_LOSSES, is_blamed, is_suspect, runs_alone
-from mainstay.model import BLANK, Job, Options, RetryPolicy
+from mainstay.model import BLANK, LEAD_QUEUE, Job, Options, RetryPolicy
 from mainstay.stores import Query
 from mainstay.testing import MemoryStore, VirtualClock
 
@@ -97,6 +97,13 @@ def test_a_loss_is_blamed_on_a_job_that_ran_alone_and_on_no_other(losses: int) -
     assert is_suspect(job) == (losses >= SUSPECT_LOSSES)
     assert is_blamed(job) == runs_alone(job) == (losses >= ALONE_LOSSES)
     assert is_blamed(_job(losses=losses, budget=1)), "what is not to run again is not run again"
+
+
+@pytest.mark.parametrize("losses", [0, SUSPECT_LOSSES, ALONE_LOSSES])
+@pytest.mark.parametrize("budget", [1, 3])
+def test_a_job_that_managers_lead_is_not_blamed_for_their_end(losses: int, budget: int) -> None:
+    led = msgspec.structs.replace(_job(losses=losses, budget=budget), queue=LEAD_QUEUE)
+    assert [rule(led) for rule in (is_blamed, is_suspect, runs_alone)] == [False, False, False]
 
 
 def _job(*, losses: int, budget: int) -> Job:

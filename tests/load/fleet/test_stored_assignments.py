@@ -85,6 +85,17 @@ async def test_a_slice_is_assigned_when_its_node_has_confirmed(placed: PlacedSli
         assert await waiting == FleetMember(node="n1", processes=2, token=1)
 
 
+async def test_a_successor_of_the_leader_learns_the_name_of_a_node_that_has_a_slice_already(
+    placed: PlacedSlices,
+) -> None:
+    await placed.assign("n1")
+    await placed.confirm()
+    placed.slices = stored_slices([await placed.row()])
+
+    async with placed.assignments() as assignments:
+        assert await assignments.after(0, 0) == FleetMember(node="n1", processes=2, token=1)
+
+
 async def test_an_assignment_is_over_when_its_node_was_lost_and_the_next_one_has_another_token(
     placed: PlacedSlices,
 ) -> None:

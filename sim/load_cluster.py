@@ -33,11 +33,13 @@ from mainstay.load.fleet.fleet_work import FleetWork, fleet_options_of
 from mainstay.load.fleet.saved_run import saved_run_of
 from mainstay.load.fleet.slice_handler import SliceHandler
 from mainstay.load.fleet.spec import SLICE, SliceCall
+from mainstay.load.handler import summary_of
 from mainstay.load.runner import MakeSliceRunner
 from mainstay.load.stats.model import Header, Moment, SliceReport, Summary
 from mainstay.load.stream import StreamOutput
 from mainstay.model import Job
 from mainstay.stores import Query
+from mainstay.task import Sealer
 from mainstay.testing import SimulatedHost, VirtualLoop
 from mainstay.worker import context
 
@@ -147,7 +149,7 @@ class LoadClusterWorld(ClusterWorld):
 
         def make(processes: int, *given: Any, of: int | None = None, **named: Any) -> SimulatedRunner:
             total = processes if of is None else of
-            target: AssignmentLoad = ledger.assignment(call, job.token, node, total, enter)
+            target: AssignmentLoad = ledger.assignment(call, job.token, host, total, enter)
             runner = SimulatedRunner(processes, *given, of=of, **named, loop=self.loop, clock=self.clock, target=target)
             self.generators.setdefault(node, []).extend(runner.generators)
             self._check_cores(node)
@@ -168,12 +170,8 @@ class LoadClusterWorld(ClusterWorld):
             self._found(
                 f"load of {ledger.job} {key} began {self.loop.time() - answered_s:.1f} s after it was cancelled"
             )
-        host = self.loop.running_host
-        assert host is not None
-        ledger.under_load.append(host)
         with self.at_work(f"{ledger.job} process {process}", 1_000 * key.round + key.token):
             yield
-        ledger.under_load.remove(host)
 
     async def ask(self, name: str) -> None:
         await LoadUser(self, name).run()
@@ -240,7 +238,10 @@ class LoadClusterWorld(ClusterWorld):
             or self.went_on(node)
             or not (self.weather.is_heard(node, leader) and self.weather.is_heard(leader, node))
         ]
-        return bool(away) or ledger.has_died
+        ended = any(not each.engine.alive for each in ledger.assignments.values())
+        rows = self.store._rows.jobs.values()  # noqa: SLF001 - the world sees everything
+        lost = any(row.losses or row.failures for row in rows if row.parent == job.id)
+        return bool(away) or ended or lost
 
     def _check_assignment(self, before: Job, after: Job) -> None:
         if after.name != SLICE:
@@ -340,8 +341,10 @@ class LoadClusterWorld(ClusterWorld):
     """whether there were faults for which a run may fail: those of managers are none"""
 
     def check_totals(self, job: Job) -> None:
-        """What a run reports that went to its end is what the target has counted, slice by slice."""
-        summary: Summary = msgspec.msgpack.decode(job.result, type=Summary)
+        """What a run reports that its leader has ended is what the target has counted, slice by slice."""
+        summary = summary_of(job, Sealer(None))
+        if summary is None:
+            raise Violation(f"{job.id} reports nothing")
         ledger = self.ledgers[job.id]
         round_ = ledger.rounds[-1]
         sent = {key: each.total for key, each in ledger.assignments.items() if key.round == round_}

@@ -38,11 +38,17 @@ class AssignmentLoad(SimulatedTarget):
     """The target as one assignment of a slice reaches it."""
 
     def __init__(
-        self, ledger: RunLedger, key: SliceKey, node: str, enter: Callable[[int], AbstractContextManager[None]]
+        self,
+        ledger: RunLedger,
+        key: SliceKey,
+        engine: SimulatedHost,
+        enter: Callable[[int], AbstractContextManager[None]],
     ):
         super().__init__(call_s=CALL_S)
         self.key = key
-        self.node = node
+        self.engine = engine
+        """the process that serves the slice"""
+        self.node = engine.name.partition("/")[0]
         self.by_workflow: Counter[str] = Counter()
         self._ledger = ledger
         self._enter = enter
@@ -75,8 +81,6 @@ class RunLedger:
         self.job = job
         self.options = options
         self.assignments: dict[SliceKey, AssignmentLoad] = {}
-        self.under_load: list[SimulatedHost] = []
-        """its generators that are under load, or were when they died"""
         self._loop = loop
         self._broken = broken
         self._went_on = went_on
@@ -93,22 +97,22 @@ class RunLedger:
         self._planned: dict[tuple[int, str, int], WorkflowLoad] = {}
 
     def assignment(
-        self, call: SliceCall, token: int, node: str, of: int, enter: Callable[[int], AbstractContextManager[None]]
+        self,
+        call: SliceCall,
+        token: int,
+        engine: SimulatedHost,
+        of: int,
+        enter: Callable[[int], AbstractContextManager[None]],
     ) -> AssignmentLoad:
         """The target for the generators of an assignment. `of`: the processes of all slices."""
         self._processes[call.round] = of
         key = SliceKey(call.round, call.number, token)
-        made = self.assignments[key] = AssignmentLoad(self, key, node, enter)
+        made = self.assignments[key] = AssignmentLoad(self, key, engine, enter)
         return made
 
     def begin(self, key: SliceKey, plans: Sequence[WorkflowPlan]) -> None:
         for plan in plans:
             self._origin_s.setdefault((key.round, plan.name), self._loop.time())
-
-    @property
-    def has_died(self) -> bool:
-        """Whether a generator has died under load."""
-        return any(not host.alive for host in self.under_load)
 
     @property
     def rounds(self) -> list[int]:

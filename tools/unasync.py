@@ -25,6 +25,7 @@ MODULES = {
 # applied in order to the whole text
 _RULES = [
     (r"  # noqa: ASYNC109[^\n]*", ""),
+    (r"\bawait asyncio\.to_thread\(([\w.]+)\)", r"\1()"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     # a generator of the standard library also names what it is sent and what it returns

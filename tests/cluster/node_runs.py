@@ -8,7 +8,7 @@ from typing import Any
 
 from mainstay import App
 from mainstay.load import FleetDemand, LoadOptions
-from mainstay.load.cluster_run import store_of_cluster
+from mainstay.load.cluster_run import place_of_cluster
 from mainstay.load.handler import summary_of
 from mainstay.load.sources import LoadTest
 from mainstay.load.stats.model import Summary
@@ -84,7 +84,7 @@ async def node_run(
 ) -> AsyncIterator[NodeRun]:
     """A submitted run; it is cancelled at the end if it is not over."""
     target.reset()
-    app = App(store_of_cluster(cluster.file.url))
+    app = App(place_of_cluster(cluster.file.url))
     app.load(test)
     async with app:
         load = LoadOptions(base_url=target.url, **options)

@@ -94,6 +94,22 @@ async def test_a_run_goes_on_when_the_manager_that_leads_it_is_killed(
     assert await cluster.store.check() == []
 
 
+async def test_a_cancel_right_after_a_takeover_keeps_what_was_measured(
+    cluster: RunningCluster, target: LoadTarget, shop: LoadTest
+) -> None:
+    await cluster.ready(4)
+    async with node_run(cluster, shop, target, FleetDemand(2, 2)) as run:
+        await run.loads_from(2)
+        leader, epoch = await leader_of(cluster, run)
+
+        cluster.kill(leader)
+        await leader_of(cluster, run, above=epoch)
+        found = await run.cancelled()
+
+        assert found.requests == target.total
+        assert_nothing_was_lost(found, target)
+
+
 async def test_a_run_goes_on_when_the_bus_is_killed(
     cluster: RunningCluster, target: LoadTarget, shop: LoadTest
 ) -> None:

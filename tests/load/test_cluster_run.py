@@ -25,7 +25,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LedCluster:
     (tmp_path / "shop.py").write_text(HEAD + GET)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cluster_run, "app_of", made.app_of)
-    monkeypatch.setattr(cluster_run, "store_of_cluster", lambda named: "memory:")
+    monkeypatch.setattr(cluster_run, "place_of_cluster", lambda named: "memory:")
     return made
 
 

@@ -394,6 +394,25 @@ def test_a_cancel_under_load_ends_it_within_seconds_and_keeps_what_was_measured(
     play(script)
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.1, 1.0])
+def test_a_cancel_after_a_takeover_keeps_what_was_measured(after_s: float) -> None:
+    async def script(scene: LoadScene) -> None:
+        job = await scene.run_under_load(duration="40s")
+        await asyncio.sleep(5)
+        scene.hosts[scene.leader_of(job)].crash()
+        await scene.until(lambda: scene.store._rows.jobs[job].token == 3 and scene.store._rows.jobs[job].session)
+        await asyncio.sleep(after_s)
+        scene.cancelled.add(job)
+        await scene.control.operations.cancel(job, actor="ann")
+        scene.cancel_was_answered(job)
+        [row] = await scene.settled(job)
+        assert row.status == "cancelled"
+        scene.check_totals(row)
+        await scene.all_left()
+
+    play(script)
+
+
 # time ------------------------------------------------------------------------------------------------
 
 

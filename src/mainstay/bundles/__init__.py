@@ -44,7 +44,7 @@ from .publication import (
     PublishResult,
     PublishStep,
     PutParts,
-    publication,
+    publication_steps,
     publish_bundle,
 )
 from .records import BundleListing, BundleRemoval, NameMove, PublishedBundle, check_bundle_name, is_digest_start
@@ -90,7 +90,7 @@ __all__ = [
     "installed_digest",
     "is_digest_start",
     "prune_bundles",
-    "publication",
+    "publication_steps",
     "publish_bundle",
     "read_manifest",
     "remove_bundle",

@@ -107,7 +107,7 @@ Publication = Generator[PublishStep, Any, PublishResult]
 RETRIED = (BundleMissing, Overloaded)
 
 
-def publication(
+def publication_steps(
     bundle: Bundle,
     *,
     name: str = "",
@@ -193,7 +193,7 @@ async def publish_bundle(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> PublishResult:
     """Store a bundle, and point a name to it. Parts that are stored and intact are not sent."""
-    steps = publication(bundle, name=name, limits=limits, progress=progress)
+    steps = publication_steps(bundle, name=name, limits=limits, progress=progress)
     try:
         # packing the list of the files takes a while if there are many
         step = await asyncio.to_thread(next, steps)
@@ -252,6 +252,6 @@ __all__ = [
     "PublishResult",
     "PublishStep",
     "PutParts",
-    "publication",
+    "publication_steps",
     "publish_bundle",
 ]

@@ -19,14 +19,16 @@ from .async_handle import AsyncJobGroup, AsyncJobHandle
 from .async_resources import (
     AsyncBatchesResource,
     AsyncJobsResource,
+    AsyncLoadsResource,
     AsyncNodesResource,
     AsyncQueuesResource,
     AsyncSchedulesResource,
 )
 from .calls import ApiCall
 from .core import Core
+from .core_loads import LoadCore
 from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore, StoreCore
-from .exchange import Flow, Lost, RetryPause, Tries
+from .exchange import Blocking, Flow, Lost, RetryPause, Tries
 from .resumable_stream import ResumableStream, store_stream
 from .submit_request import SubmitRequest, submit_request
 from .transport import BROKEN, Verify, answer_of, check_open, httpx, lost, server_address
@@ -64,12 +66,13 @@ class AsyncClient:
         self._http = httpx.AsyncClient(headers=self._wire.headers, verify=verify, transport=transport)
         self._core = core = Core(store=store, tries=tries or Tries(), rng=rng or random.SystemRandom())
         self._store = StoreCore(core)
-        self._batch = BatchCore(core)
+        self._load = LoadCore(core)
         self.jobs = AsyncJobsResource(core, self.run, self.follow)
         """find jobs, and act on many of them"""
         self.queues = AsyncQueuesResource(QueueCore(core), self.run)
         self.schedules = AsyncSchedulesResource(ScheduleCore(core), self.run, self.handle)
-        self.batches = AsyncBatchesResource(self._batch, self.run)
+        self.batches = AsyncBatchesResource(BatchCore(core), self.run)
+        self.loads = AsyncLoadsResource(self._load, self.run, self._made)
         self.nodes = AsyncNodesResource(NodeCore(core), self.run)
 
     # submit -----------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ class AsyncClient:
 
     async def load_summary(self, job_id: str) -> Summary:
         """Read the summary of a load test: the final one, or the latest if it still runs."""
-        return await self.run(self._batch.load_summary(job_id))
+        return await self.run(self._load.summary(job_id))
 
     def stream(self) -> AsyncGenerator[Snapshot, None]:
         """Stream snapshots of the store, the first now and another at each change. Does not end by itself."""
@@ -178,6 +181,10 @@ class AsyncClient:
                 if isinstance(step, RetryPause):
                     await asyncio.sleep(step.seconds)
                     step = next(flow)
+                    continue
+                if isinstance(step, Blocking):
+                    answer = await asyncio.to_thread(step.call)
+                    step = flow.send(answer)
                     continue
                 try:
                     answer = await self._send(step)

@@ -1,25 +1,35 @@
-"""The resources of an AsyncClient: jobs, queues, schedules, batches and nodes."""
+"""The resources of an AsyncClient: jobs, queues, schedules, batches, load tests and nodes."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from ..batch import OutputStatus, Validation
 from ..batch.report import BatchReport, HeatMap
 from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
+from ..load import Summary
 from ..model import QueueSettings
 from ..node import NodeJobOverview, NodeList, NodeRetryResult
-from ..web.api import BulkResult, JobPage, ScheduleInfo
+from ..web.api import BulkResult, JobPage, ScheduleInfo, SubmitResponse
 from ..web.live import ListMessage
 from .async_handle import AsyncFlowRunner, AsyncJobHandle, AsyncStreamReader
 from .core import Action, Core, JobFilters
+from .core_loads import LoadCore, RunOptions, run_options
 from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream
 
+if TYPE_CHECKING:
+    from ..load import FleetDemand, LoadOptions, LoadTest
+    from ..load.fleet.submission_steps import FleetRequest, PlannedRun
+
 _PAGE = 200
+
+log = logging.getLogger("mainstay.client")
 
 
 class AsyncJobsResource:
@@ -204,6 +214,45 @@ class AsyncBatchesResource:
         return await self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 
+class AsyncLoadsResource:
+    """Load tests on the nodes of a cluster: `client.loads`."""
+
+    def __init__(
+        self, core: LoadCore, run: AsyncFlowRunner, handle: Callable[[SubmitResponse], AsyncJobHandle]
+    ) -> None:
+        self._core = core
+        self._run = run
+        self._handle = handle
+
+    async def submit(
+        self,
+        test: LoadTest | str | Path,
+        load: LoadOptions | None = None,
+        *,
+        nodes: int | FleetDemand,
+        on_note: Callable[[str], None] = log.warning,
+        **options: Unpack[RunOptions],
+    ) -> AsyncJobHandle:
+        """Send the code of a load test, or of the file with this path, to the cluster of the server, and submit a run.
+        `on_note` takes what is worth knowing meanwhile: a warning, or what is waited for. Needs the extra
+        `mainstay[load]`, and a token with the scope `code`."""
+        return self._handle(await self._run(self._core.submit(test, load, nodes, options, on_note)))
+
+    async def prepare(
+        self, planned: PlannedRun, demand: FleetDemand, *, on_note: Callable[[str], None] = log.warning
+    ) -> FleetRequest:
+        """The first half of a submit: check a planned run, and send its code. There is no job yet."""
+        return await self._run(self._core.prepare(planned, demand, on_note))
+
+    async def insert(self, request: FleetRequest, **options: Unpack[RunOptions]) -> AsyncJobHandle:
+        """The second half: submit a prepared run."""
+        return self._handle(await self._run(self._core.insert(request, run_options(options))))
+
+    async def summary(self, job_id: str) -> Summary:
+        """Read the summary of a load test: the final one, or the latest if it still runs."""
+        return await self._run(self._core.summary(job_id))
+
+
 class AsyncNodesResource:
     """Nodes, and node jobs by the id of their job: `client.nodes`."""
 
@@ -227,6 +276,7 @@ class AsyncNodesResource:
 __all__ = [
     "AsyncBatchesResource",
     "AsyncJobsResource",
+    "AsyncLoadsResource",
     "AsyncNodesResource",
     "AsyncQueuesResource",
     "AsyncSchedulesResource",

@@ -91,6 +91,11 @@ class Core:
         self._rng = rng
         self._now = now
 
+    @property
+    def now(self) -> Callable[[], float]:
+        """The time in seconds, of no particular day."""
+        return self._now
+
     def ask(self, call: ApiCall[T]) -> Flow[T]:
         """Send a call, with retries."""
         return carried(call, self._tries, self._rng)

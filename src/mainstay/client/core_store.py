@@ -1,4 +1,4 @@
-"""Requests about queues, schedules, stores, batches, load tests and nodes, as flows."""
+"""Requests about queues, schedules, stores, batches and nodes, as flows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ..batch.report import BatchReport, HeatMap
 from ..batch.web import BatchStatusView, OutputPage, ResumeResult
 from ..control import SessionView, StatsView
 from ..control.overview import LimitOverview, QueueOverview, QueuesOverview
-from ..load import Summary
 from ..model import QueueSettings
 from ..node import NodeJobOverview, NodeList, NodeRetryResult
 from ..web.api import (
@@ -139,7 +138,7 @@ class StoreCore:
 
 
 class BatchCore:
-    """Batches, and the numbers of load tests."""
+    """Batches."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -167,9 +166,6 @@ class BatchCore:
         body = {"dry_run": dry_run, "reason": reason}
         path, query = job_path(job_id, "resume"), self._core.query()
         return self._core.ask(post(path, ResumeResult, body, safe=dry_run, query=query, If_Match=tag(version)))
-
-    def load_summary(self, job_id: str) -> Flow[Summary]:
-        return self._core.ask(get(job_path(job_id, "summary"), Summary, self._core.query()))
 
 
 class NodeCore:

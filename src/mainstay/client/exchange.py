@@ -1,13 +1,14 @@
 """Retries of a request, without I/O: the clients send and wait.
 
-A *flow* is a generator that yields an `ApiCall` to send or a `RetryPause` to make, and returns the result. The sync and
+A *flow* is a generator that yields an `ApiCall` to send, a `RetryPause` to make or a `Blocking` call, and returns the
+result. The sync and
 the async client drive the same flows.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +29,12 @@ class RetryPause(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class Blocking(msgspec.Struct, frozen=True):
+    """A call that takes a while, such as reading files; the flow gets what it returns."""
+
+    call: Callable[[], Any]
+
+
 class Lost(Exception):
     """No response came; `sent`: the request may have arrived."""
 
@@ -36,7 +43,7 @@ class Lost(Exception):
         super().__init__(cause)
 
 
-Flow = Generator[ApiCall[Any] | RetryPause, Any, T]
+Flow = Generator[ApiCall[Any] | RetryPause | Blocking, Any, T]
 
 
 class Tries(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,4 +107,4 @@ def _unreachable(call: ApiCall[Any], lost: Lost, *, again: bool, tried: int) -> 
     return text if again else f"{text}. It may have been done: check before you send it again"
 
 
-__all__ = ["Flow", "Lost", "RetryPause", "Tries", "carried", "retry_after"]
+__all__ = ["Blocking", "Flow", "Lost", "RetryPause", "Tries", "carried", "retry_after"]

@@ -42,7 +42,7 @@ def submit_request(name: str, payload: Any, options: Mapping[str, Any]) -> Submi
             if option in _CAN_BE_OFF:
                 raise InvalidInput(option, "None is ambiguous; write 'off' for no limit, or leave it out")
             continue
-        data[option] = _sent(option, value)
+        data[option] = sent_option(option, value)
     return SubmitRequest(name=name, data=data)
 
 
@@ -71,7 +71,8 @@ def chunked(jobs: Iterable[SubmitRequest], *, most: int, key: Any) -> Iterator[l
         yield chunk
 
 
-def _sent(option: str, value: Any) -> Any:
+def sent_option(option: str, value: Any) -> Any:
+    """The value of an option as it is sent."""
     if isinstance(value, timedelta):
         return duration(value, field=option)
     if isinstance(value, datetime):
@@ -86,4 +87,4 @@ def _sent(option: str, value: Any) -> Any:
     return value
 
 
-__all__ = ["SubmitRequest", "checked", "chunked", "submit_request"]
+__all__ = ["SubmitRequest", "checked", "chunked", "sent_option", "submit_request"]

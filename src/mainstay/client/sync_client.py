@@ -19,14 +19,16 @@ from ..web.api import QuickCheckResult, StoreInfo, SubmitResponse, WorkingSessio
 from ..web.live import Sample, Snapshot
 from .calls import ApiCall
 from .core import Core
+from .core_loads import LoadCore
 from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore, StoreCore
-from .exchange import Flow, Lost, RetryPause, Tries
+from .exchange import Blocking, Flow, Lost, RetryPause, Tries
 from .resumable_stream import ResumableStream, store_stream
 from .submit_request import SubmitRequest, submit_request
 from .sync_handle import JobGroup, JobHandle
 from .sync_resources import (
     BatchesResource,
     JobsResource,
+    LoadsResource,
     NodesResource,
     QueuesResource,
     SchedulesResource,
@@ -66,12 +68,13 @@ class Client:
         self._http = httpx.Client(headers=self._wire.headers, verify=verify, transport=transport)
         self._core = core = Core(store=store, tries=tries or Tries(), rng=rng or random.SystemRandom())
         self._store = StoreCore(core)
-        self._batch = BatchCore(core)
+        self._load = LoadCore(core)
         self.jobs = JobsResource(core, self.run, self.follow)
         """find jobs, and act on many of them"""
         self.queues = QueuesResource(QueueCore(core), self.run)
         self.schedules = SchedulesResource(ScheduleCore(core), self.run, self.handle)
-        self.batches = BatchesResource(self._batch, self.run)
+        self.batches = BatchesResource(BatchCore(core), self.run)
+        self.loads = LoadsResource(self._load, self.run, self._made)
         self.nodes = NodesResource(NodeCore(core), self.run)
 
     # submit -----------------------------------------------------------------------------------------
@@ -146,7 +149,7 @@ class Client:
 
     def load_summary(self, job_id: str) -> Summary:
         """Read the summary of a load test: the final one, or the latest if it still runs."""
-        return self.run(self._batch.load_summary(job_id))
+        return self.run(self._load.summary(job_id))
 
     def stream(self) -> Generator[Snapshot, None, None]:
         """Stream snapshots of the store, the first now and another at each change. Does not end by itself."""
@@ -180,6 +183,10 @@ class Client:
                 if isinstance(step, RetryPause):
                     time.sleep(step.seconds)
                     step = next(flow)
+                    continue
+                if isinstance(step, Blocking):
+                    answer = step.call()
+                    step = flow.send(answer)
                     continue
                 try:
                     answer = self._send(step)

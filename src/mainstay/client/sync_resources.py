@@ -1,27 +1,37 @@
 # Generated from async_resources.py by `make generate`. Do not edit.
 
-"""The resources of a Client: jobs, queues, schedules, batches and nodes."""
+"""The resources of a Client: jobs, queues, schedules, batches, load tests and nodes."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 from ..batch import OutputStatus, Validation
 from ..batch.report import BatchReport, HeatMap
 from ..batch.web import BatchStatusView, ResumeResult
 from ..control import JobView
 from ..control.overview import LimitOverview, QueueOverview
+from ..load import Summary
 from ..model import QueueSettings
 from ..node import NodeJobOverview, NodeList, NodeRetryResult
-from ..web.api import BulkResult, JobPage, ScheduleInfo
+from ..web.api import BulkResult, JobPage, ScheduleInfo, SubmitResponse
 from ..web.live import ListMessage
 from .core import Action, Core, JobFilters
+from .core_loads import LoadCore, RunOptions, run_options
 from .core_store import BatchCore, NodeCore, QueueCore, ScheduleCore
 from .resumable_stream import list_stream
 from .sync_handle import FlowRunner, JobHandle, StreamReader
 
+if TYPE_CHECKING:
+    from ..load import FleetDemand, LoadOptions, LoadTest
+    from ..load.fleet.submission_steps import FleetRequest, PlannedRun
+
 _PAGE = 200
+
+log = logging.getLogger("mainstay.client")
 
 
 class JobsResource:
@@ -202,6 +212,43 @@ class BatchesResource:
         return self._run(self._core.resume(job_id, dry_run=dry_run, reason=reason, version=version))
 
 
+class LoadsResource:
+    """Load tests on the nodes of a cluster: `client.loads`."""
+
+    def __init__(self, core: LoadCore, run: FlowRunner, handle: Callable[[SubmitResponse], JobHandle]) -> None:
+        self._core = core
+        self._run = run
+        self._handle = handle
+
+    def submit(
+        self,
+        test: LoadTest | str | Path,
+        load: LoadOptions | None = None,
+        *,
+        nodes: int | FleetDemand,
+        on_note: Callable[[str], None] = log.warning,
+        **options: Unpack[RunOptions],
+    ) -> JobHandle:
+        """Send the code of a load test, or of the file with this path, to the cluster of the server, and submit a run.
+        `on_note` takes what is worth knowing meanwhile: a warning, or what is waited for. Needs the extra
+        `mainstay[load]`, and a token with the scope `code`."""
+        return self._handle(self._run(self._core.submit(test, load, nodes, options, on_note)))
+
+    def prepare(
+        self, planned: PlannedRun, demand: FleetDemand, *, on_note: Callable[[str], None] = log.warning
+    ) -> FleetRequest:
+        """The first half of a submit: check a planned run, and send its code. There is no job yet."""
+        return self._run(self._core.prepare(planned, demand, on_note))
+
+    def insert(self, request: FleetRequest, **options: Unpack[RunOptions]) -> JobHandle:
+        """The second half: submit a prepared run."""
+        return self._handle(self._run(self._core.insert(request, run_options(options))))
+
+    def summary(self, job_id: str) -> Summary:
+        """Read the summary of a load test: the final one, or the latest if it still runs."""
+        return self._run(self._core.summary(job_id))
+
+
 class NodesResource:
     """Nodes, and node jobs by the id of their job: `client.nodes`."""
 
@@ -225,6 +272,7 @@ class NodesResource:
 __all__ = [
     "BatchesResource",
     "JobsResource",
+    "LoadsResource",
     "NodesResource",
     "QueuesResource",
     "SchedulesResource",

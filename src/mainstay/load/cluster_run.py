@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,20 +12,25 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..errors import InvalidInput, MainstayError
 from ..kinds import part
-from ..stores import shown_url
 from .fleet import FleetDemand
 from .fleet.follower import RunFollower
 from .local_run import app_of
 from .outputs import Output
 from .plan import LoadOptions
+from .planned_run import PlannedRun
+from .run_clusters import HTTP, run_cluster
 from .sources import LoadTest, load_file
 from .stats.model import Summary
 
 if TYPE_CHECKING:
     from ..task import SubmitOptions
 
+log = logging.getLogger("mainstay.load")
+
 #: where other commands find the URL of a cluster
 CLUSTER_VARIABLE = "MAINSTAY_CLUSTER_URL"
+#: who cancels a run that is given up
+_BY = "client"
 #: how long a run that is left waits for the cluster
 _CANCEL_S = 5.0
 
@@ -40,40 +46,37 @@ async def run_on_cluster(
 ) -> Summary:
     """Run a load test on nodes, and return its summary, whatever its verdict is.
 
-    `test` may be the path of a file. `cluster` is the URL of the cluster for an operator, or the folder of `mainstay
-    cluster up`; by default MAINSTAY_CLUSTER_URL, or the cluster that was started in this folder. `displays` get the
-    windows while they arrive; some may be lost on their way, but none of the numbers of the summary. If this call is
-    cancelled, so is the run. Raises `MainstayError` if no load was sent."""
+    `test` may be the path of a file. `cluster` is the URL of the cluster for an operator, the address of a server of it
+    (with the token in MAINSTAY_TOKEN), or the folder of `mainstay cluster up`; by default MAINSTAY_CLUSTER_URL, or the
+    cluster that was started in this folder. `displays` get the windows while they arrive; some may be lost on their
+    way, and over HTTP none arrive, but no number of the summary depends on them. If this call is cancelled, so is the
+    run. Raises `MainstayError` if no load was sent."""
     found = test if isinstance(test, LoadTest) else load_file(test)
     demand = nodes if isinstance(nodes, FleetDemand) else FleetDemand(nodes)
-    app = app_of(found, store_of_cluster(cluster))
-    planned = app.loads.plan(found, load or LoadOptions())
-    async with app:
-        handle = await app.loads.submit_on_nodes(planned, demand, options)
+    planned = PlannedRun(found, load or LoadOptions())
+    async with run_cluster(place_of_cluster(cluster), found, app_of) as at:
+        run = await at.prepare(planned, demand, options, by=_BY, on_note=log.warning)
+        source = at.source((await at.insert(run)).id)
         never = asyncio.Event()
         try:
-            follower = RunFollower(app.control, handle.id, displays=displays)
-            followed = await follower.follow(stop=never, give_up=never)
+            followed = await RunFollower(source, displays=displays, by=_BY).follow(stop=never, give_up=never)
         except asyncio.CancelledError:
             with contextlib.suppress(MainstayError, TimeoutError):
                 async with asyncio.timeout(_CANCEL_S):
-                    await app.control.operations.cancel(handle.id, actor="client", reason="given up")
+                    await source.cancel(by=_BY, reason="given up")
             raise
     if followed.summary is None:
         raise followed.failure(found.name)
     return followed.summary
 
 
-def store_of_cluster(named: str) -> str:
-    """The URL of the store of a cluster, for an operator: of the named one, of that of the environment, or of the one
-    that `mainstay cluster up` started in this folder."""
+def place_of_cluster(named: str) -> str:
+    """Where a cluster is reached: the address of a server of it, or the URL of its store for an operator. Of the named
+    one, of that of the environment, or of the one that `mainstay cluster up` started in this folder."""
     # by name: the cluster is a layer above
     store_of: Callable[[str], str] = part("mainstay.cluster.operator:operator_store")
     if text := named or os.environ.get(CLUSTER_VARIABLE, ""):
-        if text.startswith(("http://", "https://")):
-            rule = "is the address of an API, which takes no load tests for nodes yet"
-            raise InvalidInput("cluster", f"{shown_url(text)} {rule}; give the URL of the bus: nats://... or tls://...")
-        return store_of(text)
+        return text if text.startswith(HTTP) else store_of(text)
     folder = local_cluster_folder()
     try:
         return store_of(folder)
@@ -87,4 +90,4 @@ def local_cluster_folder() -> str:
     return str(part("mainstay.cluster.local_cluster_file:FOLDER"))
 
 
-__all__ = ["CLUSTER_VARIABLE", "local_cluster_folder", "run_on_cluster", "store_of_cluster"]
+__all__ = ["CLUSTER_VARIABLE", "local_cluster_folder", "place_of_cluster", "run_on_cluster"]

@@ -161,9 +161,10 @@ class LoadRun:
         try:
             for layer in layers:
                 workflows = [name for name in layer if not self._skip(name, failed)]
-                if self._ended:
+                is_over = bool(self._ended) and not self._has_begun(workflows)
+                if is_over:
                     self._skipped.update(dict.fromkeys(workflows, f"the run had ended before ({self._ended})"))
-                if not workflows or self._ended:
+                if not workflows or is_over:
                     continue
                 shared = {name: _used(spec.methods, name, provided) for name in workflows}
                 set_up += workflows
@@ -172,7 +173,7 @@ class LoadRun:
                 for name, why in setup.failed.items():
                     failed[name] = self._skipped[name] = self._ended or f"{SETUP_FAILED}{why}"
                 workflows = [name for name in workflows if name not in setup.failed]
-                if not workflows or self._ended:
+                if not workflows or (self._ended and not self._has_begun(workflows)):
                     continue
                 for name in workflows:
                     shared[name].update(setup.values.get(name, {}))
@@ -218,6 +219,9 @@ class LoadRun:
         for name in workflows:
             if self._spec.methods[name].teardowns:
                 self._skipped[f"{name} teardown"] = f"was not run to its end: {why}"
+
+    def _has_begun(self, workflows: Sequence[str]) -> bool:
+        return self._sliced is not None and self._sliced.has_begun(workflows)
 
     def _skip(self, name: str, failed: dict[str, str]) -> bool:
         """Whether a workflow that it depends on has failed; then it counts as failed, too."""

@@ -95,6 +95,10 @@ class SlicedRunner(Protocol):
         """The numbers so far are about to be stored: what a successor needs of them should be, too."""
         ...
 
+    def has_begun(self, workflows: Sequence[str]) -> bool:
+        """Whether their load was ordered before, by another leader of the same run: it has to be counted."""
+        ...
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from machines that were lost, if the run went on: no report covers them."""
         ...

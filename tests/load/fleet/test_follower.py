@@ -16,6 +16,7 @@ from mainstay.load.fleet.follower import FollowedRun, RunFollower
 from mainstay.load.fleet.live import BusOutput, LiveMoment, LiveWatch
 from mainstay.load.fleet.messages import encode, live_subject
 from mainstay.load.fleet.record import FleetRecord
+from mainstay.load.fleet.run_source import BusRunSource
 from mainstay.load.fleet.saved_run import SavedRun
 from mainstay.load.stats.model import Header, Moment, Summary
 from mainstay.model import LEAD_QUEUE, Job
@@ -100,8 +101,7 @@ class Watched:
         self.lines: list[tuple[int, str]] = []
         self.stop, self.give_up = asyncio.Event(), asyncio.Event()
         self.follower = RunFollower(
-            cluster.control,
-            job.id,
+            BusRunSource(cluster.control, job.id),
             displays=[self.display],
             on_note=self.notes.append,
             on_wait=self.waits.append,
@@ -173,7 +173,7 @@ def test_a_follower_that_comes_late_gets_the_header_soon() -> None:
         await run.leader.live.start(HEADER)
         await run.leader.send(MOMENTS[:5])
         late = Display()
-        follower = RunFollower(run.cluster.control, run.leader.job.id, displays=[late])
+        follower = RunFollower(BusRunSource(run.cluster.control, run.leader.job.id), displays=[late])
         task = asyncio.create_task(follower.follow(stop=asyncio.Event(), give_up=run.give_up))
         await asyncio.sleep(0)
 

@@ -117,7 +117,7 @@ class Running:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[tuple[Running, str]]:
     tokens = Tokens(tmp_path / "tokens.json")
-    secret = tokens.add("ann", ["admin"])
+    secret = tokens.add("ann", ["admin", "code"])
     found = Running(f"sqlite:///{tmp_path / 'jobs.db'}", tokens)
     yield found, secret
     found.close()

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ...cli import print_line
-from ...errors import BusError, InvalidInput, NoResponders, RequestTimeout
+from ...errors import BusError, MainstayError
 from ..cluster_service import ClusterClient
 from ..core_view import ClusterCores
 from ..status import ClusterStatus
@@ -42,7 +42,7 @@ async def whole_status(client: ClusterClient) -> ShownStatus:
     status = await client.status()
     journal = await client.journal(most=_ENTRIES)
     cores = None
-    with contextlib.suppress(NoResponders, RequestTimeout, InvalidInput):  # an earlier version has no such request
+    with contextlib.suppress(MainstayError):  # an earlier version has no such request; the rest is still shown
         cores = await client.cores()
     return ShownStatus(msgspec.structs.replace(status, journal=journal), cores)
 

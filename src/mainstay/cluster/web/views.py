@@ -86,11 +86,11 @@ async def shown_cores(watch: ClusterWatch, masker: Masker) -> ClusterCores:
 
 
 def masked_cores(cores: ClusterCores, masker: Masker) -> ClusterCores:
-    """The same with secret values of labels masked."""
-    if not any(node.labels for node in cores.nodes):
-        return cores
-    nodes = [msgspec.structs.replace(node, labels=masker.mask(dict(node.labels))) for node in cores.nodes]
-    return msgspec.structs.replace(cores, nodes=tuple(nodes))
+    """The same with secret values of labels masked, and secrets in reasons."""
+    replace = msgspec.structs.replace
+    nodes = [replace(node, labels=masker.mask(dict(node.labels))) if node.labels else node for node in cores.nodes]
+    waiting = [replace(each, reason=masker.text(each.reason)) for each in cores.waiting]
+    return replace(cores, nodes=tuple(nodes), waiting=tuple(waiting))
 
 
 def _masked(node: NodeInfo, masker: Masker) -> NodeInfo:

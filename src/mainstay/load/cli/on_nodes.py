@@ -16,19 +16,19 @@ from rich.console import Console
 
 from ...cli import aside, key_value, local_actor, printable, shell_word
 from ...cli.exits import DONE, INTERRUPTED, NO
-from ...control import JobRequest, Plan
 from ...errors import InvalidInput, StoreUnavailable
-from ...model import Job
-from ...task import Handle
-from ..cluster_run import CLUSTER_VARIABLE, local_cluster_folder, store_of_cluster
+from ...stores import shown_url
+from ..cluster_run import CLUSTER_VARIABLE, local_cluster_folder, place_of_cluster
 from ..fleet import FleetDemand
 from ..fleet.follower import FollowedRun, RunFollower
+from ..fleet.run_source import FollowedJob
 from ..generator_process import LineHandler
 from ..local_run import app_of
 from ..outputs import Output, RunOutputs
 from ..plan import LoadOptions
 from ..planned_run import PlannedRun
 from ..report.files import OF_STEPS
+from ..run_clusters import HTTP, PreparedRun, SubmittedRun, run_cluster
 from ..stats.model import Summary
 from .execution import (
     InterruptNotes,
@@ -57,21 +57,25 @@ _NOTES = InterruptNotes(
 class ClusterPlace(NamedTuple):
     """A cluster as the user names it."""
 
-    store: str
-    """the URL of its store, for an operator"""
+    address: str
+    """that of a server of it, or the URL of its store for an operator"""
     option: str
     """what finds it again on a command line: without a password"""
+
+    @property
+    def is_http(self) -> bool:
+        return self.address.startswith(HTTP)
 
 
 def cluster_place(named: str | None) -> ClusterPlace:
     """The cluster of an option, of the environment, or the one that `mainstay cluster up` started here."""
-    store = store_of_cluster(named or "")
+    address = place_of_cluster(named or "")
     if named is None:
         # the next command reads the environment as well
         option = "" if os.environ.get(CLUSTER_VARIABLE) else f" --cluster {local_cluster_folder()}"
     else:
         option = f" --cluster {shell_word(named)}"
-    return ClusterPlace(store, option)
+    return ClusterPlace(address, option)
 
 
 def run_on_nodes(
@@ -90,7 +94,7 @@ def run_on_nodes(
     if given.detach:
         handle = asyncio.run(session.detached())
         typer.echo(handle.id)
-        aside(f"{_submitted(handle)}; its report: mainstay load report {handle.id}{place.option}")
+        aside(f"{_submitted(handle)}; {_report(handle.id, place)}")
         return DONE
     followed, pressed = asyncio.run(session.run())
     if followed is None:
@@ -155,12 +159,13 @@ class _Session:
         self._planned = planned
         self._demand = demand
         self._options = options
-        self._app = app_of(planned.test, place.store)
-        self._ui = ui
+        self._cluster = run_cluster(place.address, planned.test, app_of)
+        # over HTTP no windows arrive that a live view could show
+        self._ui = "ci" if place.is_http and ui == "full" else ui
         self._console = console
 
-    async def detached(self) -> Handle[Summary]:
-        async with self._app:
+    async def detached(self) -> SubmittedRun:
+        async with self._cluster:
             return await self._insert(await self._prepare(aside))
 
     async def run(self) -> tuple[FollowedRun | None, bool]:
@@ -174,14 +179,13 @@ class _Session:
                 display = Lines(self._console, gone=interrupts.stop.set)
             waits = stack.enter_context(WaitLine(self._console, display))
             stack.enter_context(interrupts.caught([waits]))
-            request = await _unless(interrupts.stop, self._prepared(stack, waits.note))
-            if request is None:
+            run = await _unless(interrupts.stop, self._prepared(stack, waits.note))
+            if run is None:
                 return None, True
-            handle = await self._insert(request)
+            handle = await self._insert(run)
             waits.note(_submitted(handle))
             follower = RunFollower(
-                self._app.control,
-                handle.id,
+                self._cluster.source(handle.id),
                 displays=[] if display is None else [display],
                 on_note=waits.note,
                 on_wait=waits.wait,
@@ -191,21 +195,18 @@ class _Session:
             followed = await follower.follow(stop=interrupts.stop, give_up=interrupts.give_up)
             return followed, interrupts.pressed
 
-    async def _prepared(self, stack: contextlib.AsyncExitStack, note: Callable[[str], None]) -> JobRequest:
-        await stack.enter_async_context(self._app)
+    async def _prepared(self, stack: contextlib.AsyncExitStack, note: Callable[[str], None]) -> PreparedRun:
+        await stack.enter_async_context(self._cluster)
         return await self._prepare(note)
 
-    async def _prepare(self, note: Callable[[str], None]) -> JobRequest:
-        return await self._app.loads.prepare_on_nodes(
-            self._planned, self._demand, self._options, by=local_actor(), on_note=note
-        )
+    async def _prepare(self, note: Callable[[str], None]) -> PreparedRun:
+        return await self._cluster.prepare(self._planned, self._demand, self._options, by=local_actor(), on_note=note)
 
-    async def _insert(self, request: JobRequest) -> Handle[Summary]:
+    async def _insert(self, run: PreparedRun) -> SubmittedRun:
         try:
-            return await self._app.loads.insert_on_nodes(request)
+            return await self._cluster.insert(run)
         except StoreUnavailable:
-            key = request.options.key if isinstance(request.options, Plan) else ""
-            aside(f"it may have been submitted; to submit it once, run this again with --job-key {key}")
+            aside(f"it may have been submitted; to submit it once, run this again with --job-key {run.key}")
             raise
 
 
@@ -240,14 +241,20 @@ async def _written(files: Sequence[Output], summary: Summary) -> Summary:
     return msgspec.structs.replace(summary, outputs=failed)
 
 
-def _submitted(handle: Handle[Summary]) -> str:
+def _submitted(handle: SubmittedRun) -> str:
     if not handle.created:
         return f"job {handle.id} was submitted before with this key; it is followed"
     return f"job {handle.id} is submitted; durability: {handle.durability}"
 
 
-def _left(job: Job, place: ClusterPlace) -> str:
-    return f"left while job {job.id} is {job.status}; its report: mainstay load report {job.id}{place.option}"
+def _left(job: FollowedJob, place: ClusterPlace) -> str:
+    return f"left while job {job.id} is {job.status}; {_report(job.id, place)}"
+
+
+def _report(job_id: str, place: ClusterPlace) -> str:
+    if place.is_http:
+        return f"its report: {shown_url(place.address).rstrip('/')}/loads/{job_id}"
+    return f"its report: mainstay load report {job_id}{place.option}"
 
 
 def _without_numbers(followed: FollowedRun, planned: PlannedRun, *, pressed: bool) -> int:

@@ -136,7 +136,8 @@ class ClusterRunOptions(OptionGroup, frozen=True, kw_only=True):
         _cluster(
             "--cluster",
             metavar="URL",
-            help="URL of the cluster for an operator, or the folder of `mainstay cluster up`.",
+            help="URL of the cluster for an operator; http(s)://HOST:PORT of a server of it, with MAINSTAY_TOKEN; "
+            "or the folder of `mainstay cluster up`.",
             show_default="MAINSTAY_CLUSTER_URL, else the cluster started here",
         ),
     ] = None

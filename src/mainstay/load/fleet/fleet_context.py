@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from ...bus import Bus
 from ...clock import Clock
+from ..engine.messages import GiveUp, StopRun
 from ..generator_process import Limits
 from ..run_spec import RunOrder
 from .assignments import SliceAssignments
+from .messages import KillSlice
 from .record import FleetRecord, GoEnd, GoRecord
 from .settings import FleetSettings
 from .slice_merger import SliceMerger
@@ -50,6 +52,8 @@ class FleetContext:
         self.is_stopping = False
         """the run was stopped, and maybe given up: no load begins any more"""
         self.is_killed = False
+        self.ending: StopRun | GiveUp | KillSlice | None = None
+        """the last order that ends the load"""
         self.failure: BaseException | None = None
         """why this leader cannot lead any more: a successor does"""
         self._save = save

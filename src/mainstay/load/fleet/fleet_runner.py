@@ -226,6 +226,10 @@ class FleetRunner:
         """Put what was received so far into the record, which is stored with the numbers so far."""
         self._reports.note()
 
+    def has_begun(self, workflows: Sequence[str]) -> bool:
+        """Whether there is a record of an order to go for one of these workflows."""
+        return any(not go.void and not set(workflows).isdisjoint(go.workflows) for go in self._fleet.record.gos)
+
     def lost_windows(self) -> list[Window]:
         """The sums of what was received from assignments that were lost."""
         return [part.total for part in self._fleet.record.lost if part.total is not None]
@@ -268,6 +272,7 @@ class FleetRunner:
         self._fleet.change()
 
     def _tell_all(self, order: StopRun | GiveUp | KillSlice) -> None:
+        self._fleet.ending = order
         if self._fleet.failure is None:
             for one in self._slices:
                 if one.live is not None:

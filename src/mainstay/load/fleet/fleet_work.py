@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -48,6 +48,8 @@ from .stored_assignments import StoredAssignments
 
 log = logging.getLogger("mainstay.load")
 
+T = TypeVar("T")
+
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
 #: before the end of its time, a run asks for more
@@ -56,6 +58,8 @@ _ASKS_S = 10.0
 _PAUSE_S = 1.0
 _LONGEST_REASON = 1000
 _PAGE = 500
+#: what ends the run; anything else that stops a leader leaves it to another one
+_ENDS = (CANCELLED, OVERRAN, STALLED)
 
 
 class FleetWork:
@@ -117,18 +121,25 @@ class _Lead:
         self._options = options
         self._fleet: FleetRunner | None = None
         self._saved: SavedRun
+        self._stop_first = False
+        """it was stopped before it led; a leader before this one may have begun the load"""
 
     async def run(self) -> Summary:
         job = self._here.job
-        saved, slices = saved_run_of(job), stored_slices(await self._units(job))
+        saved = saved_run_of(job)
+        may_have_load = saved is not None and bool(saved.fleet.gos)
+        slices = stored_slices(await self._through_stop(self._units(job), may_have_load=may_have_load))
         step = next_step(saved, slices, ended=ended_round(job))
         if step == "place":
+            if self._stop_first:
+                raise asyncio.CancelledError
             await self._await_cores()
         if step == "end":
             assert saved is not None
             self._saved = saved
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
-        if not (await self._control.claims.start([job]))[0]:
+        [is_ours] = await self._through_stop(self._control.claims.start([job]), may_have_load=may_have_load)
+        if not is_ours:
             raise LetGo("its claim was lost")
         newest = slices[0].call.round
         if saved is None or saved.fleet.round != newest:
@@ -141,6 +152,21 @@ class _Lead:
             )
         self._saved = saved
         return self._ended(await self._led(slices))
+
+    async def _through_stop(self, work: Coroutine[Any, Any, T], *, may_have_load: bool) -> T:
+        """The result of something short. If the job is stopped meanwhile and may have load, it is led nevertheless:
+        what was measured has to be counted."""
+        working: asyncio.Task[T] = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError:
+            if not may_have_load or self._here.stopping not in _ENDS:
+                working.cancel()
+                await asyncio.wait([working])
+                raise
+            self._stop_first = True
+            await asyncio.wait([working])
+        return working.result()
 
     # the run ----------------------------------------------------------------------------------------
 
@@ -205,6 +231,8 @@ class _Lead:
         earlier = self._earlier()
         # slices that do not answer this leader at once are not counted yet: numbers that were shown must not fall
         adopted_s, least = now_s() + self._work.settings.lost_s + SAVE_S, 0 if earlier is None else earlier.requests
+        if self._stop_first:
+            run.stop(f"cancelled: {here.stopping}")
         task = asyncio.ensure_future(run.run())
         try:
             while not task.done():
@@ -220,7 +248,7 @@ class _Lead:
                     await self._release()
                     raise OutOfTime
         except asyncio.CancelledError:
-            if here.stopping not in (CANCELLED, OVERRAN, STALLED):
+            if here.stopping not in _ENDS:
                 await self._leave(task)
                 raise
             run.stop(f"cancelled: {here.stopping}")

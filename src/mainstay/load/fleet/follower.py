@@ -6,17 +6,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...control import Control
 from ...errors import InvalidTransition, MainstayError, StoreError
 from ...lifecycle import table_of
-from ...model import Job
-from ...stores.remote import manager_connection
-from ...task import Sealer
 from ..generator_process import LineHandler
-from ..handler import INTERRUPTED, summary_of
 from ..outputs import Output, RunOutputs
 from ..stats.model import Header, Summary
-from .live import LiveWatch
+from .run_source import FollowedJob, RunSource
 
 #: how often the job is read: before the run begins, while windows arrive, and when they do not
 _BEFORE_S, _LIVE_S, _SILENT_S = 1.0, 10.0, 2.0
@@ -31,7 +26,7 @@ _AGAIN_S = 1.0
 class FollowedRun(NamedTuple):
     """How it ended, or how far it was known when the watcher left."""
 
-    job: Job
+    job: FollowedJob
     summary: Summary | None
     """None: it had not begun"""
 
@@ -55,8 +50,7 @@ class RunFollower:
 
     def __init__(
         self,
-        control: Control,
-        job_id: str,
+        source: RunSource,
         *,
         displays: Sequence[Output] = (),
         on_note: Callable[[str], None] = lambda _: None,
@@ -67,8 +61,7 @@ class RunFollower:
     ) -> None:
         """`on_wait` takes what the run waits for before it begins, whenever that changes; "" when it begins. `on_note`
         takes what else the user should know meanwhile, `on_line` the lines that steps print."""
-        self._control = control
-        self._job_id = job_id
+        self._source = source
         self._displays = RunOutputs(displays)
         self._note = on_note
         self._on_wait = on_wait
@@ -82,7 +75,7 @@ class RunFollower:
         """the time of the plan of the last saved summary that was told"""
         self._look = asyncio.Event()
         self._away = False
-        self.job: Job | None = None
+        self.job: FollowedJob | None = None
         """as it was read last"""
         self.asked_to_cancel = False
         """a manager has taken the request: the run ends, whoever watches"""
@@ -94,19 +87,21 @@ class RunFollower:
         others = [asyncio.ensure_future(self._listen()), asyncio.ensure_future(self._cancel_after(stop))]
         try:
             await asyncio.wait({settled, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            job = settled.result() if settled.done() else self.job or await self._control.jobs.get(self._job_id)
+            job = settled.result() if settled.done() else self.job or await self._source.job()
         finally:
             for task in (leaving, settled, *others):
                 task.cancel()
             await asyncio.gather(leaving, settled, *others, return_exceptions=True)
         self._waiting("")
-        return FollowedRun(job, summary_of(job, Sealer(None)))
+        return FollowedRun(job, await self._source.summary())
 
-    async def _until_settled(self) -> Job:
-        async with self._control.store.wake([f"job:{self._job_id}"]) as wake:
+    async def _until_settled(self) -> FollowedJob:
+        async with self._source.changes() as wake:
             while True:
                 try:
-                    self.job = job = await self._control.jobs.get(self._job_id)
+                    self.job = job = await self._source.job()
+                    if job.settled_ms is None:
+                        await self._tell(job)
                 except StoreError as error:
                     if not self._away:
                         self._note(f"the cluster does not answer ({error}); the run goes on, and so does this command")
@@ -118,7 +113,6 @@ class RunFollower:
                 self._away = False
                 if job.settled_ms is not None:
                     return job
-                self._tell(job)
                 self._look.clear()
                 waking, looking = (
                     asyncio.ensure_future(wake.wait(self._pause_s())),
@@ -142,7 +136,7 @@ class RunFollower:
     def _is_silent(self) -> bool:
         return self._now_s() - self._heard_s >= _SILENCE_S
 
-    def _tell(self, job: Job) -> None:
+    async def _tell(self, job: FollowedJob) -> None:
         """What the row says, if the windows do not."""
         state = table_of(job.parent).get(job.status)
         if not self._shown and not (state is not None and state.holds):
@@ -153,14 +147,17 @@ class RunFollower:
             self._waiting("is prepared on its nodes")
         if not self._is_silent:
             return
-        summary = summary_of(job, Sealer(None))
+        summary = await self._source.summary()
         if summary is not None and summary.elapsed_s > self._told:
             self._told = summary.elapsed_s
             self._waiting("")
-            self._note(
-                f"no live data arrives; saved after {summary.elapsed_s:.0f} s: {summary.requests:,} requests, "
-                f"{summary.failed:,} failed"
-            )
+            numbers = f"{summary.elapsed_s:.0f} s: {summary.requests:,} requests, {summary.failed:,} failed"
+            if self._source.is_live:
+                self._note(f"no live data arrives; saved after {numbers}")
+                return
+            if not self._shown:
+                await self._show(summary.header)
+            self._note(f"after {numbers}")
 
     def _waiting(self, text: str) -> None:
         if text != self._waits:
@@ -168,12 +165,12 @@ class RunFollower:
             self._on_wait(text)
 
     async def _listen(self) -> None:
-        connection = manager_connection(self._control.store)
-        if connection is None:
+        if not self._source.is_live:
             return
-        async with LiveWatch(connection.bus, self._job_id) as watch:
+        async with self._source.live() as watch:
             async for message in watch:
                 if message.header is not None and not self._shown:
+                    self._heard_s = self._now_s()
                     await self._show(message.header)
                 for process, line in message.lines:
                     self._on_line(process, line)
@@ -187,7 +184,6 @@ class RunFollower:
 
     async def _show(self, header: Header) -> None:
         self._begun = True
-        self._heard_s = self._now_s()
         self._waiting("")
         await self._displays.start(header)
         self._shown = True
@@ -196,7 +192,7 @@ class RunFollower:
         await stop.wait()
         while True:
             try:
-                self.job = await self._control.operations.cancel(self._job_id, actor=self._by, reason=INTERRUPTED)
+                self.job = await self._source.cancel(by=self._by)
             except StoreError:
                 await asyncio.sleep(_AGAIN_S)
                 continue

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ..engine.messages import WorkflowsDone
+from ..engine.messages import GiveUp, StopRun, WorkflowsDone
 from ..generator_process import GeneratorLost
 from ..stats.model import SliceReport, Window
 from .fleet_context import FleetContext
 from .fleet_go import FleetGo, after_loss, begun_by_workflow, done_before, with_gap
 from .led_slice import LedSlice
-from .messages import AdoptGo, CollectEnd, GoAdopted, SliceEnd
+from .messages import AdoptGo, CollectEnd, GoAdopted, KillSlice, SliceEnd
 from .record import GoRecord, LostPart
 from .slice_link import SliceLink
 
@@ -96,6 +97,9 @@ class SliceGo:
                 link.fail(error)
             else:
                 assert isinstance(answer, GoAdopted), answer
+                if fleet.ending is not None:
+                    # it was given before this slice was known
+                    await self._repeat(link, fleet.ending)
                 return self._adopted(link, answer, begin_s)
         why = str(own.link.loss) if own.link is not None and own.link.member.token == token else ""
         await self._lost_unseen(recorded, begin_s, why)
@@ -103,6 +107,10 @@ class SliceGo:
         of = (recorded.go, own.number, token)
         known = next(one for one in fleet.record.lost if (one.go, one.report.slice, one.report.token) == of)
         return AdoptedSlice(total=known.total)
+
+    async def _repeat(self, link: SliceLink, order: StopRun | GiveUp | KillSlice) -> None:
+        with contextlib.suppress(GeneratorLost):
+            await link.ask(order)
 
     def _is_found(self, token: int) -> bool:
         """Whether it is known what has become of an assignment."""

@@ -6,6 +6,7 @@ Everything that can be known to fail is refused before anything is sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +15,9 @@ from ...bundles import Bundle, BundleLimits
 from ...clock import duration_text
 from ...errors import InvalidInput
 from ..placement import CoreDemand
+from ..plan import LoadOptions
 from ..planned_run import PlannedRun
+from ..sources import LoadTest, load_file
 from .code import LoadCode, load_code, sends_code
 from .demand import FleetDemand, core_demand
 from .spec import FleetOptions
@@ -73,6 +76,15 @@ SubmissionStep = AskBundleLimits | AskCoreProblem | BlockingCall | PublishCode |
 Submission = Generator[SubmissionStep, Any, FleetRequest]
 
 
+def planned_on_nodes(
+    test: LoadTest | str | Path, load: LoadOptions | None, nodes: int | FleetDemand
+) -> tuple[PlannedRun, FleetDemand]:
+    """What a caller of the library gives, planned. `test` may be the path of a file."""
+    found = test if isinstance(test, LoadTest) else load_file(test)
+    demand = nodes if isinstance(nodes, FleetDemand) else FleetDemand(nodes)
+    return PlannedRun(found, load or LoadOptions()), demand
+
+
 def submission(
     planned: PlannedRun, demand: FleetDemand, *, now_s: Callable[[], float], on_note: Callable[[str], None]
 ) -> Submission:
@@ -127,10 +139,12 @@ __all__ = [
     "AskCoreProblem",
     "BlockingCall",
     "FleetRequest",
+    "PlannedRun",
     "PublishCode",
     "Submission",
     "SubmissionPause",
     "SubmissionStep",
     "fleet_options",
+    "planned_on_nodes",
     "submission",
 ]

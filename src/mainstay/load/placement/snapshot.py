@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import msgspec
+
 from ...control import PLACEMENT, UNSETTLED_JOBS
 from ...model import LEAD_QUEUE, Job, Session
 from ...stores import JobStore, Query
@@ -56,9 +60,11 @@ async def read_snapshot(store: JobStore, rows: PlacedRows | None = None) -> Plac
     rows = rows or PlacedRows(store)
     runs: dict[str, PlacedRun] = {}
     for job in await _unsettled(store):
-        run = await rows.run(job)
-        if run is not None:
-            runs[job.id] = run
+        # the placement leader logs a run that cannot be read; the others are shown
+        with contextlib.suppress(msgspec.DecodeError):
+            run = await rows.run(job)
+            if run is not None:
+                runs[job.id] = run
     rows.keep(runs)
     sessions, stats = await store.sessions(), await store.stats()
     return PlacementSnapshot(

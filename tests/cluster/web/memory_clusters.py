@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from mainstay.bundles import BundleClient
 from mainstay.bus import MemoryBusNetwork
 from mainstay.cluster.cluster_service import ClusterClient
 from mainstay.cluster.manager import Manager, ManagerOptions
@@ -16,6 +17,7 @@ from mainstay.cluster.status import ClusterStatus, NodeBeat
 from mainstay.cluster.web.watch import ClusterWatch
 from mainstay.control import Control
 from mainstay.model import Offer, Session
+from mainstay.outputs import Blobs, open_blobs
 from mainstay.testing import MemoryStore
 from tests.web.conftest import Server, serving
 
@@ -25,7 +27,8 @@ EVERY_S = 0.02
 class MemoryCluster:
     """A cluster in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, blobs: Blobs) -> None:
+        self.blobs = blobs
         self.store = MemoryStore()
         self.network = MemoryBusNetwork()
         self.control = Control(self.store)
@@ -36,7 +39,8 @@ class MemoryCluster:
     async def start_manager(self, name: str) -> Manager:
         bus = self.network.client(f"manager.{name}")
         # each manager in a test has dice of its own
-        manager = Manager(self.store, bus, ManagerOptions(name=name), rng=random.Random(name), host="box", pid=1)
+        options, rng = ManagerOptions(name=name), random.Random(name)
+        manager = Manager(self.store, bus, options, blobs=self.blobs, rng=rng, host="box", pid=1)
         self.managers[name] = manager
         await manager.start()
         return manager
@@ -76,7 +80,7 @@ class MemoryCluster:
 
 @contextlib.asynccontextmanager
 async def memory_cluster(*managers: str) -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster()
+    cluster = MemoryCluster(await open_blobs("memory:"))
     try:
         for name in managers or ("m1", "m2"):
             await cluster.start_manager(name)
@@ -89,7 +93,9 @@ async def memory_cluster(*managers: str) -> AsyncIterator[MemoryCluster]:
 async def served_cluster(*managers: str, **options: Any) -> AsyncIterator[tuple[MemoryCluster, Server, ClusterWatch]]:
     """A cluster and a server of it."""
     async with memory_cluster(*managers) as cluster:
-        watch = ClusterWatch(cluster.client, every_s=EVERY_S, rng=random.Random(1))
+        bus = cluster.network.client("operator.server")
+        bundles = BundleClient(bus, role="operator", name="server", cluster="local", environment="default")
+        watch = ClusterWatch(cluster.client, bundles=bundles, every_s=EVERY_S, rng=random.Random(1))
         async with serving(store=cluster.store, cluster=watch, **{"snapshot_s": 0.02, **options}) as server:
             yield cluster, server, watch
 

@@ -8,15 +8,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 
 from mainstay.bus import MemoryBusNetwork
 from mainstay.control import Completion, JobRequest
+from mainstay.errors import ServerUnreachable, StoreError
 from mainstay.lifecycle import Move
 from mainstay.load.fleet.follower import FollowedRun, RunFollower
 from mainstay.load.fleet.live import BusOutput, LiveMoment, LiveWatch
 from mainstay.load.fleet.messages import encode, live_subject
 from mainstay.load.fleet.record import FleetRecord
-from mainstay.load.fleet.run_source import BusRunSource
+from mainstay.load.fleet.run_source import BusRunSource, HttpRunSource
 from mainstay.load.fleet.saved_run import SavedRun
 from mainstay.load.stats.model import Header, Moment, Summary
 from mainstay.model import LEAD_QUEUE, Job
@@ -24,6 +26,10 @@ from mainstay.stores import ClaimReport
 from mainstay.testing import LoopClock, VirtualLoop, run_virtual
 from tests.load.cli.moments import header, moments
 from tests.load.fleet.small_cluster import SmallCluster, small_cluster
+from tests.web.client.conftest import client_of
+from tests.web.conftest import Server, server
+
+__all__ = ["server"]
 
 HEADER = header("browse")
 MOMENTS = list(moments(HEADER, seconds=3.0))
@@ -330,3 +336,46 @@ def test_what_steps_print_reaches_the_follower() -> None:
         await run.ended()
 
     told(story)
+
+
+async def test_a_follower_over_http_shows_what_is_saved_with_the_job(server: Server) -> None:
+    plan = msgspec.structs.replace(server.control.jobs.plan(kind="load", retries=0), queue=LEAD_QUEUE)
+    found = await server.control.jobs.submit_request(JobRequest("shop", {}, plan))
+    display, waits, stop = Display(), asyncio.Queue[str](), asyncio.Event()
+    notes: asyncio.Queue[str] = asyncio.Queue()
+    async with client_of(server.app) as client:
+        follower = RunFollower(
+            HttpRunSource(client, found.id), displays=[display], on_note=notes.put_nowait, on_wait=waits.put_nowait
+        )
+        task = asyncio.create_task(follower.follow(stop=stop, give_up=asyncio.Event()))
+        assert await waits.get() == "is pending"
+        session = await server.control.claims.open_session(worker="m1", lease_s=1e6)
+        (job,) = await server.control.claims.claim([LEAD_QUEUE], session.id, 1)
+        await server.control.claims.start([job])
+        saved = SavedRun(summary=msgspec.Raw(msgspec.msgpack.encode(summary_at(12.0))), fleet=FleetRecord())
+        report = server.control.claims.progress(job, 12.0, checkpoint=msgspec.msgpack.encode(saved))
+        await server.control.claims.report([report])
+        assert await notes.get() == "after 12 s: 100 requests, 1 failed"
+        stop.set()
+        while (await server.control.jobs.get(job.id)).status != "cancelling":
+            await asyncio.sleep(0.01)
+        await server.control.attempts.confirm_cancelled([job])
+        followed = await task
+
+    assert (display.headers, display.moments) == ([HEADER], [])
+    assert followed.job.status == "cancelled"
+    assert followed.summary is not None
+    assert (followed.summary.requests, followed.summary.verdict) == (100, "lost")
+    assert (await server.control.jobs.events(job.id))[-2].actor == "web:local"
+
+
+async def test_a_server_that_is_away_for_a_while_is_waited_for(server: Server) -> None:
+    async with client_of(server.app) as client:
+        client.run = lost  # type: ignore[method-assign,assignment]
+        source = HttpRunSource(client, "018bcfe5-6800-7000-8000-0123456789ab")
+        with pytest.raises(StoreError, match="no answer"):
+            await source.job()
+
+
+async def lost(flow: Any) -> Any:
+    raise ServerUnreachable("no answer")

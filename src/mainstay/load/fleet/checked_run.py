@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ...bundles import BundleManifest
-from ...errors import InvalidInput, SchemaTooNew
+from ...errors import InvalidInput
 from ..graph import graph_of
 from ..pace import Ramp
 from ..plan import SCHEMA, LoadOptions, WorkflowPlan
@@ -35,8 +35,8 @@ def checked_run(data: object, refusal: Callable[[str, type[msgspec.Struct]], Inv
     try:
         schema = msgspec.convert(data, _Head).schema
         if schema > SCHEMA:
-            raise SchemaTooNew(
-                f"the load test was planned by a newer Mainstay (schema {schema} of load tests); upgrade this cluster"
+            raise InvalidInput(
+                "schema", f"{schema} is that of a newer Mainstay; upgrade this cluster, which has {SCHEMA}"
             )
         options = msgspec.convert(data, FleetOptions)
     except msgspec.ValidationError as error:

@@ -27,7 +27,7 @@ EVERY_S = 0.02
 class MemoryCluster:
     """A cluster in this process."""
 
-    def __init__(self, blobs: Blobs) -> None:
+    def __init__(self, blobs: Blobs | None = None) -> None:
         self.blobs = blobs
         self.store = MemoryStore()
         self.network = MemoryBusNetwork()

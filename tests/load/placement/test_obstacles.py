@@ -87,7 +87,7 @@ async def test_the_slices_of_a_run_that_are_not_at_work_are_named(store: JobStor
     await cluster.nodes["n2"].give_back(await cluster.nodes["n2"].assigned())
     await cluster.place()
     _, row = await cluster.slices(job_id)
-    waits = "Slice 1 waits for 4 free cores on one node: n1 runs another slice of it, n2 gave it back, n3 has 2 cores."
+    waits = "Slice 1 waits for 4 free cores on one node: n1 has 0 free, n2 gave it back, n3 has 2 cores."
     for each in (job_id, row.id):
         assert waits in await told(cluster, each)
     assert "Nodes gave it back, or did not confirm it, 1 time (limit 5)." in await told(cluster, row.id)

@@ -129,7 +129,8 @@ def _nodes_of(snapshot: PlacementSnapshot, run: PlacedRun, each: PlacedSlice) ->
     """Why each node that the slice may use does not get it."""
     free = snapshot.free_cores()
     pool = matching_nodes(snapshot.pool.core_nodes, each.call.labels)
-    siblings = {snapshot.pool.names.get(other.row.session or "", "") for other in run.open}
+    # a slice that was placed before may go beside another one of its run
+    siblings = set() if each.row.token else {snapshot.pool.names.get(other.row.session or "", "") for other in run.open}
     able = [node.name for node in pool if node.cores >= each.call.cores and node.name not in siblings]
     found = []
     for node in pool:

@@ -20,12 +20,17 @@ import pytest
 import pytest_asyncio
 
 from mainstay import App
+from mainstay.cluster.address import parse_address
 from mainstay.cluster.operator import operator_store
+from mainstay.cluster.web.side_server import SideServer
+from mainstay.cluster.web.sources import watched_cluster
 from mainstay.errors import InvalidInput
 from mainstay.load import FleetDemand, LoadOptions, load_file, run_on_cluster
 from mainstay.load.fleet.fleet_reports import start_skew_s
 from mainstay.load.sources import LoadTest
 from mainstay.stores import Query
+from mainstay.web import WebOptions
+from mainstay.web.security.tokens import Tokens
 from mainstay.worker import UNFIT
 from tests.cluster.cluster_program import names
 from tests.cluster.load_target import TEST, LoadTarget, load_target
@@ -173,10 +178,23 @@ class LoadCommand:
         return json.loads((self._folder / "run.json").read_text())
 
 
-async def load_run(folder: Path, cluster: RunningCluster, target: BuiltInTarget, *words: str) -> LoadCommand:
+@asynccontextmanager
+async def api_of(cluster: RunningCluster, tokens: Tokens) -> AsyncIterator[str]:
+    """A server of the cluster, which asks for tokens."""
+    address = parse_address(cluster.file.url)
+    server = SideServer(WebOptions(port=0, tokens=str(tokens.path)))
+    async with server.running({"default": address.store_url("operator")}, lambda: watched_cluster(address)):
+        yield server.url
+
+
+async def load_run(
+    folder: Path, cluster: RunningCluster | str, target: BuiltInTarget, *words: str, token: str = ""
+) -> LoadCommand:
+    place = cluster if isinstance(cluster, str) else cluster.file.url
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAINSTAY_")}
+    environ |= {"MAINSTAY_TOKEN": token} if token else {}
     process = await asyncio.create_subprocess_exec(
-        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--cluster", cluster.file.url,
+        *MAINSTAY, "load", "run", "shop.py", "--base-url", target.url, "--cluster", place,
         "--json", "run.json", "--ui", "ci", *words,
         cwd=folder, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -279,6 +297,40 @@ async def test_users_arrivals_and_iterations_are_dealt_over_all_processes_which_
     # how close together is for a machine with nothing else to do, and for `make bench`
     assert all(report.clock_doubt_s is not None for report in found.slices)
     assert 0 < start_skew_s(found.slices) < 0.5
+
+
+async def test_a_run_goes_through_a_server_of_the_cluster(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    tokens = Tokens(tmp_path / "tokens.json")
+    operator, coder = tokens.add("ops", ["admin"]), tokens.add("ann", ["code"])
+    async with (
+        served(folder) as target,
+        running_cluster(tmp_path / "c", nodes=1, cores=1) as cluster,
+        api_of(cluster, tokens) as url,
+    ):
+        await cluster.ready(1)
+        refused = await load_run(folder, url, target, token=operator)
+        code, printed = await refused.ended()
+        assert (code, "this needs 'code'" in printed) == (2, True), printed
+
+        command = await load_run(folder, url, target, "--nodes", "1", token=coder)
+        code, printed = await command.ended()
+        assert code == 0, printed
+        assert "shop begins, 2s, 1 process" in printed
+        found = command.summary()
+        assert (found["ended"], found["requests"]) == ("finished", await target.requests())
+
+        command = await load_run(folder, url, target, "--duration", "5m", token=coder)
+
+        async def loaded() -> bool | None:
+            return await target.requests() > found["requests"] + 10 or None
+
+        await until(loaded)
+        command.process.send_signal(signal.SIGINT)
+        code, printed = await command.ended()
+        assert code == 130, printed
+        assert "ending: the job is cancelled" in printed
+        assert found["requests"] + command.summary()["requests"] == await target.requests()
 
 
 # waiting ----------------------------------------------------------------------------------------------------

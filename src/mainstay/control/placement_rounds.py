@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ..errors import NotLeader, StoreError
 from ..lifecycle import JOB, UNIT
 from ..model import PLACE_QUEUE, Job, Leadership
-from ..stores import PLACEMENT_TOPIC, Change, JobStore, Query
+from ..stores import PLACEMENT_TOPIC, Change, JobStore
 from .jobs import JobService
 from .rules.placement import given_back_by, may_be_given_back
 from .unit_actions import RowChange
@@ -30,7 +30,6 @@ AGAIN_S = 0.02
 _AT_ONCE = 8
 #: rounds of one run of a duty
 _ROUNDS = 100
-_PAGE = 200
 #: events of a unit that are read to find its last session: more than one assignment writes
 _RECENT = 20
 _FINE = ("applied", "already_applied")
@@ -108,17 +107,6 @@ class PlacementRounds:
             at_ms=now_ms,
             spawn=self._jobs.new_jobs(change.units, actor=lead.holder) if change.units else (),
         )
-
-    async def find(self, query: Query) -> AsyncIterator[Job]:
-        """All rows of a query."""
-        cursor: str | None = None
-        while True:
-            page = await self._store.find(query, cursor=cursor, limit=_PAGE)
-            for job in page.jobs:
-                yield job
-            cursor = page.cursor
-            if cursor is None:
-                return
 
 
 async def read_given_back(store: JobStore, units: Iterable[Job]) -> dict[str, str]:

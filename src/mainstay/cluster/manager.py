@@ -348,7 +348,8 @@ class Manager:
     def _alarms(self) -> dict[str, str]:
         """What it reports: sort and name of an alarm -> a sentence."""
         # its own surroundings first: many nodes must not hide them
-        around = {**{f"setup:{text}": text for text in self.findings}, **self.managers.alarms()}
+        setup = [*self.findings, *([self.leading_jobs.problem] if self.leading_jobs.problem else [])]
+        around = {**{f"setup:{text}": text for text in setup}, **self.managers.alarms()}
         return dict([*around.items(), *sorted(self.members.alarms().items())][:_ALARMS])
 
     def peers(self) -> list[str]:

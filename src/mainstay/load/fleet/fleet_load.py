@@ -58,8 +58,8 @@ class FleetLoad:
         return [one for one in self._slices if not one.is_dropped]
 
     async def all_ready(self) -> None:
-        """Wait until every slice has loaded the test, or the run is stopped. Raises `InvalidInput` if one refuses it, and
-        `GeneratorLost` with the reason of each slice that is not ready in time."""
+        """Wait until every slice has loaded the test, or the run is stopped. Raises `InvalidInput` if one refuses it,
+        and `GeneratorLost` with the reason of each slice that is not ready in time."""
         fleet, limit_s = self._fleet, self._fleet.settings.ready_s
 
         def is_decided() -> bool:

@@ -188,8 +188,8 @@ class ThresholdJudge:
         *,
         earlier: Sequence[ThresholdOutcome] = (),
     ) -> None:
-        """`header` has the tags of the steps. `earlier`: the outcomes of a judge whose windows this one does not get one
-        by one; what was decided stays so."""
+        """`header` has the tags of the steps. `earlier`: the outcomes of a judge whose windows this one does not get
+        one by one; what was decided stays so."""
         self._watches = [_Watch(one, header) for one in thresholds]
         before = {outcome.text: outcome for outcome in earlier}
         for watch in self._watches:

@@ -97,8 +97,14 @@ class OnceOrders:
         """The slice that was asked before, if it is there; or the first one that has run the last load."""
         fleet = self._fleet
         number, token = fleet.record.asked.get(key, (-1, 0))
-        if number >= 0 and (asked := self._slices[number].live) is not None and asked.member.token == token:
-            return asked
+        if number >= 0:
+            own = self._slices[number]
+            # a successor does not know at once where its slices are
+            await fleet.until(
+                lambda: fleet.is_ending() or own.error or own.link is not None, within_s=fleet.settings.lost_s
+            )
+            if own.live is not None and own.live.member.token == token:
+                return own.live
         await fleet.until(
             lambda: fleet.is_ending() or any(one.ready or one.error for one in self._slices),
             within_s=fleet.settings.ready_s,

@@ -16,8 +16,8 @@ from mainstay.load.fleet.spec import FleetOptions, SliceCall
 from mainstay.load.plan import WorkflowPlan
 from mainstay.testing import SimulatedHost, VirtualLoop
 
-from .load_plans import CALL_S
-from .load_runner import SimulatedTarget, WorkflowLoad
+from .load_plans import CALL_S, simulated_code
+from .load_runner import SimulatedCode, SimulatedTarget, WorkflowLoad
 
 _WINDOW_S = 0.1
 #: how much later than planned a window may be counted
@@ -44,7 +44,7 @@ class AssignmentLoad(SimulatedTarget):
         engine: SimulatedHost,
         enter: Callable[[int], AbstractContextManager[None]],
     ):
-        super().__init__(call_s=CALL_S)
+        super().__init__(call_s=CALL_S, code=ledger.code(key.round))
         self.key = key
         self.engine = engine
         """the process that serves the slice"""
@@ -84,6 +84,8 @@ class RunLedger:
         self._loop = loop
         self._broken = broken
         self._went_on = went_on
+        self._codes: dict[int, SimulatedCode] = {}
+        """by round: each runs all setups"""
         self._origin_s: dict[tuple[int, str], float] = {}
         """by round and workflow: when it began"""
         self._processes: dict[int, int] = {}
@@ -109,6 +111,19 @@ class RunLedger:
         key = SliceKey(call.round, call.number, token)
         made = self.assignments[key] = AssignmentLoad(self, key, engine, enter)
         return made
+
+    def code(self, round_: int) -> SimulatedCode:
+        """The code of the test, in one start of the run."""
+        if round_ not in self._codes:
+            self._codes[round_] = simulated_code()
+        return self._codes[round_]
+
+    def check_contexts(self) -> None:
+        """All slices of a workflow have the same context, whichever leader started them."""
+        for round_, code in self._codes.items():
+            for workflow, contexts in code.contexts.items():
+                if any(context != contexts[0] for context in contexts):
+                    self._broken(f"{self.job}: the slices of {workflow} in round {round_} had the contexts {contexts}")
 
     def begin(self, key: SliceKey, plans: Sequence[WorkflowPlan]) -> None:
         for plan in plans:

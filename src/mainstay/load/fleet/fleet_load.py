@@ -21,6 +21,7 @@ from .fleet_go import FleetGo, with_gaps
 from .fleet_reports import FleetReports
 from .led_slice import LedSlice
 from .record import GoEnd, GoRecord
+from .record_size import add_end
 from .slice_go import AdoptedSlice, SliceGo, SliceResult, StoppedBefore
 from .slice_link import SliceLink
 
@@ -280,7 +281,7 @@ class FleetLoad:
         if is_done:
             if not self._wanted or (not reports and total is None):
                 return [], GeneratorLost("all slices were lost")
-            fleet.record.ends.append(GoEnd(go=go.number, reports=reports, total=total, slices=slices))
+            add_end(fleet.record, GoEnd(go=go.number, reports=reports, total=total, slices=slices))
             await fleet.save()
         return reports, None
 

@@ -15,6 +15,7 @@ from ..generator_process import GeneratorLost, LineHandler
 from ..runner import LoadRunner, MakeSliceRunner
 from ..stats.model import Window
 from ..stats.sums import WindowSum
+from .context_limit import within_context
 from .messages import (
     PART_BYTES,
     AdoptGo,
@@ -169,11 +170,11 @@ class SliceWork:
             case CollectEnd(go):
                 return await self._collect(go)
             case SetUp(workflows, shared):
-                return await self._ready().set_up(workflows, shared, calls=calls)
+                return within_context(await self._ready().set_up(workflows, shared, calls=calls))
             case CollectProvided(workflows):
-                return await self._ready().collect_provided(workflows, calls=calls)
+                return within_context(await self._ready().collect_provided(workflows, calls=calls))
             case TearDown(workflows):
-                return await self._ready(refusing=False).tear_down(workflows, calls=calls)
+                return within_context(await self._ready(refusing=False).tear_down(workflows, calls=calls))
         return CommandAccepted()
 
     def _ready(self, *, refusing: bool = True) -> LoadRunner:

@@ -87,6 +87,7 @@ class SliceService:
         self._steady = steady or steady_clock()
         self._work = SliceWork(
             token,
+            node,
             make,
             self._add_windows,
             self._send_line,

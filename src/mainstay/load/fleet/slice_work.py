@@ -54,6 +54,7 @@ class SliceWork:
     def __init__(
         self,
         token: int,
+        node: str,
         make: MakeSliceRunner,
         on_windows: Callable[[Sequence[SliceWindow]], None],
         on_line: LineHandler,
@@ -63,6 +64,7 @@ class SliceWork:
         on_end: Callable[[SliceEnd], Awaitable[None]] | None = None,
     ) -> None:
         self._token = token
+        self._node = node
         self._on_start = on_start
         self._on_end = on_end
         self._storing: set[asyncio.Task[None]] = set()
@@ -308,6 +310,8 @@ class SliceWork:
         return self._end
 
     def _add(self, window: Window) -> None:
+        for health in window.health.values():
+            health.node = self._node
         self._total.add(window)
         for small in divided(window):
             part = SliceWindow(token=self._token, go=self._go, number=self._windows, window=small)

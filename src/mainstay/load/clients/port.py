@@ -5,7 +5,7 @@ that user, with its own connections and cookies. Factories are found by entry po
 the name that steps use), so a new protocol needs no change here.
 
 The calls of a session return a `Result`, or raise `CallFailed`, whose `kind` is counted. A session counts its calls in
-the `Network`: `network.sent += 1` before the first byte of a call is written, `network.answered += 1` when the response
+the `Network`: `await network.lease.wait()` if `network.lease.is_over()`, and `network.sent += 1`, before the first byte of a call is written, `network.answered += 1` when the response
 is complete, `network.aborted += 1` if a call is closed or cancelled while under way, or `network.abort(sent, received)`
 with its bytes. A call that fails otherwise counts as neither of the last two, and its error has the bytes
 (`CallFailed.of_call`). `network.resent += 1` for each time a call is sent again, and `network.unexpected += 1` for each

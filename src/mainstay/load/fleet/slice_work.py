@@ -49,7 +49,7 @@ class SliceWork:
     """Obeys the orders of a leader, each given once. `on_windows` takes the windows to send, some at a time.
 
     `on_start` is called once, before the first load begins, and `on_end` with the end of each go. The load waits for
-    neither."""
+    neither. `until`: to when the load may go on, if nothing stops it."""
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class SliceWork:
         on_line: LineHandler,
         *,
         steady: Callable[[], float],
+        until: Callable[[], float],
         on_start: Callable[[], Awaitable[None]] | None = None,
         on_end: Callable[[SliceEnd], Awaitable[None]] | None = None,
     ) -> None:
@@ -72,6 +73,7 @@ class SliceWork:
         self._on_windows = on_windows
         self._on_line = on_line
         self._steady = steady
+        self._until = until
         self._runner: LoadRunner | None = None
         self._prepared = False
         self._stops: list[StopRun | GiveUp | KillSlice] = []
@@ -199,6 +201,7 @@ class SliceWork:
             limits=order.limits,
             first=order.first,
             of=order.of,
+            until=self._until,
         )
         self._runner = await runner.__aenter__()
         for stop in self._stops:

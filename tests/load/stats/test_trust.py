@@ -179,8 +179,10 @@ def test_a_node_whose_event_loops_were_late_is_named() -> None:
     late, later = Health(node="n2", lag=0.06), Health(node="n2", lag=0.12)
 
     assert on_nodes({0: late, 1: later, 2: Health(node="n1")}, {0: late, 1: Health(node="n2")}) == [
-        "node n2: the event loops of 2 of 2 processes were up to 120 ms late, in up to 2 of 2 s: times include that; "
-        "add --cores or --nodes, or do less in the steps"
+        (
+            "node n2: the event loops of 2 of 2 processes were up to 120 ms late, in up to 2 of 2 s: times include "
+            "that; add --cores or --nodes, or do less in the steps"
+        )
     ]
 
 
@@ -190,8 +192,10 @@ def test_a_node_whose_event_loops_were_late_is_named() -> None:
         (0.0, "other programs use the cores of this machine; end them, or let the node join with fewer --cores"),
         (
             0.3,
-            "its control group had used up its CPU time; raise its quota (cpu.max), or let the node join with fewer "
-            "--cores",
+            (
+                "its control group had used up its CPU time; raise its quota (cpu.max), or let the node join with "
+                "fewer --cores"
+            ),
         ),
     ],
 )
@@ -199,15 +203,19 @@ def test_a_node_whose_processes_had_no_core_is_named_with_what_to_do_there(throt
     health = Health(node="n2", waited=0.3, throttled=throttled)
 
     assert on_nodes(*[{4: health, 5: health}] * 3) == [
-        "node n2: 2 of 2 processes were ready to run but had no core for up to 30 % of 3 s, and times include that: "
-        f"{advice}"
+        (
+            "node n2: 2 of 2 processes were ready to run but had no core for up to 30 % of 3 s, and times include "
+            f"that: {advice}"
+        )
     ]
 
 
 def test_a_node_that_was_short_of_files_is_named() -> None:
     assert on_nodes({3: Health(node="n2", files=1000, files_limit=1024)}) == [
-        "node n2: process 3 had 1,000 of at most 1,024 files open: raise the limit there (ulimit -n 65536), or use "
-        "fewer users in a process"
+        (
+            "node n2: process 3 had 1,000 of at most 1,024 files open: raise the limit there (ulimit -n 65536), or use "
+            "fewer users in a process"
+        )
     ]
 
 

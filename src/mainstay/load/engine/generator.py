@@ -151,9 +151,7 @@ class Generator:
             self._blueprints = {name: blueprint_of(test.workflows[name]) for name in self._plan.workflows}
             self._feeds = {name: _fed(blueprint) for name, blueprint in self._blueprints.items()}
             preflight.make_room(self._plan, self._blueprints, begin.processes)
-            self._networks = {
-                name: _network(options, plan, self._lease) for name, plan in self._plan.workflows.items()
-            }
+            self._networks = {name: _network(options, plan, self._lease) for name, plan in self._plan.workflows.items()}
             for name, blueprint in self._blueprints.items():
                 await self._prepare(blueprint, self._networks[name], self._plan.workflows[name].base_url)
             if options.preflight and begin.preflight:

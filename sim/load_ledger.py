@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 
+from mainstay.load.fleet import FleetSettings
 from mainstay.load.fleet.spec import FleetOptions, SliceCall
 from mainstay.load.plan import WorkflowPlan
 from mainstay.testing import SimulatedHost, VirtualLoop
@@ -143,6 +144,11 @@ class RunLedger:
         last_s = self._last_s.get((by.key, workflow, process), now_s - _WINDOW_S)
         self._last_s[by.key, workflow, process] = now_s
         self._users[workflow, by.key, process] = now_s, users
+        if calls and now_s - last_s > FleetSettings().lost_s:
+            self._broken(
+                f"{self.job}: process {process} of {by.key} on {by.node} stood still for {now_s - last_s:.1f} s, and "
+                f"made {calls} calls of {workflow} when it went on"
+            )
         if now_s - last_s > _STOOD_STILL_S or self._went_on(by.node):
             return
         self._sent[round_, workflow, process] += calls

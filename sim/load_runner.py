@@ -322,9 +322,11 @@ class SimulatedGenerator:
         start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
     ) -> None:
+        due_s = self._loop.time() + start.after_s
         await asyncio.sleep(start.after_s)
+        late_s = max(0.0, self._loop.time() - due_s)
         with self._target.loading(plans, self.number):
-            await self._load(plans, steps, start, add)
+            await self._load(plans, steps, start, add, late_s)
 
     async def _load(
         self,
@@ -332,6 +334,7 @@ class SimulatedGenerator:
         steps: dict[str, list[str]],
         start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
+        late_s: float,
     ) -> None:
         began_s = self._loop.time()
         bucket = round(start.wall * 1000) // WINDOW_MS
@@ -365,7 +368,8 @@ class SimulatedGenerator:
             self._report(add, window, draining)
             bucket += 1
         reports = {load.plan.name: load.report() for load in loads}
-        self._report(self._answer, WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s))
+        done = WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s, late_s=late_s)
+        self._report(self._answer, done)
 
 
 class WorkflowLoad:

@@ -196,13 +196,14 @@ class FleetLoad:
         gos = self._reports.begin([SliceGo(fleet, one, go) for one in self._slices])
         before = [part.total for part in fleet.record.lost if part.go == go.number and part.total is not None]
         asking = [asyncio.ensure_future(one.adopt(recorded)) for one in gos]
+        counted: set[int] = set()
         try:
             await asyncio.wait(asking, timeout=_ADOPT_S)
             in_time = {number: task.result() for number, task in enumerate(asking) if task.done()}
             if any(one.link is not None for one in in_time.values()):
                 totals = [one.total for one in in_time.values() if one.total is not None]
                 self._begin_with([*before, *totals])
-                before = []
+                before, counted = [], set(in_time)
             adopted: list[AdoptedSlice] = await asyncio.gather(*asking)
         finally:
             for task in asking:
@@ -217,7 +218,7 @@ class FleetLoad:
             await fleet.save()
             return None
         for number, one in enumerate(adopted):
-            if number not in in_time and one.total is not None:
+            if number not in counted and one.total is not None:
                 self._merger.add(number, one.total)
             if one.link is None:
                 self._merger.close(number)

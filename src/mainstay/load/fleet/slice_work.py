@@ -295,6 +295,7 @@ class SliceWork:
             begin_s=order.begin_s,
             windows=self._windows,
             total=self._total.window() if self._windows else None,
+            doubt_s=order.doubt_s,
         )
 
     def _bar(self, go: int) -> None:

@@ -22,6 +22,8 @@ log = logging.getLogger("mainstay.control")
 
 #: how long a round waits for a wake while a job is unsettled, and otherwise
 PLACEMENT_POLL_S, PLACEMENT_IDLE_S = 0.5, 2.0
+#: between two rounds, however many wakes come: each reads all jobs that are unsettled
+LEAST_S = 0.05
 #: how often all settled jobs are looked at
 CLEAN_UP_S = 300.0
 #: the wait after a write that another writer was faster than
@@ -54,6 +56,7 @@ class PlacementRounds:
         async with self._store.wake([f"queue:{PLACE_QUEUE}", PLACEMENT_TOPIC]) as wake:
             for _ in range(_ROUNDS):
                 await wake.wait(await one())
+                await asyncio.sleep(LEAST_S)
         return 0.0
 
     async def advance_all(self, jobs: Sequence[Job], advance: Callable[[Job], Awaitable[bool]]) -> set[str]:

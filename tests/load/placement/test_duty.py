@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from mainstay.app import App
-from mainstay.control import Control, MemberSessions
+from mainstay.control import Control, MemberSessions, PlacementRounds
 from mainstay.control.check import check
 from mainstay.control.explain import explained
 from mainstay.errors import NotLeader
@@ -22,7 +22,7 @@ from mainstay.load.placement.placed_rows import PlacedRows
 from mainstay.load.placement.recent_cores import LEAVE_MS
 from mainstay.model import PLACE_MS, PLACE_QUEUE, Job, Settings
 from mainstay.stores import JobStore, Query, open_store
-from mainstay.testing import VirtualClock
+from mainstay.testing import LoopClock, MemoryStore, VirtualClock, VirtualLoop, run_virtual
 from tests.load.placement.runs import Cluster, calls
 
 
@@ -652,6 +652,31 @@ async def test_the_duty_reacts_to_a_wake(store: JobStore) -> None:
         duty.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await duty
+
+
+def test_a_burst_of_changes_is_a_few_rounds() -> None:
+    """Each round reads all runs, and each change of a slice of any run wakes the leader."""
+    rounds = 0
+
+    async def count() -> float:
+        nonlocal rounds
+        rounds += 1
+        return 5.0
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        cluster = await Cluster(MemoryStore(clock=LoopClock(loop))).open(4)
+        running = asyncio.create_task(PlacementRounds(cluster.store, cluster.control.jobs).run(count))
+        for _ in range(100):
+            await cluster.submit(processes=1)
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.wait([running])
+        await cluster.store.close()
+
+    run_virtual(main())
+    assert 1 < rounds < 6
 
 
 async def test_an_app_without_load_tests_places_runs_on_the_nodes_that_managers_hear(store: JobStore) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 from mainstay import App
 from mainstay.bundles import BundleLimits, installed_digest
+from mainstay.clock import seconds
 from mainstay.control import InsertResult, JobRequest
 from mainstay.errors import InvalidInput, KeyConflict, PayloadTooLarge, StoreUnavailable
 from mainstay.load import FleetDemand, LoadOptions, LoadTest
 from mainstay.load.fleet.code import load_code
 from mainstay.load.fleet.demand import core_demand
 from mainstay.load.fleet.spec import FleetOptions
-from mainstay.load.handler import options_of
+from mainstay.load.handler import limits_on_nodes, options_of
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.sources import Source
 from mainstay.model import LEAD_QUEUE, Job
@@ -300,3 +301,17 @@ def test_a_private_key_is_sent_only_if_it_is_named(tmp_path: Path, monkeypatch: 
     with pytest.raises(InvalidInput, match=r"key: own\.key is read on the nodes"):
         load_code(planned, FleetDemand(1))
     assert load_code(planned, FleetDemand(1, data=("own.key",))).bundle is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "timeout"),
+    [
+        ({"duration": "10m", "vus": 5, "drain": "30s"}, "1530s"),
+        ({"iterations": 1000, "vus": 5}, "3600s"),
+        ({"iterations": 1000, "vus": 5, "duration": "3h", "drain": "0s"}, "11700s"),
+    ],
+)
+def test_a_run_on_nodes_has_always_an_end(tmp_path: Path, options: dict[str, object], timeout: str) -> None:
+    planned = PlannedRun(written(tmp_path, GET), LoadOptions(**options))
+
+    assert seconds(limits_on_nodes(planned.plan)["timeout"], field="timeout") == seconds(timeout, field="timeout")

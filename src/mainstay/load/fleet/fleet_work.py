@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from ...clock import duration_text
 from ...errors import BadArguments, BusError, InvalidInput, PayloadTooLarge, SchemaTooNew, StaleClaim
 from ...model import Job
 from ...stores import Query
@@ -52,8 +53,10 @@ T = TypeVar("T")
 
 #: how often a run is started again after the loss of a slice, with `on_loss="restart"`
 _MOST_RESTARTS = 3
-#: before the end of its time, a run asks for more
-_ASKS_S = 10.0
+#: before the end of its time, a run asks for more; it looks so often
+_ASKS_S, _LOOK_S = 10.0, 1.0
+#: how a run ended that had no time left
+_OVERRAN = f"cancelled: {OVERRAN}"
 #: before a job is given back because the store or the bus does not answer: the next claim may meet the same
 _PAUSE_S = 1.0
 _LONGEST_REASON = 1000
@@ -70,6 +73,8 @@ class FleetWork:
     decide = None
     #: it runs no user code, and the loss of managers says nothing about a run
     supervises = True
+    #: from the start of the first load, whichever managers lead the run
+    keeps_time = True
 
     def __init__(self, host: LeadHost) -> None:
         self._host = host
@@ -138,20 +143,23 @@ class _Lead:
             assert saved is not None
             self._saved = saved
             return self._ended(msgspec.msgpack.decode(saved.summary, type=Summary))
-        [is_ours] = await self._through_stop(self._control.claims.start([job]), may_have_load=may_have_load)
-        if not is_ours:
-            raise LetGo("its claim was lost")
+        if may_have_load:
+            await self._through_stop(self._start(), may_have_load=True)
         newest = slices[0].call.round
         if saved is None or saved.fleet.round != newest:
             saved = SavedRun(
                 summary=msgspec.Raw(b"\xc0") if saved is None else saved.summary,
                 fleet=FleetRecord(round=newest),
                 failures=job.failures,
-                began_ms=self._control.store.clock.now_ms() if saved is None else saved.began_ms,
                 restarts=0 if saved is None else saved.restarts,
             )
         self._saved = saved
         return self._ended(await self._led(slices))
+
+    async def _start(self) -> None:
+        """Store that there is load, or is about to be: the store counts its run timeout from here on, too."""
+        if not (await self._control.claims.start([self._here.job]))[0]:
+            raise LetGo("its claim was lost")
 
     async def _through_stop(self, work: Coroutine[Any, Any, T], *, may_have_load: bool) -> T:
         """The result of something short. If the job is stopped meanwhile and may have load, it is led nevertheless:
@@ -233,20 +241,26 @@ class _Lead:
         adopted_s, least = now_s() + self._work.settings.lost_s + SAVE_S, 0 if earlier is None else earlier.requests
         if self._stop_first:
             run.stop(f"cancelled: {here.stopping}")
+        if earlier is not None:
+            # the progress of the leader before earns time, too
+            here.progress(earlier.elapsed_s, run.header.duration_s, f"{earlier.requests} requests")
         task = asyncio.ensure_future(run.run())
+        timing = asyncio.ensure_future(self._watch_time(run))
         try:
-            while not task.done():
-                await asyncio.wait({task}, timeout=SAVE_S)
-                if not task.done() and run.seconds:
+            while not task.done() and not timing.done():
+                await asyncio.wait({task, timing}, timeout=SAVE_S, return_when=asyncio.FIRST_COMPLETED)
+                if not task.done() and not timing.done() and run.seconds:
                     so_far, points = run.so_far()
                     here.progress(run.elapsed_s, run.header.duration_s, f"{so_far.requests} requests")
                     if so_far.requests >= least or now_s() >= adopted_s:
                         await self._save(stored(so_far, points))
-                if not task.done() and await self._left_s() <= 0:
-                    run.stop("cancelled: overran")
-                    await self._save(stored(await task))
+            if timing.done():
+                how = timing.result()
+                summary = await task
+                if summary.ended == _OVERRAN:
+                    await self._save(stored(summary))
                     await self._release()
-                    raise OutOfTime
+                    raise OutOfTime(how)
         except asyncio.CancelledError:
             if here.stopping not in _ENDS:
                 await self._leave(task)
@@ -257,30 +271,50 @@ class _Lead:
             await self._leave(task)
             raise
         finally:
+            timing.cancel()
             # if this was cancelled again, calls under way are not waited for
             if not task.cancelling():
                 task.cancel()
-            await asyncio.wait([task])
+            await asyncio.wait([task, timing])
         return await task
 
+    async def _watch_time(self, run: LoadRun) -> str:
+        """Stop the load when its time is over; returns in words how much that was. Nothing that the leader waits for
+        delays it."""
+        while (left_s := await self._left_s()) > 0:  # noqa: ASYNC110 - it waits for time, which may become more
+            await asyncio.sleep(min(left_s, _LOOK_S))
+        run.stop(_OVERRAN)
+        limit_s = self._here.job.options.run_timeout_s or 0.0
+        passed, limit = duration_text(self._passed_s), f"run timeout {duration_text(limit_s)}"
+        more = f", and {duration_text(self._saved.extra_s)} that its progress had earned" if self._saved.extra_s else ""
+        return f"still running {passed} after its load began ({limit}{more})"
+
     async def _left_s(self) -> float:
-        """How much of its time is left, counted from its first leader. More is asked for shortly before the end: a run
-        that makes progress earns it."""
+        """How much of its time is left, counted from the start of its first load. More is asked for shortly before the
+        end: a run that makes progress earns it, and one that leaders before this one have earned is not forgotten."""
         limit_s = self._here.job.options.run_timeout_s
-        if limit_s is None:
+        if limit_s is None or not self._saved.began_ms:
             return math.inf
-        passed_s = (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
-        left_s = limit_s + self._saved.extra_s - passed_s
+        left_s = limit_s + self._saved.extra_s - self._passed_s
         if left_s > _ASKS_S:
             return left_s
         try:
-            granted_s = (await self._here.extend()).granted_s
+            async with asyncio.timeout(max(left_s, _LOOK_S)):
+                extension = await self._here.extend()
         except StaleClaim as error:
             raise LetGo(str(error)) from None
-        if granted_s:
-            log.info("job=%s has earned %g s more", self._here.id, granted_s)
-            self._saved = replace(self._saved, extra_s=self._saved.extra_s + granted_s)
-        return left_s + granted_s
+        except TimeoutError:
+            # the store is away; the load is not
+            return limit_s + self._saved.extra_s - self._passed_s
+        if extension.granted:
+            log.info("job=%s has earned %g s more", self._here.id, extension.granted_s)
+        self._saved = replace(self._saved, extra_s=extension.total_s)
+        return limit_s + self._saved.extra_s - self._passed_s
+
+    @property
+    def _passed_s(self) -> float:
+        """How much of its time has passed."""
+        return (self._control.store.clock.now_ms() - self._saved.began_ms) / 1000
 
     async def _leave(self, task: asyncio.Task[Summary]) -> None:
         """Another manager leads on, or is about to: nothing is stopped."""
@@ -315,6 +349,8 @@ class _Lead:
         self._saved = replace(
             self._saved,
             restarts=self._saved.restarts + 1,
+            began_ms=0,
+            extra_s=0.0,
             fleet=FleetRecord(round=0),
             ended_round=self._saved.fleet.round,
         )
@@ -337,13 +373,17 @@ class _Lead:
 
     async def _save_record(self, record: FleetRecord) -> None:
         """Returns when it is stored: what follows must not happen without it."""
-        self._saved = replace(self._saved, fleet=record)
+        is_first = bool(record.gos) and not self._saved.began_ms
+        began_ms = round(record.gos[0].wall * 1000) if is_first else self._saved.began_ms
+        self._saved = replace(self._saved, fleet=record, began_ms=began_ms)
         try:
             await self._here.save(msgspec.Raw(msgspec.msgpack.encode(self._saved)))
         except StaleClaim as error:
             raise LetGo(str(error)) from None
         except PayloadTooLarge as error:
             raise self._too_large(error) from error
+        if is_first:
+            await self._start()
 
     async def _save(self, summary: bytes, *, over: bool = False) -> None:
         self._saved = replace(self._saved, summary=msgspec.Raw(summary), over=over)

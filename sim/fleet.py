@@ -112,6 +112,7 @@ class SimulatedMember:
             on_start=self._note_start,
             on_end=self._note_end,
         )
+        self._clock_s = clock_s
         self.host.start(self._serve())
 
     async def _serve(self) -> None:
@@ -125,11 +126,12 @@ class SimulatedMember:
     async def _note_end(self, end: Any) -> None:
         self.ends.append(end)
 
-    def _make(self, *given: Any, **named: Any) -> SimulatedRunner:
+    def _make(self, *given: Any, until: Callable[[], float], **named: Any) -> SimulatedRunner:
         fleet = self._fleet
         runner = SimulatedRunner(
             *given,
             **{**named, **fleet.traits.get(self.number, {})},
+            until=lambda: until() - self._clock_s,
             loop=fleet.loop,
             clock=fleet.clock,
             target=fleet.targets[self.number],

@@ -120,7 +120,7 @@ def _limits(options: FleetOptions) -> dict[str, Any]:
 def drawn_options(rng: random.Random, *, zones: tuple[str, ...]) -> FleetOptions:
     """A run: how much load, for how long, on how many cores, and what happens after a loss."""
     layers = rng.choice([1, 1, 2])
-    longest_s = rng.choice([12.0, 25.0, 60.0]) if layers == 1 else 20.0
+    longest_s = rng.choice([10.0, 20.0, 35.0]) if layers == 1 else 12.0
     lasts_s = round(rng.uniform(5, longest_s), 1)
     users = rng.randint(2, 12)
     options: dict[str, Any] = {"duration": f"{lasts_s}s"}

@@ -124,6 +124,7 @@ class SimulatedRunner:
         limits: Limits | None = None,
         first: int = 0,
         of: int | None = None,
+        until: Callable[[], float] | None = None,
         loop: VirtualLoop,
         clock: Clock,
         target: SimulatedTarget,
@@ -132,7 +133,9 @@ class SimulatedRunner:
     ) -> None:
         del on_line, limits  # nothing is printed, and nothing hangs
         self._of = processes if of is None else of
-        self.generators = [SimulatedGenerator(first + number, self._of, loop, target) for number in range(processes)]
+        self.generators = [
+            SimulatedGenerator(first + number, self._of, loop, target, until) for number in range(processes)
+        ]
         self.ended: asyncio.Future[None] = loop.create_future()
         self._merger = WindowMerger(processes, on_window)
         self._clock = clock
@@ -253,7 +256,14 @@ class SimulatedGenerator:
     """One generator process: number `number` of `processes`. `kill` ends it without a last window. It ends and freezes
     with the process that made it."""
 
-    def __init__(self, number: int, processes: int, loop: VirtualLoop, target: SimulatedTarget) -> None:
+    def __init__(
+        self,
+        number: int,
+        processes: int,
+        loop: VirtualLoop,
+        target: SimulatedTarget,
+        until: Callable[[], float] | None,
+    ) -> None:
         self.number = number
         parent = loop.running_host
         name = f"generator {number}" if parent is None else f"{parent.name}/generator {number}"
@@ -263,6 +273,7 @@ class SimulatedGenerator:
         self._processes = processes
         self._loop = loop
         self._target = target
+        self._until = until
         self._collector = contextvars.copy_context()
         self._done: asyncio.Future[WorkflowsDone | None] | None = None
 
@@ -311,9 +322,11 @@ class SimulatedGenerator:
         start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
     ) -> None:
+        due_s = self._loop.time() + start.after_s
         await asyncio.sleep(start.after_s)
+        late_s = max(0.0, self._loop.time() - due_s)
         with self._target.loading(plans, self.number):
-            await self._load(plans, steps, start, add)
+            await self._load(plans, steps, start, add, late_s)
 
     async def _load(
         self,
@@ -321,6 +334,7 @@ class SimulatedGenerator:
         steps: dict[str, list[str]],
         start: StartInstant,
         add: Callable[[Window, Sequence[str]], None],
+        late_s: float,
     ) -> None:
         began_s = self._loop.time()
         bucket = round(start.wall * 1000) // WINDOW_MS
@@ -339,6 +353,8 @@ class SimulatedGenerator:
         elapsed_s, plan_s = 0.0, start.begin_s
         while not all(load.is_over(plan_s) for load in loads) and not self.stopping.is_set():
             await asyncio.sleep(_WINDOW_S)
+            if self._until is not None and self._loop.time() > self._until():
+                break  # it stood still, and its part may be another machine's
             elapsed_s = self._loop.time() - began_s
             plan_s = start.begin_s + elapsed_s
             window = Window(bucket=bucket, process=self.number, health={self.number: Health()})
@@ -352,7 +368,8 @@ class SimulatedGenerator:
             self._report(add, window, draining)
             bucket += 1
         reports = {load.plan.name: load.report() for load in loads}
-        self._report(self._answer, WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s))
+        done = WorkflowsDone(workflows=reports, took=elapsed_s, loaded=elapsed_s, late_s=late_s)
+        self._report(self._answer, done)
 
 
 class WorkflowLoad:

@@ -217,9 +217,9 @@ async def _cancel(control: Control, here: Context) -> None:
     await asyncio.sleep(_NOTICE_S)
 
 
-async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None) -> None:
-    """Store the summary so far with the job. A store that is away does not stop the load: each save is complete. Raises
-    `LetGo` if the claim was lost."""
+async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None) -> bool:
+    """Store the summary so far with the job; returns whether it is stored. A store that is away does not stop the load:
+    each save is complete. Raises `LetGo` if the claim was lost."""
     outage = Outage("load", rng or random.Random())
     for _ in range(3):
         try:
@@ -229,7 +229,8 @@ async def save_checkpoint(here: Context, data: bytes, rng: random.Random | None)
         except StoreError as error:
             await asyncio.sleep(min(1.0, outage.failed(error)))
         else:
-            return
+            return True
+    return False
 
 
 def stored(summary: Summary, points: Sequence[msgspec.Raw] | None = None) -> bytes:

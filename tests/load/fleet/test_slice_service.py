@@ -51,7 +51,7 @@ from mainstay.load.plan import LoadOptions
 from mainstay.load.planned_run import PlannedRun
 from mainstay.load.run_spec import RunOrder
 from mainstay.load.stats.accounts import Account
-from mainstay.load.stats.model import StepStats, Window
+from mainstay.load.stats.model import Health, StepStats, Window
 from mainstay.load.stats.tally import merge_windows
 from tests.load.trials import GET, written
 
@@ -300,6 +300,22 @@ async def test_windows_that_are_wanted_are_sent_again_until_they_are_confirmed(d
 
     beat = await desk.ask(PingSlice(go=1, upto=5, wanted=[2]), number=0)
     assert beat.repaired == []
+
+
+async def test_the_health_of_a_process_names_its_node_in_windows_and_in_their_sum(desk: Desk) -> None:
+    await desk.prepare()
+    await desk.go()
+
+    async with await desk.bus.subscribe("data.window.node-b.job-1.3") as messages:
+        for bucket in range(2):
+            desk.runner.on_window(Window(bucket=bucket, health={4: Health(cpu=0.5), 5: Health(cpu=0.7)}))
+        sent = decode_windows((await anext(messages)).body)
+    adopted = await desk.ask(AdoptGo(1))
+
+    assert isinstance(adopted, GoAdopted)
+    assert adopted.total is not None
+    for window in (sent[0].window, adopted.total):
+        assert [(number, health.node) for number, health in window.health.items()] == [(4, "node-b"), (5, "node-b")]
 
 
 async def test_a_window_that_is_too_large_for_a_message_is_divided(desk: Desk) -> None:

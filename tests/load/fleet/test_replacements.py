@@ -395,7 +395,8 @@ def test_a_test_whose_slices_are_stuck_again_and_again_fails_by_name(tmp_path: P
         freezing.cancel()
 
         assert summary.ended.startswith("failed: slice ")
-        assert "it is stuck: it answers, but has sent no window for 120 s" in summary.trust.reasons[0]
+        told = "it is stuck: it answers, but has sent no window for 120 s"
+        assert any(told in reason for reason in summary.trust.reasons)
         assert summary.verdict == "failed"
 
     with_fleet(test, tmp_path, [1, 1], fleet={"faults": CALM, "budget": 3}, rate="100/s", duration="1h")
